@@ -48,7 +48,7 @@ reproduce: .venv/papers  ## all tables, figures and theorems of the papers, in f
 	$(BIN)/optsched reproduce all --out reproduced
 	@echo "open reproduced/index.html in a browser"
 
-validate: build/validate/ready  ## a real vLLM, in a venv of its own (3 GB), with our orders inside
+validate: build/validate/ready  ## a real vLLM, in a venv of its own (4 GB), with our orders inside
 	build/validate/bin/python benchmarks/validate_vllm.py docs/validation.md
 
 validate-cpu: build/validate-cpu/ready  ## the same with a model that computes on a CPU (4.4 GB); gains are measured; at most ten minutes

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -313,47 +312,6 @@ def theory():
             f"{(rows[:, 3] / scale).min():.2f} (most {(rows[:, 3] / scale).max():.2f})",
         )
     CONSOLE.print(table)
-    draw_theory(found)
-
-
-def draw_theory(found):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    from optsched.report.style import (
-        LIMIT,
-        count_log_axis,
-        legend_above,
-        line_of,
-        line_styles,
-        prepare,
-    )
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    left, right = (prepare(ax) for ax in axes)
-    for (name, rows), style in zip(found.items(), line_styles(found), strict=True):
-        scale = np.sqrt(rows[:, 1] * np.log(rows[:, 0]))
-        order = np.argsort(scale)
-        look = {"color": style.colour, "marker": style.marker, "markersize": 4}
-        widest = rows[rows[:, 0] == 16]
-        left.plot(widest[:, 1], widest[:, 2], label=name, linewidth=1.2, **(look | line_of(style)))
-        right.plot(scale[order], rows[order, 3], linestyle="", label=name, **look)
-    reach = np.array([5.0, 24.0])
-    right.plot(reach, reach, color=LIMIT, linewidth=1, label="slope 1")
-    for ax in (left, right):
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        count_log_axis(ax.xaxis)
-        count_log_axis(ax.yaxis)
-        legend_above(ax)
-    left.set_xlabel("slots per worker B, at G = 16")
-    left.set_ylabel("FCFS imbalance per worker (tokens)")
-    right.set_xlabel("sqrt(B ln G)")
-    right.set_ylabel("imbalance, FCFS over BF-IO (H = 0)")
-    path = Path(__file__).parents[1] / "docs" / "images" / "cluster-theory.png"
-    figure.savefig(path, dpi=140, metadata={"Software": None})
 
 
 PARTS = (table_1, large, lookahead, fair, classes, adaptive, signal, dispatch, speed, theory)

@@ -1,7 +1,9 @@
 """Where our classes gain and where they cost: a grid of workloads in the scheduler of a real vLLM.
 
-`harmless.py [WORD ...]` runs the workloads whose names hold a word, all of them without one, and
-prints mean and p99 against vLLM's own scheduler. It runs where vLLM is (`make validate`).
+`harmless.py [SEED ...] [WORD ...]` runs the workloads whose names hold a word, all of them without
+one, and prints mean and p99 against vLLM's own scheduler, and by how much optsched's own run of the
+same is off. It runs where vLLM is (`make validate`); with `simulated` as the first word it runs in
+optsched alone, but for aborts. `0.32` among the words is the version whose scheduler is predicted.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from time import process_time
 
-import in_vllm
 import numpy as np
 
 import optsched
@@ -21,6 +23,7 @@ from optsched.policies import get_policy
 CLOCK = optsched.get_clock("llama-2-70b-2xa100")
 SMALL, LARGE = 16_496, 103_280  # tokens of memory
 REQUESTS = 300
+SEED = 1
 
 
 @dataclass
@@ -36,18 +39,18 @@ class Workload:
 
 
 def traced(count=REQUESTS, name="azure_conv_2023"):
-    """Return prompts and outputs of a trace; where there is none, of a family."""
+    """Return prompts and outputs of a trace, from where the seed says; or of a family."""
     folder = os.environ.get("OPTSCHED_DATA")
     if folder:
-        found = optsched.read_trace(Path(folder) / f"{name}.csv.gz", 10**6, limit=count)
+        found = optsched.read_trace(Path(folder) / f"{name}.csv.gz", 10**6, limit=SEED * count)
     else:
-        found = optsched.family("chat-and-summaries", n=count, seed=1, memory=10**6)
-    return found.prompts.tolist(), found.outputs.tolist()
+        found = optsched.family("chat-and-summaries", n=count, seed=SEED, memory=10**6)
+    return found.prompts[-count:].tolist(), found.outputs[-count:].tolist()
 
 
-def arriving(rate, count=REQUESTS, seed=1):
+def arriving(rate, count=REQUESTS):
     """Return times of arrival at a rate per second."""
-    return np.random.default_rng(seed).exponential(1 / rate, count).cumsum().tolist()
+    return np.random.default_rng(SEED).exponential(1 / rate, count).cumsum().tolist()
 
 
 def begun_alike(heads, rate, memory=SMALL, count=REQUESTS, **options):
@@ -125,21 +128,35 @@ WORKLOADS = {
     "8 at once": lambda: plain(0.6, max_num_seqs=8),
     "64 at once, large": lambda: plain(2.0, LARGE, max_num_seqs=64),
     "long prompts": lambda: plain(0.2, LARGE, "arxiv_summarization"),
+    "long prompts, high": lambda: plain(0.6, LARGE, "arxiv_summarization"),
+    "overload": lambda: plain(1.5),
     "priorities": lambda: plain(1.0, priorities=True, policy="priority"),
     "low load, large": lambda: plain(1.0, LARGE),
     "high load, large": lambda: plain(2.5, LARGE),
 }
-#: The class (planned or not, none: vLLM's own), its settings, the error of forecasts (NaN: none).
+#: The class (planned or not, none: vLLM's own), its settings, whether clients say what they expect,
+#: and the policy that predicts it.
 WAYS = {
-    "vLLM": (None, None, np.nan),
-    "default": (True, {}, 0.0),
-    "default, no forecasts": (True, {}, np.nan),
+    "vLLM": (None, None, False, "vllm"),
+    "default, forecasts": (True, {}, True, "vllm:area,80+plan+learned"),
+    "default": (True, {}, False, "vllm:area,80+plan+learned"),
+    "ordered": (False, {}, False, "vllm:area,80+learned"),
 }
+
+
+def texts_of(workload):
+    """Return the tokens of each request, all different where nothing is shared."""
+    return workload.texts or [
+        range(index * 10_000, index * 10_000 + prompt + output)
+        for index, (prompt, output, *_) in enumerate(workload.facts)
+    ]
 
 
 def served(workload, way, asynchronous):
     """Serve a workload; return latencies of what was not aborted, preemptions and CPU seconds."""
-    planned, settings, error = way
+    import in_vllm
+
+    planned, settings, told, _ = way
     options = {
         "num_gpu_blocks": workload.memory // 16 + 1,
         "block_size": 16,
@@ -148,29 +165,23 @@ def served(workload, way, asynchronous):
         "policy": "fcfs",
         "async_scheduling": asynchronous,
     } | workload.options
-    outputs = np.array([fact[1] for fact in workload.facts])
-    extras = None
-    if planned is not None and not np.isnan(error):
-        errors = np.random.default_rng(1).normal(0, error, len(outputs))
-        expected = np.clip(outputs * np.exp(errors), 1, None)
-        extras = [{"expected_output": float(value)} for value in expected]
-    longest = max(fact[0] + fact[1] for fact in workload.facts) + 64
+    turns = [0] * len(workload.facts)
+    for index, (other, _) in sorted(workload.after.items()):
+        turns[index] = turns[other] + 1
+    extras = [
+        {"turn": turn} | ({"expected_output": fact[1]} if told else {})
+        for turn, fact in zip(turns, workload.facts, strict=True)
+    ]
     scheduler = in_vllm.make(
-        options, longest, settings, planned, unlimited=bool(error), caching=True
+        options, workload.memory, settings, planned, unlimited=True, caching=True
     )
-    texts = workload.texts
-    if texts is None:
-        texts = [
-            [index * 10_000 + place for place in range(fact[0] + fact[1])]
-            for index, fact in enumerate(workload.facts)
-        ]
     found = in_vllm.serve(
         scheduler,
         workload.facts,
         CLOCK,
         depth=2 if asynchronous else 1,
         extras=extras,
-        texts=texts,
+        texts=[list(text) for text in texts_of(workload)],
         after=workload.after,
         aborts=workload.aborts,
     )
@@ -178,63 +189,86 @@ def served(workload, way, asynchronous):
     return (found.last - found.arrivals)[done], found.preemptions, found.cpu_s
 
 
-def predicted(workload, asynchronous):
-    """Return the mean latency of the default in optsched's own run; None where it has no such run.
+def predicted(workload, way, asynchronous, version="0.33"):
+    """Return latencies and preemptions in optsched's own run; None where it has no such run.
 
-    There are neither closed loops nor aborts in it.
+    It has no aborts, and no order within clients' priorities.
     """
-    if workload.after or workload.aborts or workload.options.get("policy") == "priority":
+    planned, _, told, name = way
+    by_priority = workload.options.get("policy") == "priority"
+    if workload.aborts or (by_priority and planned is not None):
         return None
     known, ids = {}, []
-    for index, (prompt, output, *_) in enumerate(workload.facts):
-        text = workload.texts[index] if workload.texts else range(index * 10_000, 10**9)
+    for text in texts_of(workload):
         block, names = 0, []
-        for end in range(16, prompt + output + 1, 16):
+        for end in range(16, len(text) + 1, 16):
             block = known.setdefault((block, tuple(text[end - 16 : end])), len(known) + 1)
             names.append(block)
         ids.append(names)
-    prompts, outputs, arrivals, _ = (
-        np.array(column) for column in zip(*workload.facts, strict=True)
-    )
+    prompts, outputs, arrivals, priorities = map(np.array, zip(*workload.facts, strict=True))
+    ticks = np.maximum.accumulate(np.round(arrivals * 1e6).astype(np.int64))
+    more = {}
+    if workload.after:
+        after = [workload.after.get(index, (-1, 0.0)) for index in range(len(prompts))]
+        more["follows"] = [other for other, _ in after]
+        more["pauses"] = [round(pause * 1e6) for _, pause in after]
     instance = optsched.Instance(
-        prompts,
-        outputs,
-        workload.memory,
-        np.round(arrivals * 1e6).astype(np.int64),
+        *(prompts, outputs, workload.memory, ticks),
         seconds_per_step=1e-6,
         hash_ids=ids,
         hash_block=16,
+        priorities=priorities if by_priority else None,
+        output_estimates=outputs if told else None,
+        **more,
     )
-    options = {name: workload.options[name] for name in workload.options}
+    options = dict(workload.options)
     policy = replace(
-        get_policy("vllm:area,80+plan"),
+        get_policy(name),
         enable_prefix_caching=True,
         async_scheduling=asynchronous,
+        scheduling_policy=options.pop("policy", "fcfs"),
+        version=version,
         **options,
     )
-    return optsched.run(instance, policy, clock=CLOCK).mean_latency
+    run = optsched.run(instance, policy, clock=CLOCK)
+    return run.completions - run.arrivals, run.preemptions
 
 
 def main(words, ways=WAYS, modes=(True, False)):
-    """Print a line for each workload and way."""
-    for name, make in WORKLOADS.items():
+    """Print a line for each workload and way, and the worst ones."""
+    global SEED
+    simulated = words[:1] == ["simulated"]
+    words = words[simulated:]
+    seeds = [int(word) for word in words if word.isdigit()] or [1]
+    version = "0.32" if "0.32" in words else "0.33"
+    words = [word for word in words if not word.isdigit() and word != version]
+    worst = {}
+    for (name, make), SEED, asynchronous in product(WORKLOADS.items(), seeds, modes):
         if words and not any(word in name for word in words):
             continue
-        for asynchronous in modes:
-            first = None
-            for label, way in ways.items():
-                begun = process_time()
-                latencies, preempted, cpu = served(make(), way, asynchronous)
-                mean, p99 = latencies.mean(), np.percentile(latencies, 99)
-                first = first or (mean, p99)
-                own = predicted(make(), asynchronous) if label == "default" else None
-                print(
-                    f"{name} | {'async' if asynchronous else 'sync'} | {label} | {mean:.2f} s "
-                    f"| {mean / first[0] - 1:+.1%} | {p99:.1f} s | {p99 / first[1] - 1:+.1%} "
-                    f"| {preempted} | {'' if own is None else f'{own / mean - 1:+.2%}'} "
-                    f"| CPU {cpu:.2f} of {process_time() - begun:.0f} s",
-                    flush=True,
-                )
+        workload, first = make(), None
+        row = f"{name} | seed {SEED}, {'async' if asynchronous else 'sync'}"
+        for label, way in ways.items():
+            begun = process_time()
+            own, cpu, off = predicted(workload, way, asynchronous, version), 0.0, ""
+            if not simulated:
+                latencies, preempted, cpu = served(workload, way, asynchronous)
+                off = "" if own is None else f"{own[0].mean() / latencies.mean() - 1:+.2%}"
+            elif own is not None:
+                latencies, preempted = own
+            else:
+                continue
+            mean, p99 = latencies.mean(), np.percentile(latencies, 99)
+            first = first or (mean, p99)
+            change, tail = mean / first[0] - 1, p99 / first[1] - 1
+            worst[label] = max(worst.get(label, [(-1, "")]), [(change, row)])
+            print(
+                f"{row} | {label} | {mean:.2f} s | {change:+.1%} | {p99:.1f} s | {tail:+.1%} "
+                f"| {preempted} | {off} | CPU {cpu:.2f} of {process_time() - begun:.0f} s",
+                flush=True,
+            )
+    for label, [(change, row)] in worst.items():
+        print(f"worst of {label}: {change:+.1%} | {row}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from timing import cpu_seconds
 import optsched
 from optsched import SolveParams, bound, run, solve
 from optsched._internal.files import write_whole
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import percent
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
 from optsched.optimum.params import Tuning
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "optsched" / "records"
-PAGE = ROOT / "docs" / "library.md"
 AT_WORK = ROOT / "benchmarks" / "library.json"
 STATE = ROOT / "build" / "library.json"
-MARKS = "<!-- gaps -->\n", "<!-- end of gaps -->"
 
 FILES = {  # of the public traces, in the folder that --data names
     "azure-conversation-2023": ("azure_conv_2023.csv.gz", "AzureLLMInferenceTrace_conv.csv"),
@@ -318,7 +316,6 @@ def improve(names: tuple[str, ...], data: Path | None, work: float, seed: int) -
         write_whole(STATE, json.dumps({**run_of, "done": done}))
     if not names:
         STATE.unlink(missing_ok=True)
-        write_page()
 
 
 @main.command()
@@ -372,32 +369,9 @@ def take(name: str, file: Path, data: Path | None, by: str, cpu_seconds: float) 
         assert value > record.bound
         proof, value = coarsened(record, instance, optsched.read_certificate(file), value)
         save(replace(record, bound=value, bound_by=finder), schedule, proof)
-    write_page()
 
 
-# What docs show, and the net for the quality of searches.
-
-
-def table() -> str:
-    """Return the table of gaps."""
-    lines = ["| instance | best known | bound | gap | found by |", "|---|--:|--:|--:|---|"]
-    for each in library().values():
-        unit = "" if each.clock is None else " s"
-        lines.append(
-            f"| `{each.name}` | {each.objective:,.10g}{unit} "
-            f"| {proven(each.bound, digits=10)}{unit} | {percent(each.gap, 2)} "
-            f"| {each.schedule_by.method} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def write_page() -> None:
-    """Put the table into its page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
-    write_whole(PAGE, before + MARKS[0] + table() + MARKS[1] + rest.partition(MARKS[1])[2])
-
-
-main.command("docs", help="Write the table of gaps into the docs.")(write_page)
+# The net for the quality of searches.
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""What routers lose on eight workers without a barrier, as in docs/benchmarks.md.
+"""What routers lose on eight workers without a barrier, as in docs/workers.md.
 
 R is the family `chat-and-summaries` with 16,492 tokens per worker and load 0.9. Prints a table for
 the documentation: `python benchmarks/routers.py [--requests N] [--time-limit S] [--seed N]`.

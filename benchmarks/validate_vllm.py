@@ -54,8 +54,8 @@ def drawn(seed, asynchronous, priority):
     ]
 
 
-def ours(options, requests, name, clock):
-    """Run the same in optsched."""
+def ours(options, requests, name, clock, **more):
+    """Run the same in optsched, where more is known of the requests."""
     prompts, outputs, arrivals, priorities = (
         np.array(column) for column in zip(*requests, strict=True)
     )
@@ -67,6 +67,7 @@ def ours(options, requests, name, clock):
         np.round(arrivals * 1e6).astype(np.int64),
         seconds_per_step=1e-6,
         priorities=priorities,
+        **more,
     )
     options = dict(options)
     policy = replace(get_policy(name), scheduling_policy=options.pop("policy"), **options)
@@ -85,11 +86,14 @@ def equal_batches(theirs, run):
 KINDS = {
     "vLLM itself, by arrival": (None, None, "vllm"),
     "vLLM itself, by priority": (None, None, "vllm"),
-    "`OrderedScheduler`, area": (False, {"order": "area", "aging": None}, "vllm:area"),
+    "`OrderedScheduler`, area": (False, {"order": "area"}, "vllm:area"),
     "`PlannedScheduler`, by arrival": (True, {"order": None}, "vllm+plan"),
-    "`PlannedScheduler`, area": (True, {"order": "area", "aging": None}, "vllm:area+plan"),
-    "`PlannedScheduler`, mc-sf": (True, {"order": "mc-sf", "aging": None}, "vllm:mc-sf+plan"),
+    "`PlannedScheduler`, area": (True, {"order": "area"}, "vllm:area+plan"),
+    "`PlannedScheduler`, mc-sf": (True, {"order": "mc-sf"}, "vllm:mc-sf+plan"),
+    "`PlannedScheduler`, area, learned": (True, {"order": "area"}, "vllm:area+plan+learned"),
+    "`PlannedScheduler`, clients in turn": (True, {"fair": True}, "vllm+plan+fair"),
 }
+CLIENTS = 3
 
 
 def compared():
@@ -97,18 +101,25 @@ def compared():
     import in_vllm  # and the real vLLM with it
 
     for kind, (planned, settings, name) in KINDS.items():
+        learns = get_policy(name).learns
+        settings = settings and settings | {"aging": None, "trusted": not learns}
         for asynchronous in (False, True):
             total = equal = preempted = 0
             for seed in range(CASES):
                 options, requests = drawn(seed, asynchronous, "priority" in kind)
-                if planned is not None and settings["order"] is not None:
-                    options["policy"] = "priority"
-                longest = max(prompt + output for prompt, output, *_ in requests) + 8
-                scheduler = in_vllm.make(options, longest, settings, planned)
-                extras = [{"expected_output": request[1]} for request in requests]
+                prompts, outputs = np.array([request[:2] for request in requests]).T
+                memory = (options["num_gpu_blocks"] - 1) * options["block_size"]
+                longest = max(memory, int((prompts + outputs).max()))
+                scheduler = in_vllm.make(options, longest, settings, planned, unlimited=learns)
+                clients = np.arange(len(requests)) % CLIENTS
+                extras = [
+                    {"expected_output": output, "client": client}
+                    for output, client in zip(outputs.tolist(), clients.tolist(), strict=True)
+                ]
                 depth = 2 if asynchronous else 1
                 theirs = in_vllm.serve(scheduler, requests, CLOCK, depth=depth, extras=extras)
-                both = equal_batches(theirs, ours(options, requests, name, CLOCK))
+                known = {"clients": clients, "output_estimates": outputs} if learns else {}
+                both = equal_batches(theirs, ours(options, requests, name, CLOCK, **known))
                 total, equal = total + both[0], equal + both[1]
                 preempted += theirs.preemptions
             yield kind, asynchronous, total, equal, preempted
@@ -128,7 +139,9 @@ class Row:
 
 
 _WINDOWED = 20_000  # tokens up to which a window, which asks a plan more often, takes seconds
-WORK = {"order": "work", "clock": SERVING, "aging": None}
+WORK = {"order": "work", "clock": SERVING, "aging": None, "trusted": True}
+CHECKED = WORK | {"trusted": False}
+
 ROWS = (
     Row("vLLM, by arrival", policy="vllm"),
     Row("**work, planned**", True, WORK, "vllm:work+plan"),
@@ -140,8 +153,11 @@ ROWS = (
     Row("the same, beliefs", True, WORK | {"log_error": LOG_ERROR}, error=LOG_ERROR),
     Row("the same, factor 1.5", True, WORK | {"factor": 1.5}, error=LOG_ERROR),
     Row("work, not planned", False, WORK, "vllm:work"),
-    Row("by arrival, planned", True, {"order": None}, "vllm+plan"),
-    Row("work, planned, running means", True, WORK, error=np.nan),
+    Row("by arrival, planned", True, {"order": None, "trusted": True}, "vllm+plan"),
+    Row("work, planned, forecasts checked", True, CHECKED, "vllm:work+plan+learned"),
+    Row("the same, rough ones", True, CHECKED, "vllm:work+plan+learned", LOG_ERROR),
+    Row("the same, no forecasts", True, CHECKED, "vllm:work+plan+learned", np.nan),
+    Row("**by default**, no forecasts", True, {}, "vllm:area,80+plan+learned", np.nan, True),
 )
 
 
@@ -157,6 +173,12 @@ def workload(memory, load):
         )
     ratio = load_on_clock(requests, optsched.get_clock(SERVING)).load / load
     return requests.replace(seconds_per_step=1e-6 * ratio)
+
+
+def expected(requests, row):
+    """Return what clients expect of outputs."""
+    errors = np.random.default_rng(1).normal(0, row.error, len(requests))
+    return np.maximum(1, np.rint(requests.outputs * np.exp(errors))).astype(int)
 
 
 def served(requests, row):
@@ -175,17 +197,24 @@ def served(requests, row):
     columns = (requests.prompts, requests.outputs, arrivals)
     facts = [(*each, 0) for each in zip(*(c.tolist() for c in columns), strict=True)]
     extras = None
-    if row.planned is not None and not np.isnan(row.error):
-        errors = np.random.default_rng(1).normal(0, row.error, len(requests))
-        expected = np.clip(requests.outputs * np.exp(errors), 1, None)
-        extras = [{"expected_output": float(value)} for value in expected]
-    longest = int(requests.peaks.max()) + 64
-    unlimited = bool(row.error)  # NaN included
+    if row.planned is not None and row.error >= 0:
+        extras = [{"expected_output": value} for value in expected(requests, row).tolist()]
+    unlimited = bool(row.error) or (row.settings is not None and not row.settings.get("trusted"))
     scheduler = in_vllm.make(
-        options, longest, row.settings, row.planned, unlimited=unlimited, window=row.window
+        *(options, requests.memory, row.settings, row.planned),
+        unlimited=unlimited,
+        window=row.window,
     )
     clock = optsched.get_clock(SERVING)
     return in_vllm.serve(scheduler, facts, clock, depth=2 if row.asynchronous else 1, extras=extras)
+
+
+def predicted(requests, row):
+    """Return optsched's own run of what a row is about."""
+    policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
+    if policy.learns and row.error >= 0:
+        requests = requests.replace(output_estimates=expected(requests, row))
+    return optsched.run(requests, policy, clock=SERVING)
 
 
 def measured(memory, load):
@@ -203,8 +232,7 @@ def measured(memory, load):
         plain.setdefault(row.asynchronous, (mean, p99))
         wrong = None
         if row.policy:
-            policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
-            wrong = optsched.run(requests, policy, clock=SERVING).mean_latency / mean - 1
+            wrong = predicted(requests, row).mean_latency / mean - 1
         gain = mean / plain[row.asynchronous][0] - 1
         print(
             f"{memory} {load} {row.label}: {mean:.2f} s ({gain:+.1%}), p99 {p99:.1f} s, "

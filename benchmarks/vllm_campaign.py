@@ -4,12 +4,17 @@
 aborts of waiting and running requests, grammars that come late, resets of the cache while requests
 run, wrong forecasts and none. All requests must end, every block must come back, and nothing may be
 kept of those that have left. Exits with 1 where that fails.
+
+`vllm_campaign.py memory [REQUESTS]` serves small requests of ever new clients, and prints the
+memory of the process.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import in_vllm
@@ -25,6 +30,8 @@ SETTINGS = (
     {"order": "area", "patience": 0.1, "room": 0.7},
     {"order": "work", "clock": "llama-2-7b-a100", "factor": 1.5},
     {"log_error": 0.5, "deviations": 0.5},
+    {"fair": True},
+    {"trusted": True},
 )
 
 
@@ -158,6 +165,50 @@ def main(count, seed):
     )
 
 
+def remembered(scheduler):
+    """Return how many things a scheduler of ours keeps, by where."""
+    known = vars(scheduler.foresight)
+    owners = (scheduler, scheduler.watch, known["_learner"], known["_counters"])
+    return {
+        name.strip("_"): len(value)
+        for owner in owners
+        for name, value in vars(owner).items()
+        if type(value) is dict
+    }
+
+
+def memory(count, every=10_000):
+    """Serve requests, about 200 at a time; print MiB and what is kept now and then."""
+    in_vllm.init_none_hash(in_vllm.sha256)
+    hasher = in_vllm.get_request_block_hasher(4, in_vllm.sha256)
+    sized = {"num_gpu_blocks": 2000, "max_num_seqs": 64, "max_num_batched_tokens": 1024}
+    given = options(asynchronous=False) | sized
+    scheduler = in_vllm.make(given, LONGEST, {"fair": True}, planned=True, caching=True)
+    rng, there, texts, sent, ended = np.random.default_rng(1), {}, {}, 0, 0
+    while ended < count:
+        while sent < count and len(there) < 200:
+            prompt, output = (int(each) for each in rng.integers([8, 1], [40, 8]))
+            texts[sent] = [sent % 50 * 1000 + place for place in range(prompt + output)]
+            extra = {"client": f"client {sent // 3}", "expected_output": output}
+            facts = (prompt, output, scheduler.time, 0)
+            there[sent] = in_vllm.request_of(sent, facts, extra, texts, hasher)
+            scheduler.add_request(there[sent])
+            sent += 1
+        scheduler.time += 0.02
+        output = scheduler.schedule()
+        parts = in_vllm.content_of(output, there)[0]
+        scheduler.update_from_output(output, in_vllm.tokens_of(parts, there, texts))
+        for index in [index for index, *_ in parts if there[index].is_finished()]:
+            del there[index], texts[index]
+            ended += 1
+            if ended % every == 0:
+                pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+                mib = pages * resource.getpagesize() / 2**20
+                print(f"{ended:,}: {mib:.1f} MiB, {remembered(scheduler)}", flush=True)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["memory"]:
+        sys.exit(memory(int((sys.argv[2:] or ["100000"])[0])))
     numbers = [int(word) for word in sys.argv[1:]]
     sys.exit(main(*(numbers + [1000, 1][len(numbers) :])))

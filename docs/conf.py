@@ -9,6 +9,7 @@ from typing import cast
 import click
 
 import optsched
+from optsched._internal.numbers import percent, proven
 from optsched.cli import options
 
 project = "optsched"
@@ -105,6 +106,18 @@ def _list_shared_options(_: object, page: str, source: list[str]) -> None:
     source[0] = source[0].replace("SHARED_OPTIONS", "\n".join(lines))
 
 
+def _list_records(_: object, page: str, source: list[str]) -> None:
+    """Write what is known of the instances of the library in the place of a mark."""
+    if page != "library":
+        return
+    lines = ["| instance | best known | bound | gap |", "|---|--:|--:|--:|"]
+    for each in optsched.library().values():
+        unit = "" if each.clock is None else " s"
+        known, bound = f"{each.objective:,.10g}{unit}", f"{proven(each.bound, digits=10)}{unit}"
+        lines.append(f"| `{each.name}` | {known} | {bound} | {percent(each.gap, 2)} |")
+    source[0] = source[0].replace("<!-- RECORDS -->", "\n".join(lines))
+
+
 def _leave_out_shared_options(_: object, context: click.Context, lines: list[str]) -> None:
     """Name the options of a command that stand in the table of shared ones."""
     table = [option for group in _SHARED.values() for option in group]
@@ -133,6 +146,7 @@ def setup(app: object) -> None:
     app.connect("builder-inited", _copy_notebooks)  # type: ignore[attr-defined]
     app.connect("source-read", _link_pages)  # type: ignore[attr-defined]
     app.connect("source-read", _list_shared_options)  # type: ignore[attr-defined]
+    app.connect("source-read", _list_records)  # type: ignore[attr-defined]
     app.connect("sphinx-click-process-options", _leave_out_shared_options)  # type: ignore[attr-defined]
     app.connect("sphinx-click-process-epilog", _set_examples)  # type: ignore[attr-defined]
     app.connect("autodoc-process-docstring", _describe_data)  # type: ignore[attr-defined]

@@ -9,7 +9,6 @@ from .comparison import compare as compare
 from .errors import InfeasibleError as InfeasibleError
 from .errors import OptschedError as OptschedError
 from .execution import Execution as Execution
-from .experiments.regrets import Regret as Regret
 from .experiments.regrets import regret as regret
 from .experiments.sweeps import read_sweep as read_sweep
 from .experiments.sweeps import sweep as sweep
@@ -35,7 +34,6 @@ from .schedule import Schedule as Schedule
 from .simulate import RunSettings as RunSettings
 from .simulate import run as run
 from .sizing.capacity import capacity as capacity
-from .sizing.result import Capacity as Capacity
 from .sizing.slo import Slo as Slo
 from .solvers.backends.files import read_model as read_model
 from .solvers.backends.files import write_model as write_model

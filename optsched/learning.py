@@ -35,7 +35,6 @@ _CLAIM_ERROR = 1.0  # variance of the logarithm of a claim before any is checked
 _LEAST_ERROR = 0.01  # of it, since bins are coarse
 _CHECKED = 4.0  # claims that this is worth
 _PER_OUTPUT = 2  # tokens of a prompt that one of an output counts as
-_SURE = 0.9  # share of outputs that a plan covers where nothing is known
 
 
 class Seen(NamedTuple):
@@ -58,30 +57,22 @@ class Seen(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What is expected of the output of a request."""
+    """What is expected of the output of a request, when it arrives."""
 
     seen: Seen
-    above: FloatArray  # chance of an output in bin b or above
-    sums: FloatArray  # of outputs times their chances there
-    cover: float  # share of outputs that a plan covers; less is known, more it is
+    mean: int
+    median: int  # on which a plan counts
 
     def left(self, made: int) -> int:
         """Return the tokens expected after so many, at least one."""
-        at = bisect_right(_VALUES, made)
-        mass = self.above[at] if at < len(_BINS) else 0.0
-        # What has outlived all that was seen is taken for as long again by half.
-        mean = self.sums[at] / mass if mass > 1e-9 else 1.5 * made + 1
-        return max(1, ceil(min(mean, self.seen.limit) - made - 1e-9))
+        return max(1, self.mean - made)
 
     def planned(self, made: int) -> int:
-        """Return the tokens that a plan counts on after so many: more where little is known."""
-        at = min(bisect_right(_VALUES, made), len(_BINS) - 1)
-        mean, mass = self.left(made), self.above[at]
-        if mass <= 1e-9:
-            return mean
-        last = int(np.searchsorted(-self.above, -mass * (1 - _SURE), side="right")) - 1
-        sure = max(mean, min(int(_BINS[max(last, 0)]), self.seen.limit) - made)
-        return ceil(mean + (sure - mean) * self.cover)
+        """Return the tokens that a plan counts on after so many, at least one.
+
+        With more than the median, memory stood idle where little is known.
+        """
+        return max(1, self.median - made)
 
 
 class Errors(NamedTuple):
@@ -90,7 +81,7 @@ class Errors(NamedTuple):
     requests: int
     share: float  # mean absolute error over mean output
     log_error: float  # root of the mean square of the logarithm
-    covered: float  # share of outputs within what a plan counts on
+    covered: float  # share of outputs up to the median that was expected
 
 
 class OutputLearner:
@@ -99,7 +90,7 @@ class OutputLearner:
     def __init__(self) -> None:
         self._groups: dict[Hashable, tuple[float, FloatArray]] = {}
         self._claims: dict[Hashable, tuple[float, float, float, float]] = {}
-        self._known: dict[Hashable, tuple[FloatArray, FloatArray, float]] = {}
+        self._known: dict[Hashable, tuple[int, int]] = {}
         self._totals = np.zeros(5)
 
     def expect(self, seen: Seen) -> Expected:
@@ -109,10 +100,10 @@ class OutputLearner:
             self._known[like] = self._expectation(seen)
         return Expected(seen, *self._known[like])
 
-    def _expectation(self, seen: Seen) -> tuple[FloatArray, FloatArray, float]:
-        """Return what is expected of requests like one."""
+    def _expectation(self, seen: Seen) -> tuple[int, int]:
+        """Return mean and median of the outputs expected of requests like one."""
         last = max(bisect_right(_VALUES, seen.limit) - 1, 0)
-        chances, count, worth = (np.arange(len(_BINS)) <= last) / (last + 1), 0.0, _FIRST_WORTH
+        chances, worth = (np.arange(len(_BINS)) <= last) / (last + 1), _FIRST_WORTH
         for group in seen.groups:
             count, counts = self._groups.get(group, (0.0, None))
             if counts is not None:
@@ -122,9 +113,8 @@ class OutputLearner:
         chances[last + 1 :] = 0.0
         if seen.claim is not None:
             chances = self._believed(chances, seen)
-        above = np.cumsum(chances[::-1])[::-1]
-        sums = np.cumsum((chances * _BINS)[::-1])[::-1]
-        return above, sums, _WORTH / (_WORTH + count)
+        median = _VALUES[int(np.searchsorted(np.cumsum(chances), 0.5 - 1e-9))]
+        return max(1, ceil(min(chances @ _BINS, seen.limit) - 1e-9)), int(median)
 
     def learn(self, output: int, expected: Expected) -> None:
         """Take note of a request that is complete, of which this was expected at its arrival."""

@@ -37,7 +37,7 @@ class World:
     max_num_seqs: int | None = None  # requests of a batch at most; None: as many as fit
     restricted: bool = False  # to what meets all deadlines, or ends by a horizon
     unfinished: int = 0  # requests that a run left
-    shared: bool = False  # tokens of one request serve others that begin alike
+    cached: bool = False  # tokens were found in a prefix cache, a request's own ones among them
     objective: str = "total-latency"
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def uncovered(premises: World, facts: World) -> str | None:
         return (
             f"requests that are stopped are {facts.preemption}, which the bound does not allow for"
         )
-    if facts.shared and not premises.shared:
-        return "requests share cached tokens, which the bound counts for each of them"
+    if facts.cached and not premises.cached:
+        return "tokens were found in a prefix cache, which the bound counts as computed"
     limit = premises.max_num_seqs
     if limit is not None and (facts.max_num_seqs is None or facts.max_num_seqs > limit):
         return f"batches may have more than {limit} requests"

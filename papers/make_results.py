@@ -9,6 +9,7 @@ folder that has it, so that full runs of some stand before quick runs of all. Th
 import io
 import itertools
 import json
+import math
 import re
 import sys
 import textwrap
@@ -19,14 +20,16 @@ from pathlib import Path
 from PIL import Image
 
 from optsched_papers import TARGETS
-from optsched_papers.claims import FAILS, REFUTATIONS
+from optsched_papers.claims import FAILS, LABELS, REFUTATIONS
 from optsched_papers.stored import VERDICTS, count_labels, to_store
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 PICTURES = DOCS / "images" / "results"
 TEXTS = tomllib.loads((HERE / "optsched_papers" / "targets.toml").read_text("utf-8"))
-NOTES = TEXTS["notes"]
+# What a reference to them would not shorten is repeated.
+DROPPED = TEXTS["notes"]["dropped"]
+NOTES = {key: note for key, note in TEXTS["notes"].items() if len(note.split()) > 9}
 BETWEEN = "..."  # what stands between the first and the last of many alike
 WIDTH = 640  # pixels of a picture, per column of panels, at most twice
 PAPERS = {
@@ -38,15 +41,14 @@ PAPERS = {
 }
 
 HEAD = """\
-Every target of the five papers as this version last ran it: {counts}. {kind} Each verdict is on
-the version of the paper that is named; [Reproduce the papers](how-to/reproduce.md) says what
-verdicts and tolerances mean, and the [errata](errata.md) have the counterexamples. A target leads
-to its plot and to what decides: the claims that fail (✗), and our values beside the printed ones,
-which are in parentheses. Where a statement does not hold as printed, a change with which it does
-stands there, too. Of several readings of a statement one suffices; where one holds, only that is
-shown. Of many values alike the first and the last are shown. `optsched reproduce` has them all,
-and what it adds to the paper's claims, such as the steps of a proof; `papers/make_results.py`
-writes these pages from its folders.
+Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns the
+version of the paper that is named; [Reproduce the papers](how-to/reproduce.md) defines verdicts and
+tolerances, the [errata](errata.md) have the counterexamples. Each target leads to its plot and to
+the claims that decide: those that fail (✗), with the limit that they miss, and our values (bold)
+beside the printed ones. Where a statement does not hold as printed, a change with which it does is
+named. Of several readings the nearest is shown, of claims with one limit that which comes closest
+to it, of others alike the first and the last; `optsched reproduce` shows them all.
+`papers/make_results.py` writes these pages.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -100,28 +102,30 @@ def shrink(path: Path, name: str) -> bytes:
 
 
 def overview(by_paper: dict[str, list[dict]]) -> str:
-    """Return the page of all targets: one line each, and the contents."""
+    """Return the page of all targets, by paper and verdict: one line each, and the contents."""
     results = [each for mine in by_paper.values() for each in mine]
     quick = sum(each["quick"] for each in results)
     kind = QUICK.format(quick=quick, all=len(results)) if quick else "All runs are full ones."
     parts = ["# Results\n", fill(HEAD.format(counts=count_labels(results), kind=kind))]
     for prefix, mine in by_paper.items():
-        parts.append(f"## {PAPERS[prefix]}\n\n{read(prefix)} {counted(mine)}\n")
-        lines = ["| target | what | verdict |", "|---|---|---|"]
-        for each in mine:
-            link = f"[{each['target']}](results/{prefix}.md#{each['target']})"
-            lines.append(f"| {link} | {plain(each['title'])} | {label(each)} |")
-        parts.append("\n".join(lines) + "\n")
+        parts.append(f"## {PAPERS[prefix]}\n\nRead: {TEXTS['papers'][prefix]['read']}.\n")
+        for verdict in LABELS:
+            lines = [line(each, prefix) for each in mine if each["verdict"] == verdict]
+            if lines:
+                parts.append("\n".join([f"**{verdict.capitalize()}**\n", *lines]) + "\n")
     pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
     parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
     return "\n".join(parts)
 
 
-def label(result: dict) -> str:
-    """Return the verdict on a target, with what it rests on, marked where a quick run found it."""
-    rests = TARGETS[result["target"]].provided
+def line(result: dict, prefix: str) -> str:
+    """Return a target with its title, what its verdict rests on, and whether a quick run has it."""
+    name = result["target"]
+    rests = TARGETS[name].provided
     named = f", {rests.partition(':')[0]}" * bool(rests and result["reason"].startswith(rests))
-    return result["verdict"] + named + (" (quick)" if result["quick"] else "")
+    named += " (a claim that later abstracts drop)" * (DROPPED in result["remark"])
+    quick = " (quick)" * result["quick"]
+    return f"- [{name}](results/{prefix}.md#{name}): {plain(result['title'])}{named}{quick}"
 
 
 def mended(result: dict) -> bool:
@@ -135,11 +139,6 @@ def read(prefix: str) -> str:
     return f"Read: {paper['read']}. {paper['later']}"
 
 
-def counted(results: list[dict]) -> str:
-    """Count the verdicts in a sentence."""
-    return count_labels(results).capitalize() + "."
-
-
 def fill(text: str) -> str:
     """Return a paragraph in lines of a hundred characters."""
     return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False) + "\n"
@@ -148,19 +147,28 @@ def fill(text: str) -> str:
 def page(prefix: str, results: list[dict]) -> str:
     """Return the page of a paper: a section per target; what remarks have in common once."""
     reading = plain(TEXTS["papers"][prefix]["reading"])
-    where = f"Where no line has another reading: {reading[0].lower()}{reading[1:]}"
-    links = "See [conventions](../conventions.md) and [how to read this](../results.md)."
-    head = f"{read(prefix)} {counted(results)} {where} {links}\n"
-    parts = [f"# Results: {PAPERS[prefix]}\n", head]
+    where = f"Unless stated otherwise, {reading[0].lower()}{reading[1:]}"
+    links = (
+        "See [conventions](../conventions.md), [errata](../errata.md) "
+        "and [how to read this](../results.md)."
+    )
+    parts = [f"# Results: {PAPERS[prefix]}\n", f"{read(prefix)} {where} {links}\n"]
     said: dict[str, str] = {}  # in which section a note stands
     for each in results:
-        name, remark = each["target"], each["remark"]
+        name, remark, see = each["target"], each["remark"], []
         for key, note in NOTES.items():
             if note in remark and said.setdefault(key, name) != name:
-                see = f"See {said[key]}."
-                remark = remark.replace(note, "" if see in remark else see).strip()
-        parts.append(section(each, remark))
+                remark = remark.replace(note, "")
+                see += [said[key]] * (said[key] not in see)
+        remark = " ".join([*remark.split(), *([f"See {', '.join(see)}."] if see else [])])
+        parts.append(section(each, linked(plain(remark), prefix)))
     return "\n".join(parts)
+
+
+def linked(text: str, prefix: str) -> str:
+    """Link the targets of this page and the pages of the site that a text names."""
+    text = re.sub(rf"\b{prefix}-[a-z]+(-\w+)+\b", lambda each: f"[{each[0]}](#{each[0]})", text)
+    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", text)
 
 
 def section(result: dict, remark: str) -> str:
@@ -177,25 +185,37 @@ def section(result: dict, remark: str) -> str:
         + f". Holds if {plain(result['holds_if'])}." * mended(result),
         f"![{name}](../images/results/{name}.png)",
         *claims(deciding(result["rows"])),
-        plain(remark),
+        remark,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def deciding(rows: list[dict]) -> list[dict]:
-    """Return claims that fail in all readings or have a printed value, else three shapes."""
-    counted = [row for row in rows if row["counts"]]
-    nearest: dict[str, dict] = {}  # of the readings of a statement that hold
-    for row in sorted(counted, key=off):
-        if row["statement"] and not fails(row):
-            nearest.setdefault(row["statement"], row)
-    shown = [row for row in counted if nearest.get(row["statement"], row) is row]
-    return [row for row in shown if fails(row) or row["paper"] is not None] or shown[:3]
+    """Return claims that fail, by proof if any, or have a printed value, else two shapes."""
+    counted = sorted((row for row in rows if row["counts"]), key=lambda row: (fails(row), off(row)))
+    nearest: dict[object, int] = {}  # of the readings of a statement, or of the claims of a limit
+    for row in counted:
+        nearest.setdefault(alike(row), id(row))
+    shown = [row for row in rows if row["counts"] and nearest[alike(row)] == id(row)]
+    proofs = [row for row in shown if fails(row) and row["refutes"]]
+    shown = [row for row in shown if row in proofs or not (proofs and fails(row))]
+    return [row for row in shown if fails(row) or row["paper"] is not None] or shown[:2]
+
+
+def alike(row: dict) -> object:
+    """Return what a claim shares with others of which the nearest is shown."""
+    limited = not (row["exact"] or fails(row) or row["paper"] is None)
+    limits = row["least"], row["most"], row["paper"]
+    return row["statement"] or (limits if limited else row["label"])
 
 
 def off(row: dict) -> float:
-    """Return how far our value is from the paper's."""
-    return 0.0 if None in (row["ours"], row["paper"]) else abs(row["ours"] - row["paper"])
+    """Return by what share our value is off the printed one, or misses its limit."""
+    if row["paper"] is None and not fails(row):
+        return 0.0
+    limits = [row["paper"]] if row["paper"] is not None else [row["least"], row["most"]]
+    ours = math.inf if row["ours"] is None else row["ours"]
+    return min(abs(ours - each) / (abs(each) or 1) for each in limits if each is not None)
 
 
 def claims(rows: list[dict]) -> list[str]:
@@ -209,14 +229,14 @@ def claims(rows: list[dict]) -> list[str]:
         alike.setdefault(tuple(own), []).append(setting)
     lines, tables = [], []
     for whats, settings in alike.items():
-        if len(settings) > 1 and len(whats) > 1:
+        if len(settings) > 1 and len(whats) > 1 and len(settings) * len(whats) > 4:
             tables.append(table(settings, whats, by_setting))
-        elif len(settings) > 1:
+        elif len(settings) > 1 and len(whats) == 1:
             lines.append(
                 listed(whats[0], settings, [by_setting[each][whats[0]] for each in settings])
             )
         else:
-            lines.append(listed(settings[0], whats, list(by_setting[settings[0]].values())))
+            lines += [listed(each, whats, list(by_setting[each].values())) for each in settings]
     return ["\n".join(f"- {line}" for line in lines), *tables]
 
 
@@ -255,17 +275,20 @@ def outcomes(text: str) -> list[bool]:
 
 
 def thin(texts: list[str], between: str) -> list[str]:
-    """Return the first and the last of each four or more in a row with the same outcomes."""
-    runs = [list(own) for _, own in itertools.groupby(texts, outcomes)]
-    kept = ([run[0], between, run[-1]] if len(run) > 3 else run for run in runs)
+    """Return the first and the last of each run of four alike, or of three that fail."""
+    runs = [(any(key), list(own)) for key, own in itertools.groupby(texts, outcomes)]
+    kept = ([run[0], between, run[-1]] if len(run) > 3 - fail else run for fail, run in runs)
     return [text for own in kept for text in own]
 
 
 def value(row: dict) -> str:
-    """Return our value, which is bold, and the paper's."""
+    """Return our value, which is bold, and the paper's, or the limit that ours misses."""
     ours = "no value" if row["ours"] is None else f"**{row['ours']:.4g}**"
-    paper = "" if row["paper"] is None else f" ({row['paper']:.4g})"
-    return ours + paper + " ✗" * fails(row)
+    beside = "" if row["paper"] is None else f" ({row['paper']:.4g})"
+    if fails(row) and row["paper"] is None and row["ours"] is not None:
+        low = row["least"] is not None and row["ours"] < row["least"]
+        beside = f" (≥{row['least']:.4g})" if low else f" (≤{row['most']:.4g})"
+    return ours + beside + " ✗" * fails(row)
 
 
 def fails(row: dict) -> bool:

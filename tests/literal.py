@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from math import ceil
 
 
 def usage_at(step, starts, prompts, outputs):
@@ -170,6 +171,42 @@ def lagrangian(instance, prices):
             for start in range(arrival, max(arrival, len(prices)) + 1)
         )
     return total - instance.memory * sum(prices, Fraction(0))
+
+
+def sawtooth(certificate, instance, workers=None):
+    """The sawtooth bound term by term, with every credit added up anew."""
+    unit, size = certificate.denominator, certificate.size
+    memories = (instance.memory,) if workers is None else workers.memories
+    prices, charges = (
+        {step: Fraction(each, unit) for step, each in enumerate(numbers, 1)}
+        for numbers in (certificate.prices, certificate.charges)
+    )
+    weights = [1] * len(instance)
+    if certificate.objective == "weighted-latency" and instance.weights is not None:
+        weights = instance.weights.tolist()
+
+    def credit(end):
+        owed = (size * charges[t] - (end - t) * prices[t] for t in prices if t <= end)
+        exact = Fraction(max(memories), size) * sum((max(each, 0) for each in owed), Fraction(0))
+        return Fraction(ceil(exact * unit), unit)
+
+    def cost(prompt, output, arrival, weight, start):
+        step = Fraction(int(Fraction(weight) * unit), unit)
+        paid = sum(
+            (prompt + u) * prices.get(start + u, 0)
+            + min(size, prompt + u) * charges.get(start + u, 0)
+            for u in range(1, output + 1)
+        )
+        return step * (start + output - arrival) + paid - credit(start + output)
+
+    rows = zip(instance.prompts, instance.outputs, instance.arrivals, weights, strict=True)
+    total = -sum(memories) * sum(prices.values(), Fraction(0))
+    for prompt, output, arrival, weight in rows:
+        request = int(prompt), int(output), int(arrival), float(weight)
+        # No start after the last price and all credits is the cheapest.
+        last = max(request[2], 2 * len(prices)) + 1
+        total += min(cost(*request, start) for start in range(request[2], last))
+    return total
 
 
 def mean_busy_time_bound(instance):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import literal_vllm
 
 from optsched.learning import OutputLearner, TokenCounters
@@ -32,7 +34,8 @@ def literal_learner(seen, order, plan, fair):
             super().add(request)
 
         def put_back(self, request):
-            self.rank(request)
+            if order is not None and not fair:
+                request.priority = -math.inf  # it goes on first
             super().put_back(request)
 
         def reuse(self, request, cached):

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import sys
-from dataclasses import replace
+import tomllib
+from dataclasses import asdict, replace
+from importlib.metadata import EntryPoint
 from math import ceil, inf, log
+from pathlib import Path
+from types import SimpleNamespace
 
 import fake_vllm
+import fresh
 import literal_vllm
 import numpy as np
 import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from vllm_runs import CLOCK, policy_of, same
 
+import optsched
 import optsched.vllm as inside
 from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
-from optsched.clock import LinearClock
+from optsched.learning import OutputLearner, Seen
 from optsched.policies import get_policy
 from optsched.vllm import Foresight, Outlook, Settings, watch
 from optsched.vllm.plan import Plan, Row
 
-CLOCK = LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002)
 NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
 CASE = literal_vllm.Settings(num_gpu_blocks=24, block_size=4, max_num_seqs=8)
 
@@ -105,7 +113,7 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
         scheduler=literal_vllm.with_foresight(known),
     )
     name = f"{'Planned' if plan else 'Ordered'}{'Async' if case.async_scheduling else ''}Scheduler"
-    given = {"order": order, "aging": aging}
+    given = {"order": order, "aging": aging, "trusted": True}
     ours = literal_vllm.run(
         [
             request(i, fake_vllm.Request, extra_args={"expected_output": forecasts[i]})
@@ -120,6 +128,60 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
     assert [r.last for r in ours.requests] == [r.last for r in twin.requests]
 
 
+client_requests = st.tuples(
+    *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
+    *(st.sampled_from([None, 1, 2]), st.one_of(st.none(), st.integers(1, 30))),
+)
+
+
+@examples(150)
+@given(
+    st.lists(client_requests, min_size=1, max_size=14),
+    st.sampled_from([":area+learned", ":mc-sf+plan+learned", ":area,0.2+plan+learned", "+fair"]),
+    st.integers(0, 8),
+    *(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
+    rows, name, blocks, later, clients, claims
+):
+    arrivals = np.sort([ticks for _, _, ticks, *_ in rows]).tolist()
+    case = literal_vllm.Settings(
+        num_gpu_blocks=12 + blocks, block_size=3, max_num_seqs=4, max_num_batched_tokens=24
+    )
+    case = replace(case, async_scheduling=later)
+    memory = (11 + blocks) * 3
+    order, aging = name.partition("+")[0][1:].partition(",")[::2]
+    extra = {"order": order or None, "aging": float(aging) if aging else None}
+    extra["fair"] = name == "+fair"
+    kind = f"{'Planned' if 'plan' in name else 'Ordered'}{'Async' if later else ''}Scheduler"
+    requests = []
+    for index, (prompt, output, _, priority, client, claim) in enumerate(rows):
+        said = {"client": client or 0} if clients else {}
+        said |= {"expected_output": claim or 1} if claims else {}
+        arrival = arrivals[index] * 0.01
+        requests.append(fake_vllm.Request(index, prompt, output, arrival, extra_args=said))
+        requests[-1].priority = priority
+    ours = literal_vllm.run(
+        requests,
+        replace(case),
+        CLOCK,
+        scheduler=lambda case: getattr(inside, kind)(*fake_vllm.config(case, extra, memory)),
+    )
+    prompts, outputs, _, priorities, _, _ = zip(*rows, strict=True)
+    instance = Instance(
+        prompts,
+        outputs,
+        memory,
+        arrivals,
+        seconds_per_step=0.01,
+        priorities=priorities,
+        clients=[row[4] or 0 for row in rows] if clients else None,
+        output_estimates=[row[5] or 1 for row in rows] if claims else None,
+    )
+    run = optsched.run(instance, policy_of(asdict(case), f"vllm{name}"), clock=CLOCK)
+    assert same(run, range(len(rows)), ours)
+
+
 def foresight(usable=100, sizes=(4,), longest=200, **given):
     return Foresight(Settings(**given), usable, sizes, longest)
 
@@ -128,35 +190,73 @@ def asked(prompt=10, index=0, **extra):
     return fake_vllm.Request(index, prompt, 5, 0.0, extra_args=extra)
 
 
-def test_a_forecast_is_cut_to_the_limit_and_never_below_a_token():
-    look = foresight(factor=1.5).outlook
-    assert look(asked(expected_output=20), 5, 1000) == Outlook(15, 25, -1)
-    assert look(asked(expected_output=20), 30, 1000) == Outlook(1, 1, -1)
-    assert look(asked(expected_output=20), 5, 15) == Outlook(10, 10, -1)
-    assert look(asked(expected_output="20"), 0, 1000).left == 20  # HTTP may send text
+def look(seen, request, made=0, limit=1000):
+    """Return what is expected of a request that has arrived just now."""
+    return seen.outlook(request, made, seen.expect(request, limit))
+
+
+def ended(seen, request, output, *, complete=True):
+    """Let a request come and go."""
+    seen.ended(seen.expect(request, 1000), 1, output, complete=complete)
+
+
+def test_a_trusted_forecast_is_cut_to_the_limit():
+    seen = foresight(factor=1.5, trusted=True)
+    assert look(seen, asked(expected_output=20)) == Outlook(20, 30)
+    assert look(seen, asked(expected_output=20), limit=15) == Outlook(15, 15)
+    assert look(seen, asked(expected_output="20")).output == 20  # HTTP may send text
+
+
+def test_a_request_that_outlives_what_was_expected_counts_as_one_token_more():
+    scheduler = made("PlannedScheduler", extra={"trusted": True, "order": "mc-sf", "aging": None})
+    request = asked(expected_output=20)
+    scheduler.add_request(request)
+    for tokens, left in ((0, 20), (5, 15), (20, 1), (300, 1)):
+        request.made = tokens
+        assert scheduler.row_of(request).left == left
+        scheduler._rank(request)  # noqa: SLF001
+        assert request.priority == left
 
 
 @pytest.mark.parametrize("wrong", [0, -3, "many", float("nan"), inf, None, [5]])
 def test_what_is_no_forecast_is_left_out(wrong):
     seen = foresight()
-    seen.learn(asked(), 40)
-    assert seen.outlook(asked(expected_output=wrong), 0, 1000).left == 40
+    ended(seen, asked(), 40)
+    assert look(seen, asked(expected_output=wrong)) == look(seen, asked())
 
 
-def test_outputs_without_a_forecast_are_learnt_by_client_and_by_prompt():
+def test_outputs_are_learned_by_client_prompt_priority_and_turn():
+    seen, learner = foresight(), OutputLearner()
+    rng = np.random.default_rng(1)
+    for number in range(300):
+        client, turn = rng.choice(["summaries", "stories"]), int(rng.integers(0, 3))
+        prompt, priority = int(rng.integers(1, 400)), int(rng.integers(0, 2))
+        claim = [None, 30.0, 700.0][number % 3]
+        request = asked(prompt, client=client, turn=turn, expected_output=claim)
+        expected = learner.expect(Seen(prompt, 1000, client, priority, turn, claim))
+        assert seen.expect(request, 1000, priority) == expected
+        output = 10 if client == "summaries" else 500
+        seen.ended(expected, expected.mean, output, complete=True)
+        learner.learn(output, expected)
+    assert look(seen, asked(client="summaries")).output < 20
+    assert look(seen, asked(client="stories")).output > 480
+    for odd in ({"client": [5]}, {"turn": "third"}, {"turn": -2}):
+        assert look(seen, asked(**odd)) == look(seen, asked())
+
+
+def test_a_claim_moves_little_before_it_was_checked():
     seen = foresight()
-    assert seen.outlook(asked(), 0, 1000).left == 256  # nothing is known yet
-    for _ in range(400):
-        seen.learn(asked(client="summaries"), 10)
-        seen.learn(asked(client="stories"), 500)
-        seen.learn(asked(prompt=3), 100)
-    assert seen.outlook(asked(client="summaries"), 0, 1000).left < 20
-    assert seen.outlook(asked(client="stories"), 0, 1000).left > 480
-    assert 95 < seen.outlook(asked(prompt=2), 0, 1000).left < 110  # 2 and 3: as many bits
-    assert 150 < seen.outlook(asked(prompt=99), 0, 1000).left < 260  # the mean of all
-    assert (
-        seen.outlook(asked(prompt=2), 70, 1000).left == seen.outlook(asked(prompt=2), 0, 1000).left
-    )
+    rng = np.random.default_rng(2)
+    for output in np.clip(rng.lognormal(4.5, 0.8, 500), 1, 1000).astype(int).tolist():
+        ended(seen, asked(), output)
+    plain, claim = look(seen, asked()), asked(client="mine", expected_output=1)
+    assert look(seen, claim).output > 0.4 * plain.output
+    assert look(foresight(trusted=True), claim).output == 1
+    for _ in range(60):
+        ended(seen, asked(client="honest", expected_output=5), 5)
+        ended(seen, claim, 300)
+    assert look(seen, asked(client="honest", expected_output=5)).output < 8
+    assert look(seen, claim).output > 150
 
 
 def test_a_completed_request_is_learnt_and_an_aborted_one_is_not():
@@ -166,20 +266,31 @@ def test_a_completed_request_is_learnt_and_an_aborted_one_is_not():
         scheduler.add_request(request)
         request.made, request.status.name = output, status
         scheduler._free_request(request)  # noqa: SLF001
-    assert scheduler.foresight.outlook(asked(), 0, 1000).left == 9
+    once = foresight()
+    once.ended(once.expect(asked(), scheduler.limit_of(asked())), 1, 9, complete=True)
+    assert look(scheduler.foresight, asked()) == look(once, asked())
+
+
+def test_an_aborted_request_counts_in_turns_as_what_it_made():
+    seen = foresight(fair=True)
+    mine, other = (seen.expect(asked(client=client), 1000) for client in ("mine", "other"))
+    assert [seen.turn(each, 100) for each in (mine, mine, other)] == [0, 210, 0]
+    seen.ended(mine, 100, 0, complete=False)
+    assert seen.turn(mine, 100) == 220  # 10 tokens of its prompt, and 210
+    assert foresight().turn(mine, 100) == 0
 
 
 def test_beliefs_give_the_mean_of_what_is_left():
     seen = foresight(log_error=0.5)
     belief = Beliefs.around(np.arange(1, 201), 0.5, 200)
     for forecast, made_so_far in ((20, 0), (20, 25), (150, 150), (3, 190)):
-        look = seen.outlook(asked(expected_output=forecast), made_so_far, 10_000)
+        found = look(seen, asked(expected_output=forecast), made_so_far, 10_000)
         chances = belief.chances[belief.rows[forecast - 1]]
         outputs = np.arange(1, 201)
         later = outputs > made_so_far
-        mean = (chances * outputs)[later].sum() / chances[later].sum() - made_so_far
-        assert look.left == pytest.approx(mean, abs=1)
-        assert look.row >= 0
+        mean = (chances * outputs)[later].sum() / chances[later].sum()
+        assert found.output == pytest.approx(mean, abs=1)
+        assert found.row >= 0
 
 
 @examples(60)
@@ -198,8 +309,8 @@ def test_a_plan_with_beliefs_keeps_mean_and_deviation_below_the_blocks(group, la
     limit = 121
     rows = []
     for p, m, forecast in group:
-        look = seen.outlook(asked(p, expected_output=forecast), m, limit)
-        rows.append(Row(p + m, m, limit, look.planned, look.row))
+        found = look(seen, asked(p, expected_output=forecast), m, limit)
+        rows.append(Row(p + m, m, limit, max(found.planned - m, 1), found.row))
     most = 0.0
     for ahead in range(1, limit + 1):
         mean = variance = 0.0
@@ -275,14 +386,15 @@ def test_a_history_says_what_requests_without_a_forecast_make():
     prompts = [*range(1, 51), *range(101, 151)]
     past = Instance(prompts, [10] * 50 + [120] * 50, memory=1000)
     seen = foresight(history=past)
-    short, long = (seen.outlook(asked(prompt=p), 0, 10_000) for p in (4, 150))
-    assert 9 <= short.left <= 15
-    assert 110 <= long.left <= 125
-    assert seen.outlook(asked(prompt=10**6), 0, 10_000) == long
-    assert seen.outlook(asked(expected_output=7), 0, 10_000) == Outlook(7, 7, -1)
+    short, long = (look(seen, asked(prompt=p), limit=10_000) for p in (4, 150))
+    assert 9 <= short.output <= 15
+    assert 110 <= long.output <= 125
+    assert look(seen, asked(prompt=10**6), limit=10_000) == long
+    believing = foresight(history=past, trusted=True)
+    assert look(believing, asked(expected_output=7)) == Outlook(7, 7)
     both = foresight(history=past, log_error=0.2)
-    assert both.outlook(asked(prompt=4), 0, 10_000).left == short.left
-    assert both.outlook(asked(expected_output=7), 0, 10_000).row >= 0
+    assert look(both, asked(prompt=4)).output == short.output
+    assert look(both, asked(expected_output=7)).row >= 0
 
 
 def test_whoever_waited_beyond_its_patience_comes_first_in_order_of_arrival():
@@ -317,21 +429,6 @@ def test_a_plan_stands_aside_where_it_cannot_hold(caplog):
     assert len(caplog.messages) == 3
 
 
-def test_an_order_without_a_plan_leaves_requests_without_forecasts_in_order_of_arrival():
-    """By what all outputs are in the mean, long prompts were preempted again and again."""
-    prompts = [300, 5, 100, 20]
-    for kind, order in (("Ordered", [0, 1, 2, 3]), ("Planned", [1, 3, 2, 0])):
-        scheduler = made(f"{kind}Scheduler", case=replace(CASE, num_gpu_blocks=900))
-        for index, prompt in enumerate(prompts):
-            scheduler.add_request(fake_vllm.Request(index, prompt, 5, index * 0.1))
-        assert [request.index for request in scheduler.waiting] == order
-    scheduler = made("OrderedScheduler", now=lambda self: 1.0)
-    for index, output in enumerate((50, 5)):
-        scheduler.add_request(asked(index=index, expected_output=output))
-    scheduler.add_request(fake_vllm.Request(2, 10, 5, 0.0))  # as the others in the mean
-    assert [request.index for request in scheduler.waiting] == [1, 2, 0]
-
-
 def test_clients_priorities_come_first_where_the_server_goes_by_them():
     scheduler = made("PlannedScheduler", case=replace(CASE, policy="priority"))
     for index, (priority, output) in enumerate([(1, 5), (0, 90), (1, 3), (0, 40)]):
@@ -347,6 +444,7 @@ def test_nothing_is_kept_of_requests_that_have_left():
         request = asked(index=index, expected_output=9)
         scheduler.add_request(request)
         request.status.name = ("FINISHED_ABORTED", "FINISHED_STOPPED")[index % 2]
+        request.made = index % 5  # none, where it ends at once
         scheduler._free_request(request)  # noqa: SLF001
     watch = scheduler.watch
     kept = (scheduler._seen, scheduler._by_arrival, watch._waiting)  # noqa: SLF001
@@ -375,7 +473,8 @@ def test_counters_say_what_happened(caplog, monkeypatch):
 
     client.Counter = client.Gauge = Metric
     monkeypatch.setitem(sys.modules, "prometheus_client", client)
-    watch._metrics.cache_clear()  # noqa: SLF001
+    fresh_metrics = functools.cache(watch._metrics.__wrapped__)  # noqa: SLF001
+    monkeypatch.setattr(watch, "_metrics", fresh_metrics)
     monkeypatch.setattr(logging.getLogger("vllm.optsched"), "level", logging.INFO)
     requests = [
         fake_vllm.Request(index, 8, output, arrival, extra_args={"expected_output": output + 5})
@@ -384,10 +483,10 @@ def test_counters_say_what_happened(caplog, monkeypatch):
     now = iter(range(0, 100_000, 100))
     attributes = {"now": lambda self: next(now), "log_stats": True}
     kind = type("Mine", (inside.PlannedScheduler,), attributes)
-    case, given = replace(CASE, num_gpu_blocks=10), {"order": "mc-sf", "aging": 0.01}
+    case = replace(CASE, num_gpu_blocks=10)
+    given = {"order": "mc-sf", "aging": 0.01, "trusted": True}
     make = lambda case: kind(*fake_vllm.config(case, given))  # noqa: E731
     literal_vllm.run(requests, case, CLOCK, scheduler=make).engine.schedule()
-    watch._metrics.cache_clear()  # noqa: SLF001
     assert metrics["optsched:admitted"].value == 3
     assert metrics["optsched:refused"].value > 0
     assert metrics["optsched:promoted"].value == 1  # before the short one that came later
@@ -395,6 +494,17 @@ def test_counters_say_what_happened(caplog, monkeypatch):
     assert metrics["optsched:waiting"].value == 0
     assert metrics["optsched:forecast_error"].value == pytest.approx(15 / 42)
     assert "3 admissions, 20 refused by the plan, 1 promoted by age" in caplog.messages[-1]
+
+
+def test_an_empty_queue_is_told_at_once_and_others_each_second():
+    told = []
+    watched = watch.Watch()
+    watched._metrics = dict.fromkeys(  # noqa: SLF001
+        (*watched.counts, "forecast_error"), SimpleNamespace(inc=id, set=id)
+    ) | {"waiting": SimpleNamespace(set=told.append)}
+    for now, waiting in ((1.0, 3), (1.5, 2), (2.1, 5), (2.2, 0), (2.3, 0), (2.4, 1), (9.0, 1)):
+        watched.tell(now, waiting, 1)
+    assert told == [3, 5, 0, 1]
 
 
 def test_an_order_is_a_name_a_policy_or_a_function(monkeypatch):
@@ -424,12 +534,14 @@ def test_orders_of_ours_age_with_the_arrival_and_others_do_not():
 
 def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
     scheduler = made(
-        "PlannedScheduler", settings=Settings(order="mc-sf", aging=None), extra={"factor": 2}
+        "PlannedScheduler",
+        settings=Settings(order="mc-sf", aging=None, trusted=True),
+        extra={"factor": 2},
     )
     request = asked(expected_output=30)
     scheduler.add_request(request)
     assert request.priority == 30
-    assert scheduler.foresight.outlook(request, 0, 1000) == Outlook(30, 60, -1)
+    assert look(scheduler.foresight, request) == Outlook(30, 60)
     assert scheduler.settings.policy == "priority"
 
 
@@ -448,6 +560,8 @@ def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
         ("PlannedScheduler", {"patience": 0}, "patience is 0, but must be a number above 0"),
         ("PlannedScheduler", {"log_error": inf}, "log_error is inf, but must be a finite"),
         ("PlannedScheduler", {"deviations": -1}, "deviations is -1, but must be a finite"),
+        ("PlannedScheduler", {"trusted": "yes"}, "trusted is 'yes', but must be true or false"),
+        ("PlannedScheduler", {"fair": 1}, "fair is 1, but must be true or false"),
     ],
 )
 def test_settings_that_are_wrong_are_refused_in_one_sentence(name, given, words):
@@ -469,7 +583,7 @@ def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatc
 
     vllm(scheduler=Other, version="0.32.0")
     with pytest.raises(
-        OptschedError, match=r"vLLM 0.32.0 has .* without _preempt_request; .*0.33.0 or 0.32.0"
+        OptschedError, match=r"vLLM has a .* without _preempt_request; .*0.33.0 or 0.32.0"
     ):
         inside.PlannedScheduler  # noqa: B018
     vllm(version="0.30.0")
@@ -489,3 +603,54 @@ def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatc
         inside.PlannedScheduler  # noqa: B018
     with pytest.raises(AttributeError, match="has no attribute 'Planed'"):
         inside.Planed  # noqa: B018
+
+
+def test_a_plugin_of_vllm_says_at_once_that_a_version_is_refused(vllm, caplog):
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+    (entry,) = project["project"]["entry-points"]["vllm.general_plugins"].values()
+    plugin = EntryPoint("optsched", entry, "vllm.general_plugins").load()
+    plugin()
+    assert caplog.messages == []
+    vllm(version="0.34.0")
+    plugin()
+    (line,) = caplog.messages
+    assert "is tested with vLLM 0.33.0 or 0.32.0, but this is 0.34.0" in line
+
+
+def test_the_plugin_loads_nothing_that_only_schedulers_need():
+    assert fresh.imports("import optsched.vllm", "numba", "llvmlite", "pandas", "vllm") == set()
+
+
+COUNTED = """
+from types import SimpleNamespace
+from optsched.vllm.watch import Watch
+for engine in (0, 1):
+    watch = Watch(engine)
+    for number in range(3 + engine):
+        watch.waits(str(number), 1.0)
+        watch.admitted(SimpleNamespace(request_id=str(number), num_tokens=10), 4)
+    watch.completed(30, 20)
+    watch.tell(5.0, 7, 2)
+"""
+SHOWN = """
+from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+registry = CollectorRegistry()
+multiprocess.MultiProcessCollector(registry)
+print(generate_latest(registry).decode())
+"""
+
+
+def test_metrics_of_the_scheduler_are_on_the_page_of_another_process(tmp_path):
+    pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
+    folder = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    fresh.printed(COUNTED, env=folder)
+    page = fresh.printed(SHOWN, env=folder).splitlines()
+    for line in (
+        'optsched:admitted_total{engine="0"} 3.0',
+        'optsched:admitted_total{engine="1"} 4.0',
+        'optsched:asked_total{engine="0"} 30.0',
+        'optsched:hits_total{engine="0"} 12.0',
+        'optsched:forecast_error{engine="0"} 0.5',
+        'optsched:waiting{engine="1"} 7.0',
+    ):
+        assert line in page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 NATIVE = "prompt_tokens,output_tokens\n3,4\n5,6\n"
 TIMED = "arrival_s,prompt_tokens,output_tokens\n0,3,4\n0.5,5,6\n"
 AZURE = (
@@ -33,4 +35,91 @@ QWEN = (
     '"output_length": 132, "type": "text", "turn": 1, "hash_ids": [9, 8]}\n'
     '{"chat_id": 8, "parent_chat_id": 7, "timestamp": 122.228, "input_length": 40, '
     '"output_length": 8, "type": "file", "turn": 2, "hash_ids": [9]}\n'
+)
+AZURE_IMAGES = (
+    "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
+    "2024-10-15 00:00:00.50,0,120,5\n2024-10-15 00:00:01,2,3313,60\n"
+)
+
+
+def lines(*objects: dict) -> str:
+    """Return JSON lines."""
+    return "".join(f"{json.dumps(each)}\n" for each in objects)
+
+
+def _dynamo(request: str, session: str, received: int, **more: object) -> dict:
+    return {
+        "schema": "dynamo.request.trace.v1",
+        "event_type": "request_end",
+        "event_time_unix_ms": received + 5000,
+        "agent_context": {"session_id": session},
+        "request": {
+            "request_id": request,
+            "model": "small",
+            "output_tokens": 7,
+            "request_received_ms": received,
+            "cached_tokens": 16,
+        }
+        | more,
+    }
+
+
+#: Ended in another order than received, with a tool's event before, and hashes of 64 bits.
+DYNAMO = lines(
+    {"schema": "dynamo.request.trace.v1", "event_type": "tool_end", "event_time_unix_ms": 1,
+     "tool": {"tool_call_id": "a", "tool_class": "b"}},
+    _dynamo("r2", "s1", 1_700_000_002_000,
+            replay={"trace_block_size": 64, "input_length": 100,
+                    "input_sequence_hashes": [2**64 - 1, 5]}),
+    _dynamo("r1", "s1", 1_700_000_000_500, input_tokens=64,
+            replay={"trace_block_size": 64, "input_length": 64,
+                    "input_sequence_hashes": [2**64 - 1]}),
+)  # fmt: skip
+
+
+def _aiperf(session: str, turn: int, start: int, prompt: float, output: float) -> dict:
+    return {
+        "metadata": {
+            "session_num": 0,
+            "x_correlation_id": session,
+            "conversation_id": "c",
+            "turn_index": turn,
+            "request_start_ns": start,
+            "benchmark_phase": "profiling",
+        },
+        "metrics": {
+            "input_sequence_length": {"value": prompt, "unit": "tokens"},
+            "output_sequence_length": {"value": output, "unit": "tokens"},
+        },
+        "error": None,
+    }
+
+
+AIPERF = lines(
+    _aiperf("u", 1, 1_759_813_208_000_000_000, 560.0, 9),
+    _aiperf("u", 0, 1_759_813_207_500_000_000, 550, 12),
+)
+
+
+def _round(session: str, index: int, stamps: list[tuple[str, str]]) -> dict:
+    return {
+        "provider": "claude",
+        "project": "p",
+        "session_id": session,
+        "round_index": index,
+        "input_tokens_total": 3000 + 100 * index,
+        "prefix_tokens": 2000,
+        "newly_append_tokens": 1000 + 100 * index,
+        "output_tokens": 40 + index,
+        "timing_events": [
+            {"event_type": kind, "timestamp": f"2026-06-01T05:40:{at}Z"} for kind, at in stamps
+        ],
+        "tools": [],
+    }
+
+
+TRACELAB = lines(
+    _round("claude:a", 0, [("user_message", "20.151"), ("text", "29.000")]),
+    _round("claude:a", 1, [("tool_result", "31"), ("tool_result", "50.651"), ("text", "55.1")]),
+    _round("codex:b", 0, [("reasoning", "21.151"), ("text", "20.651")]),
 )

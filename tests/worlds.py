@@ -212,6 +212,8 @@ def claimed(found, instance, policy, options, effort):
         stored = {"storage": storage} if how else {}
         several = {"workers": 3} if "workers" in options else {}
         claims.append(bound(instance, effort, **how, **stored, **several))
+        if not how:
+            claims.append(bound(instance, "sawtooth", **several))
     covering, why = strongest(claims, found.facts)
     if (covering is None) != bool(found.unfinished):
         wrong.append(f"no bound covers the run: {why}")

@@ -52,7 +52,8 @@ _CLASSES = (
     *("ClockCertificate", "Slo"),
     *("Cluster", "ConfigurationCertificate", "Execution", "Forecast", "Instance", "LinearModel"),
     *("ModelFacts", "Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running"),
-    *("RunSettings", "Schedule", "SolveParams", *_ALIASES["Clock"], *_ALIASES["Information"]),
+    *("RunSettings", "SawtoothCertificate", "Schedule", "SolveParams", *_ALIASES["Clock"]),
+    *_ALIASES["Information"],
 )
 
 

@@ -47,10 +47,14 @@ def imported(text: str, what: str, known: Iterable[str]) -> Any:
         found = import_module(module)
     except Exception as error:  # code of the user's raises anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise PolicyError(
-            f"unknown {what} {text!r}: {nearest(module, known)}; a module {module!r} cannot be "
-            f"imported ({reason}): if it is yours, add its folder to PYTHONPATH"
-        ) from error
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            reason = (
+                f"unknown {what} {text!r}: {nearest(module, known)}; there is no module "
+                f"{error.name!r}: if it is yours, add its folder to PYTHONPATH"
+            )
+        else:
+            reason = f"{what} {text!r}: module {module!r} fails when it is imported: {reason}"
+        raise PolicyError(reason) from error
     if not hasattr(found, name):
         own = [each for each in vars(found) if not each.startswith("_")]
         raise PolicyError(f"module {module!r} has no {what} {name!r}: {nearest(name, own)}")

@@ -108,7 +108,7 @@ class CapacityCertificate:
             self.storage,
             "resumed",
             self.max_num_seqs or None,
-            shared=self.shared,
+            cached=self.shared,
             objective="workers",
         )
 
@@ -169,15 +169,16 @@ def verify_capacity(
 
 
 def _unshared(instance: Instance) -> Instance:
-    """Return the requests with only those tokens of their prompts that no other request has."""
+    """Return the requests with only those of their tokens that no other request has."""
     if instance.hash_ids is None or instance.hash_block is None:
         return instance
     owners = Counter(key for ids in instance.hash_ids for key in set(ids.tolist()))
-    prompts = []
-    for prompt, ids in zip(instance.prompts.tolist(), instance.hash_ids, strict=True):
-        shared = sum(owners[key] > 1 for key in ids.tolist())
-        prompts.append(max(0, prompt - shared * instance.hash_block))
-    return instance.replace(prompts=prompts, hash_ids=None, hash_block=None)
+    prompts, outputs = instance.prompts.tolist(), instance.outputs.tolist()
+    for place, ids in enumerate(instance.hash_ids):
+        shared = sum(owners[key] > 1 for key in ids.tolist()) * instance.hash_block
+        outputs[place] = max(1, outputs[place] - max(0, shared - prompts[place]))
+        prompts[place] = max(0, prompts[place] - shared)
+    return instance.replace(prompts=prompts, outputs=outputs, hash_ids=None, hash_block=None)
 
 
 def _belongs(instance: Instance, tenant: str | None) -> list[bool]:

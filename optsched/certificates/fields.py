@@ -32,6 +32,19 @@ def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str,
     return {**fields, "fingerprint": str(content["fingerprint"]), "value": Fraction(*claim)}
 
 
+def check_prices(denominator: int, prices: tuple[int, ...], objective: str) -> None:
+    """Reject prices of steps that prove nothing."""
+    if denominator < 1:
+        raise CertificateError(f"the denominator is {denominator}, but must be positive")
+    if objective not in ("total-latency", "weighted-latency"):
+        raise CertificateError(f"no certificate can prove anything about {objective!r}")
+    if prices and min(prices) < 0:
+        step = next(step for step, price in enumerate(prices, 1) if price < 0)
+        raise CertificateError(
+            f"the price of step {step} is {prices[step - 1]}, but cannot be negative"
+        )
+
+
 def check_fingerprint(fingerprint: str, instance: Instance, workers: Workers | None = None) -> None:
     """Reject a certificate of another instance, or of other workers."""
     found = instance.fingerprint if workers is None else workers.fingerprint(instance)

@@ -15,7 +15,6 @@ The verifier shares no code with the modules that make certificates.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -25,7 +24,8 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.json import read_object, write_object
-from optsched.certificates.fields import check_fingerprint, read_fields
+from optsched.certificates.fields import check_fingerprint, check_prices, read_fields
+from optsched.certificates.starts import least_costs
 from optsched.errors import CertificateError
 from optsched.premises import Preemption, World
 from optsched.workers import Workers, as_workers
@@ -34,15 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from optsched._internal.arrays import BoolArray
     from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.on_clock import ClockCertificate
+    from optsched.certificates.sawtooth import SawtoothCertificate
     from optsched.instance import Instance
 
-_CHUNK = 8192
 _ALONE, _SEVERAL = "optsched-certificate", "optsched-joint-certificate"
 
 
@@ -83,18 +81,10 @@ class Certificate:
     pools: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.denominator < 1:
-            raise CertificateError(f"the denominator is {self.denominator}, but must be positive")
-        if self.objective not in ("total-latency", "weighted-latency"):
-            raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
         if self.pools and len(self.prices) % len(self.pools):
             raise CertificateError("prices of pools must be for the same steps")
-        if self.prices and min(self.prices) < 0:
-            at = next(at for at, price in enumerate(self.prices) if price < 0)
-            step = at % len(self.rows[0]) + 1
-            raise CertificateError(
-                f"the price of step {step} is {self.prices[at]}, but cannot be negative"
-            )
+        for row in self.rows:
+            check_prices(self.denominator, row, self.objective)
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
@@ -142,7 +132,13 @@ class Certificate:
 @checked(CertificateError)
 def read_certificate(
     source: str | Path,
-) -> Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate:
+) -> (
+    Certificate
+    | ConfigurationCertificate
+    | ClockCertificate
+    | CapacityCertificate
+    | SawtoothCertificate
+):
     """Read a certificate of any kind, a claim until it is verified, from a JSON file or JSON text.
 
     Examples
@@ -152,11 +148,13 @@ def read_certificate(
     >>> read_certificate(proof.to_json()) == proof
     True
     """
-    from optsched.certificates import capacity, configurations, on_clock
+    from optsched.certificates import capacity, configurations, on_clock, sawtooth
 
     content, _ = read_object(source, CertificateError, "prices")
     if content.get("format") == configurations.FORMAT:
         return configurations.ConfigurationCertificate.from_json(source)
+    if content.get("format") == sawtooth.FORMAT:
+        return sawtooth.SawtoothCertificate.from_json(source)
     if content.get("format") == on_clock.FORMAT:
         return on_clock.ClockCertificate.from_json(source)
     if content.get("format") == capacity.FORMAT:
@@ -166,7 +164,11 @@ def read_certificate(
 
 @checked(CertificateError)
 def verify(
-    certificate: Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate,
+    certificate: Certificate
+    | ConfigurationCertificate
+    | ClockCertificate
+    | CapacityCertificate
+    | SawtoothCertificate,
     instance: Instance,
     workers: int | str | Sequence[int] | Workers | None = None,
 ) -> Fraction:
@@ -175,8 +177,9 @@ def verify(
     Parameters
     ----------
     certificate
-        The prices, prices and sizes (`optsched.certificates.configurations`), or what proves a
-        bound on a clock (`optsched.certificates.on_clock`) or a number of workers
+        The prices, prices and charges (`optsched.certificates.sawtooth`), prices and sizes
+        (`optsched.certificates.configurations`), or what proves a bound on a clock
+        (`optsched.certificates.on_clock`) or a number of workers
         (`optsched.certificates.capacity`); what it claims is not looked at.
     instance
         The instance it was made for.
@@ -209,7 +212,10 @@ def verify(
     from optsched.certificates.capacity import CapacityCertificate, verify_capacity
     from optsched.certificates.configurations import ConfigurationCertificate, verify_configuration
     from optsched.certificates.on_clock import verify_on_clock
+    from optsched.certificates.sawtooth import SawtoothCertificate, verify_sawtooth
 
+    if isinstance(certificate, SawtoothCertificate):
+        return verify_sawtooth(certificate, instance, several)
     if isinstance(certificate, ConfigurationCertificate):
         return verify_configuration(certificate, instance, several)
     if isinstance(certificate, CapacityCertificate):
@@ -240,7 +246,7 @@ def _verify_prices(
         rows = zip(members, certificate.rows, strict=True)
         paid = [prices for inside, prices in rows if not (places & ~inside).any()]
         charged = paid[0] if len(paid) == 1 else [sum(step) for step in zip(*paid, strict=True)]
-        total += _least_costs(instance.take(requests), charged, unit, certificate.objective)
+        total += least_costs(instance.take(requests), charged, unit, certificate.objective)
     return Fraction(total, unit)
 
 
@@ -253,41 +259,3 @@ def _by_places(instance: Instance, workers: Workers) -> list[tuple[BoolArray, li
     for request, places in enumerate(may_run):
         groups.setdefault(places.tobytes(), []).append(request)
     return [(np.frombuffer(key, dtype=np.bool_), found) for key, found in groups.items()]
-
-
-def _least_costs(
-    instance: Instance, prices: Sequence[int], denominator: int, objective: str
-) -> int:
-    """Add up what the cheapest start of each request costs, times the denominator."""
-    horizon, spent = len(prices), sum(prices)
-    weights = [1.0] * len(instance)
-    if objective == "weighted-latency" and instance.weights is not None:
-        weights = instance.weights.tolist()
-    # A step of latency costs its weight times the denominator, rounded down.
-    steps = [math.floor(Fraction(weight) * denominator) for weight in weights]
-    # Everything below stays under `size`; beyond 64 bits numpy computes with Python's integers.
-    size = (instance.memory + horizon + 1) * (spent * 2 + max(steps))
-    kind: npt.DTypeLike = np.int64 if size < 2**62 else object
-    # before[t]: prices of steps 1..t; steps beyond the horizon are free. twice: sums of before.
-    before = np.zeros(horizon + 1, dtype=kind)
-    before[1:] = np.cumsum(np.array(prices, dtype=kind))
-    twice = np.zeros(horizon + 2, dtype=kind)
-    twice[1:] = np.cumsum(before)
-    total = 0
-    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals]).tolist()
-    for (prompt, output, arrival), step in zip(rows, steps, strict=True):
-        # From the horizon on nothing is paid, and starting later only costs more.
-        best = step * (max(horizon, arrival) + output - arrival)
-        for first in range(arrival, horizon, _CHUNK):
-            if step * (first + output - arrival) >= best:
-                break  # prices are not negative
-            start = np.arange(first, min(first + _CHUNK, horizon))
-            end = np.minimum(start + output, horizon)
-            paid = before[end] - before[start]
-            # sum of u * p[start + u] by parts: end * before[end] minus the sums in between
-            ramp = (end - start) * before[end] - (twice[end] - twice[start])
-            latency = (start + output - arrival).astype(kind)
-            cost = step * latency + prompt * paid + ramp
-            best = min(best, int(cost.min()))
-        total += best
-    return total

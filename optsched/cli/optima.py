@@ -100,6 +100,7 @@ def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
         "gap": explanation.gap,
         "order_regret": explanation.order_regret,
         "waste": explanation.wasted_memory,
+        "idle": explanation.idle,
         "heaviest": explanation.rows(LISTED),
         "sentence": str(explanation),
     }
@@ -128,7 +129,11 @@ def _conflict(
 
 @command(
     TRACE,
-    option("--method", ["auto", "closed-form", "lagrangian"], "How to find it (auto: the better)."),
+    option(
+        "--method",
+        ["auto", "closed-form", "lagrangian", "sawtooth"],
+        "How to find it (auto: the better of closed-form and lagrangian).",
+    ),
     CLOCK[0],
     option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
     option("--storage", ["at-once", "next-batch"], "On a clock: when a new token takes memory."),
@@ -154,7 +159,7 @@ def bound(
     if certificate is not None and clock is None:
         if how["method"] == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
-        how["method"] = "lagrangian"
+        how["method"] = how["method"].replace("auto", "lagrangian")
     with output.progress("finding a lower bound"):
         found: Any = optsched.bound(instance, **how)
     if certificate is not None and found.certificate is not None:

@@ -179,7 +179,7 @@ WORKERS = option(
     "--workers G", str, "Independent workers: their number, or memories such as 16492x2,4096x8."
 )
 _SECTIONS = {
-    "Trace (a CSV file, or family:NAME,n=..; see optsched --help)": (
+    "Trace (a CSV file, or family:NAME,n=..; see optsched families)": (
         *("memory", "llm", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
     ),
     "Results": (

@@ -1,13 +1,17 @@
 r"""Where the gap between a schedule and a bound comes from.
 
 At the prices of a certificate it is the sum of the *order regret* of starts that are not the
-cheapest and the *waste* of memory that lies idle while it is worth something,
+cheapest and the *waste* of memory that lies idle while it is worth something. At prices alone
 
 .. math::
 
     \sum_i (c_i - a_i) - L(\pi) =
     \sum_i \bigl[ \mathrm{cost}_i(p_i) - \min_k \mathrm{cost}_i(k) \bigr]
     + \sum_t \pi_t (M - m_t).
+
+Memory lies idle because requests keep it free to grow until the next completion, or although they
+do not. A certificate of the sawtooth bound counts the first kind, but for where completions come at
+uneven distances, requests are small, or too few run.
 """
 
 from __future__ import annotations
@@ -21,9 +25,11 @@ from optsched._internal.arguments import checked
 from optsched._internal.extras import data_frame
 from optsched._internal.numbers import proven
 from optsched._internal.views import draw
+from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
-from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.bounds.lagrangian import PricedStarts, held_by
+from optsched.solvers.bounds.sawtooth import charged_by, completions_within, regrets_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +52,10 @@ class GapExplanation:
         Contribution of each request's start to the gap, shape (n,).
     waste
         Contribution of each step's idle memory, entry t - 1 for step t.
+    idle
+        The same over all steps by why it lies idle: "growth" of running requests until the next
+        completion, beyond what the certificate counts; "irregular" completions, at distances other
+        than those it counts on; and "unused", where more could run.
 
     Examples
     --------
@@ -60,6 +70,7 @@ class GapExplanation:
     gap: float
     regrets: FloatArray
     waste: FloatArray
+    idle: dict[str, float]
 
     @property
     def order_regret(self) -> float:
@@ -105,6 +116,13 @@ class GapExplanation:
             f"{self.order_regret:,.1f} ({self.order_regret / self.gap:.1%}), wasted memory "
             f"{self.wasted_memory:,.1f} ({self.wasted_memory / self.gap:.1%})"
         ]
+        if self.wasted_memory > 0:
+            shares = {kind: each / self.wasted_memory for kind, each in self.idle.items()}
+            uneven = f"{shares['irregular']:.1%} is lost to completions at uneven distances, "
+            lines.append(
+                f"of the wasted memory {shares['growth']:.1%} is kept free to grow, "
+                f"{uneven if shares['irregular'] > 0 else ''}{shares['unused']:.1%} is not used"
+            )
         if self.regrets[request] > 0:
             lines.append(
                 f"the start of request {instance.label(request)} (prompt "
@@ -116,7 +134,9 @@ class GapExplanation:
 
 
 @checked(OptschedError)
-def explain_gap(schedule: Schedule | Execution, certificate: Certificate) -> GapExplanation:
+def explain_gap(
+    schedule: Schedule | Execution, certificate: Certificate | SawtoothCertificate
+) -> GapExplanation:
     """Take the gap between a schedule and a certified bound apart; `GapExplanation` has an example.
 
     Parameters
@@ -124,21 +144,61 @@ def explain_gap(schedule: Schedule | Execution, certificate: Certificate) -> Gap
     schedule
         A feasible schedule, or a complete run in steps; several workers count as their pool.
     certificate
-        A certificate of a bound on the total or weighted latency of its instance.
+        A certificate of a bound on the total or weighted latency of its instance, by prices with
+        or without charges.
     """
-    schedule = (schedule if isinstance(schedule, Schedule) else schedule.schedule).pooled()
-    instance = schedule.instance
-    if certificate.fingerprint != instance.fingerprint:
+    given = schedule if isinstance(schedule, Schedule) else schedule.schedule
+    schedule, charged = given.pooled(), isinstance(certificate, SawtoothCertificate)
+    fingerprint = schedule.instance.fingerprint
+    if charged and len(given.workers) > 1:
+        fingerprint = given.workers.fingerprint(given.instance)
+    if certificate.fingerprint != fingerprint:
         raise OptschedError("the certificate belongs to another instance than the schedule")
     if broken := [v for v in schedule.check() if v.kind != "deadline"]:
         raise OptschedError(f"the schedule is infeasible: {broken[0]}")
-    priced = PricedStarts(instance, certificate, schedule.starts)
-    regrets = priced.regrets(np.arange(len(instance)), schedule.starts)
-    held = np.zeros(len(priced.prices), dtype=np.int64)
-    profile = schedule.memory_profile()[1 : len(held) + 1]
-    held[: len(profile)] = profile
-    waste = priced.prices * (instance.memory - held)
     unit = certificate.denominator
+    if isinstance(certificate, SawtoothCertificate):
+        regrets = regrets_of(given, certificate)
+    else:
+        priced = PricedStarts(schedule.instance, certificate, schedule.starts)
+        regrets = priced.regrets(np.arange(len(schedule.instance)), schedule.starts)
+    idle = _idle(given, certificate)
     weighted = certificate.objective == "weighted-latency"
     cost = float(schedule.weighted_latency if weighted else schedule.total_latency)
-    return GapExplanation(schedule, cost - float(certificate.value), regrets / unit, waste / unit)
+    gap, waste = cost - float(certificate.value), np.sum(list(idle.values()), axis=0)
+    kinds = {kind: float(each.sum()) for kind, each in idle.items()}
+    return GapExplanation(schedule, gap, regrets / unit, waste, kinds)
+
+
+def _idle(
+    schedule: Schedule, certificate: Certificate | SawtoothCertificate
+) -> dict[str, FloatArray]:
+    """Return what memory that lies idle contributes at each step, by why it does.
+
+    The terms are those of the proof in docs/bounds.md, and what each of its estimates gives away.
+    """
+    prices = np.array(certificate.prices) / certificate.denominator
+    size, owed = 1, np.zeros(len(prices))
+    if isinstance(certificate, SawtoothCertificate):
+        size = certificate.size
+        owed = size * np.array(certificate.charges) / certificate.denominator
+    steps, largest = np.arange(1, len(prices) + 1), max(schedule.workers.memories)
+    growth, irregular, unused = np.zeros((3, len(prices)))
+    for worker, memory in enumerate(schedule.workers.memories):
+        requests = schedule.requests_on(worker)
+        starts, prompts = schedule.starts[requests], schedule.instance.prompts[requests]
+        outputs = schedule.instance.outputs[requests]
+        ends = np.sort(starts + outputs)
+        following = np.append(ends, 0)[at := np.searchsorted(ends, steps)]
+        ahead = np.where(at < len(ends), following - steps, 0)
+        left = np.where(at < len(ends), np.maximum(owed - prices * ahead, 0.0), 0.0)
+        running = np.searchsorted(np.sort(starts), steps) - at
+        held = held_by(prompts, outputs, starts, len(prices))
+        counted = charged_by(prompts, outputs, starts, size, len(prices)) * (owed.any() / size)
+        growth += prices * ahead * (running - counted)
+        irregular += counted * np.maximum(prices * ahead - owed, 0.0) - largest / size * left
+        unused += prices * (memory - held - running * ahead) + (largest / size - counted) * left
+    reach = np.divide(owed, prices, out=np.zeros(len(prices)), where=prices > 0)
+    count, distance = completions_within(schedule.completions, reach)
+    irregular += largest / size * (owed * count - prices * distance)
+    return {"growth": growth, "irregular": irregular, "unused": unused}

@@ -54,6 +54,7 @@ class Tuning(_Brief):
     priced: int = 1000  # requests up to which prices are improved offline
     prices_offline: float = 0.05  # shares of the time left
     prices_arrivals: float = 0.15
+    charges: float = 0.05
     delays: float = 0.4
     delays_few: float = 0.2
     unlimited: float = 60.0  # seconds that searches reckon with where there is no limit

@@ -10,6 +10,7 @@ import numpy as np
 
 from optsched._internal.numbers import number, percent, proven
 from optsched._internal.views import draw, write
+from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import OptschedError
 from optsched.models.solution import Solution
 from optsched.optimum.gap import GapExplanation, explain_gap
@@ -40,8 +41,8 @@ class Optimum(Solution):
     minimised
         What `objective` is: "total-latency", "weighted-latency" or "makespan".
     proof
-        What proves the bound: "closed-form", "lagrangian", "configuration", "branch and bound" or
-        a solver.
+        What proves the bound: "closed-form", "lagrangian", "sawtooth", "configuration", "branch and
+        bound" or a solver.
     horizon
         If given by the user, schedules that complete later were not considered.
     history
@@ -49,9 +50,9 @@ class Optimum(Solution):
     steps
         One line for each thing that was done, and what it gained.
     certificate
-        The proof of the bound in exact integers, for "lagrangian" and "configuration".
+        The proof of the bound in exact integers, for "lagrangian", "sawtooth" and "configuration".
     price_certificate
-        The best bound by prices of memory alone, which explains the gap; None where there is none.
+        The best bound by prices of memory alone; None where there is none.
 
     Examples
     --------
@@ -68,7 +69,7 @@ class Optimum(Solution):
     horizon: int | None = None
     history: tuple[tuple[float, float | None, float], ...] = ()
     steps: tuple[str, ...] = ()
-    certificate: Certificate | ConfigurationCertificate | None = None
+    certificate: Certificate | SawtoothCertificate | ConfigurationCertificate | None = None
     price_certificate: Certificate | None = None
 
     tolerance: ClassVar[float] = 1e-9  # of costs that are sums of fractions
@@ -104,7 +105,7 @@ class Optimum(Solution):
         return np.array(certificate.prices, dtype=np.float64) / certificate.denominator
 
     def explain(self) -> GapExplanation:
-        """Take the gap to the best bound by prices of memory apart; several workers are pooled.
+        """Take the gap to the best bound by prices, and charges, of memory apart.
 
         There are no prices for the makespan, and where there are too many steps: an error.
         """
@@ -113,6 +114,8 @@ class Optimum(Solution):
                 "the gap cannot be explained without prices of memory, which there are not for the "
                 "makespan, nor for so many steps; use longer steps"
             )
+        if isinstance(self.certificate, SawtoothCertificate):
+            return explain_gap(self.schedule, self.certificate)
         return explain_gap(self.schedule, self.price_certificate)
 
     def plot(self, ax: Axes | None = None) -> Axes:

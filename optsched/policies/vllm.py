@@ -75,7 +75,8 @@ class VllmPolicy(NamedPolicy):
     learned
         Expect of outputs what completed requests of the run have shown: by prompt, `output_upper`,
         priority, turn and client, and by `output_estimates` as far as a client's earlier ones were
-        right (`optsched.learning`). The outputs and intervals of the run are not looked at.
+        right (`optsched.learning`). The outputs and intervals of the run are not looked at. In an
+        order, a preempted request goes on first.
     fair
         Serve `clients` in turn, by virtual counters of their tokens, in place of an order; outputs
         are learned for that.

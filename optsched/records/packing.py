@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.certificates.prices import Certificate
+    from optsched.certificates.sawtooth import SawtoothCertificate
 
-    AnyCertificate = Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate
+    Priced = Certificate | SawtoothCertificate | ConfigurationCertificate
+    AnyCertificate = Priced | ClockCertificate | CapacityCertificate
 
 #: The certificate as JSON without its long lists, and how the names of these begin.
 PROOF = "proof"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -113,26 +114,19 @@ def capacity(
     routers = [routers] if isinstance(routers, Router) else routers
     chosen = [_limited(policy, limit) for policy in get_policies(names)]
     world = _world(instances[0], settings, chosen, limit)
-    late = [late_alone(world, each) for each in slos]
-    impossible = tuple(sorted({int(i) for requests, _ in late for i in requests}))
-    found = Capacity(
-        instances[0],
-        slos,
-        None,
-        (),
-        impossible,
-        not any(hopeless for _, hopeless in late),
-        world,
-        0.0,
-        None if cost is None else as_number("cost", cost, lambda c: c >= 0, "a number from 0 on"),
+    price = (
+        None if cost is None else as_number("cost", cost, lambda c: c >= 0, "a number from 0 on")
     )
-    if not found.possible:
-        return replace(found, seconds=stopwatch() - began)
+    found = Capacity(instances[0], slos, None, (), (), True, world, 0.0, price)
     tell = on_progress or (lambda _: None)
     tell("proving how many workers anyone needs")
     if isinstance(get_clock(settings.clock or UNIT), LinearClock):
-        proofs = [at_least(replace(world, instance=each), slos) for each in instances]
-        found = replace(found, proof=max(proofs, key=lambda proof: proof.workers))
+        found = max(
+            (_proven(replace(found, instance=each)) for each in instances),
+            key=lambda one: math.inf if one.at_least is None else one.at_least,
+        )
+    if not found.possible:
+        return replace(found, seconds=stopwatch() - began)
     plans: list[Plan] = []
     interrupted = False
     scaled: dict[float, Capacity] = {}
@@ -140,9 +134,7 @@ def capacity(
         if not at_least_only:
             for policy in chosen:
                 for router in get_routers(routers):
-                    plans.append(
-                        _plan(instances, found, (policy, router), settings, plans, workers, tell)
-                    )
+                    _plan(instances, found, (policy, router), settings, plans, workers, tell)
         for load in loads:
             faster = [_faster(each, load) for each in instances]
             scaled[load] = capacity(
@@ -170,6 +162,17 @@ def capacity(
     )
 
 
+def _proven(found: Capacity) -> Capacity:
+    """Return what is proven of an instance."""
+    world = replace(found.world, instance=found.instance)
+    late = [late_alone(world, each) for each in found.slos]
+    impossible = tuple(sorted({int(i) for requests, _ in late for i in requests}))
+    found = replace(found, world=world, impossible=impossible)
+    if any(hopeless for _, hopeless in late):
+        return replace(found, possible=False)
+    return replace(found, proof=at_least(world, found.slos))
+
+
 def _limited(policy: Any, limit: int | None) -> Policy:
     """Return a policy whose batches have at most so many requests."""
     if limit is None:
@@ -189,14 +192,27 @@ def _world(
     """Return what a proof must be about to cover all that runs."""
     caching = any(getattr(policy, "enable_prefix_caching", None) for policy in chosen)
     timed = None if settings.clock is None else get_clock(settings.clock)
+    clock = timed if isinstance(timed, LinearClock) else UNIT
     return Bounded(
         instance,
-        timed if isinstance(timed, LinearClock) else UNIT,
+        _going_on_from_a_cache(clock) if caching else clock,
         limit or 0,
         "at-once" if timed is None else "next-batch",
-        caching and instance.hash_ids is not None,
+        caching,
         timed is not None,
     )
+
+
+def _going_on_from_a_cache(clock: LinearClock) -> LinearClock:
+    """Return a clock on which no decoding takes longer than what may stand for it on the other.
+
+    A preempted request that finds all but two or more of its n tokens computes those as a prompt,
+    in 2 prefill + (n**2 - (n - 2)**2) squares at least. With all but one found, it decodes.
+    """
+    prefill, squares = clock.prefill_tokens, clock.squared_prompts
+    resident = min(clock.resident_tokens, 2 * squares)
+    decode = min(clock.decode_requests, 2 * prefill + 4 * squares - 2 * resident)
+    return replace(clock, decode_requests=decode * (1 - 2**-40), resident_tokens=resident)
 
 
 def _plan(
@@ -204,11 +220,11 @@ def _plan(
     found: Capacity,
     pair: tuple[Policy, Router],
     settings: RunSettings,
-    before: Sequence[Plan],
+    plans: list[Plan],
     workers: int | None,
     tell: Callable[[str], object],
-) -> Plan:
-    """Find the fewest workers of a policy and a router."""
+) -> None:
+    """Find the fewest workers of a policy and a router; what is known when Ctrl-C comes is kept."""
     policy, router = pair
 
     def tried(count: int) -> Attempt:
@@ -217,12 +233,20 @@ def _plan(
 
     least = found.at_least or 1
     most = min(MAX_WORKERS, len(found.instance), _FAR * (least + 3))
-    guess = max((plan.workers for plan in before if plan.workers), default=least + least // 8)
+    guess = max((plan.workers for plan in plans if plan.workers), default=least + least // 8)
     if workers is not None:
         least = most = guess = as_count("workers", workers, 1, MAX_WORKERS)
-    number, attempts = fewest(tried, least, max(least, most), guess)
-    below = attempts.get((number or max(attempts) + 1) - 1)
-    return Plan(policy.name, router.name, number, below.binds if below else "", attempts)
+    attempts: dict[int, Attempt] = {}
+    try:
+        fewest(tried, least, max(least, most), guess, attempts)
+    finally:
+        if attempts:
+            number = min((count for count, each in attempts.items() if each.met), default=None)
+            below = attempts.get((number or max(attempts) + 1) - 1)
+            binds = below.binds if below else ""
+            plans.append(
+                Plan(policy.name, router.name, number, binds, dict(sorted(attempts.items())))
+            )
 
 
 def _faster(instance: Instance, load: float) -> Instance:

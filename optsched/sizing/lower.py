@@ -98,8 +98,13 @@ class Bounded:
             itertools.chain.from_iterable(set(ids.tolist()) for ids in instance.hash_ids)
         )
         found = [sum(times[key] > 1 for key in ids.tolist()) for ids in instance.hash_ids]
-        prompts = np.maximum(0, instance.prompts - np.array(found) * instance.hash_block)
-        return instance.replace(prompts=prompts, hash_ids=None, hash_block=None)
+        left = instance.prompts - np.array(found) * instance.hash_block
+        return instance.replace(
+            prompts=np.maximum(0, left),
+            outputs=np.maximum(1, instance.outputs + np.minimum(0, left)),
+            hash_ids=None,
+            hash_block=None,
+        )
 
 
 def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:

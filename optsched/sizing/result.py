@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.views import draw, html, text, write
+from optsched.clock.work import load_on_clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +28,8 @@ class Capacity:
 
     Attributes
     ----------
+    instance
+        The requests; of several instances that which the proof is about.
     proof
         What is proven: `workers`, of which no scheduler needs fewer, the certificate, and `why`;
         None where no number of workers meets the objectives, or no bound is known on the clock.
@@ -65,7 +69,12 @@ class Capacity:
     @property
     def unit(self) -> str:
         """Unit of all times: "steps" or "s"."""
-        return self.world.clock.unit
+        return self.world.clock.unit if self._is_linear else "s"
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the clock has coefficients; of a function nothing is known."""
+        return self.proof is not None or not self.possible
 
     @property
     def at_least(self) -> int | None:
@@ -85,6 +94,20 @@ class Capacity:
         return None if self.proof is None else self.proof.certificate
 
     @property
+    def estimate(self) -> float | None:
+        """Workers whose work keeps up with the mean rate of arrivals: an estimate, no bound.
+
+        That is the stability condition of Nie, Si and Zhou (arXiv 2605.04595) with the time of a
+        batch that fills the memory. None where all arrive at once, and on functions as clocks.
+        """
+        load = math.inf
+        if not self.world.timed:
+            load = self.instance.load
+        elif self._is_linear and (work := load_on_clock(self.instance, self.world.clock)):
+            load = work.load
+        return load if math.isfinite(load) else None
+
+    @property
     def answer(self) -> list[str]:
         """The answer in sentences."""
         asked = " and ".join(map(str, self.slos))
@@ -100,11 +123,15 @@ class Capacity:
         if not self.possible:
             return [f"No number of workers meets {asked}.", *found]
         if self.proof is None:
-            found.append(f"No bound is known on the clock {self.world.clock.name}.")
+            found.append("No bound is known on a clock that is a function.")
         elif self.proof.certificate is None:
             found.append("Nothing proves that more than one worker is needed.")
         else:
             found.append(f"{self.at_least:,} workers are needed by anyone: {self.proof.why}.")
+        if self.estimate is not None:
+            found.append(
+                f"Estimate, no bound: on average the work of {self.estimate:,.2f} workers arrives."
+            )
         enough = [plan for plan in self.plans if plan.workers and plan.workers == self.at_most]
         if enough:
             count = enough[0].workers
@@ -139,6 +166,7 @@ class Capacity:
             "premises": None if proof is None else proof.premises.to_dict(),
             "certificate": None if proof is None else json.loads(proof.to_json()),
             "at_most": self.at_most,
+            "estimate": self.estimate,
             "plans": [
                 plan.to_dict()
                 | (

@@ -148,14 +148,13 @@ def _binding(found: Any, times: Times, slos: Sequence[Slo]) -> str:
 
 
 def fewest(
-    tried: Callable[[int], Attempt], least: int, most: int, guess: int
-) -> tuple[int | None, dict[int, Attempt]]:
-    """Find the fewest workers that are enough, from `least` on, and all that was tried.
+    tried: Callable[[int], Attempt], least: int, most: int, guess: int, known: dict[int, Attempt]
+) -> None:
+    """Try numbers of workers until the fewest that are enough, from `least` on, are `known`.
 
     More workers need not be better, so that some numbers on both sides of the answer are tried, and
     the search goes on from the smallest one that is enough.
     """
-    known: dict[int, Attempt] = {}
 
     def enough(count: int) -> bool:
         if count not in known:
@@ -165,7 +164,7 @@ def fewest(
     low, high, step = least - 1, min(max(guess, least), most), 1
     while not enough(high):
         if high == most:
-            return None, dict(sorted(known.items()))
+            return
         low, high, step = high, min(most, high + step), 2 * step
     step = 1
     while low < least and high > least and enough(tried_next := max(least, high - step)):
@@ -181,4 +180,4 @@ def fewest(
                 high = count
                 break
         else:
-            return high, dict(sorted(known.items()))
+            return

@@ -9,43 +9,38 @@ request only if none is expected to be preempted. Nothing else of vLLM's schedul
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optsched.errors import OptschedError
-from optsched.vllm.foresight import Foresight as Foresight
-from optsched.vllm.foresight import Outlook as Outlook
-from optsched.vllm.scheduler import scheduler_class
-from optsched.vllm.settings import Settings as Settings
+from optsched.vllm.watch import LOG
+
+if TYPE_CHECKING:
+    from optsched.vllm.foresight import Foresight as Foresight
+    from optsched.vllm.foresight import Outlook as Outlook
+    from optsched.vllm.settings import Settings as Settings
 
 _VERSIONS = ("0.33.0", "0.32.0")  # against whose recorded batches optsched is tested
+_SUPPORTED = " or ".join(_VERSIONS)
 _CLASSES = {
     "OrderedScheduler": ("vllm.v1.core.sched.scheduler", "Scheduler", False),
     "PlannedScheduler": ("vllm.v1.core.sched.scheduler", "Scheduler", True),
     "OrderedAsyncScheduler": ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler", False),
     "PlannedAsyncScheduler": ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler", True),
 }
+#: The rest, and where it is: vLLM's processes import this module whether they need it or not.
+_PARTS = {"Foresight": "foresight", "Outlook": "foresight", "Settings": "settings"}
 _METHODS = ("schedule", "add_request", "_preempt_request", "_free_request")
 
 
 def __getattr__(name: str) -> Any:
     """Make a scheduler class when it is first asked for."""
+    if name in _PARTS:
+        return getattr(import_module(f"optsched.vllm.{_PARTS[name]}"), name)
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if wrong := _wrong_version(name):
+        raise OptschedError(wrong)
     module, base_name, planned = _CLASSES[name]
-    supported = " or ".join(_VERSIONS)
-    try:
-        version = import_module("vllm").__version__
-    except ImportError as error:
-        raise OptschedError(
-            f"optsched.vllm.{name} needs vLLM, which cannot be imported here ({error}); install "
-            f"version {supported}"
-        ) from None
-    if version.partition("+")[0] not in _VERSIONS:
-        raise OptschedError(
-            f"optsched.vllm.{name} is tested with vLLM {supported}, but this is {version}, whose "
-            "scheduler may decide otherwise; install one of these versions, or start without "
-            "--scheduler-cls"
-        )
     try:
         base = getattr(import_module(module), base_name)
         missing = [method for method in _METHODS if not hasattr(base, method)]
@@ -53,8 +48,34 @@ def __getattr__(name: str) -> Any:
         missing = [f"{module}.{base_name}"]
     if missing:
         raise OptschedError(
-            f"vLLM {version} has a scheduler with another interface, without {missing[0]}; "
-            f"optsched.vllm works with version {supported}"
+            f"vLLM has a scheduler with another interface, without {missing[0]}; optsched.vllm "
+            f"works with version {_SUPPORTED}"
         )
+    from optsched.vllm.scheduler import scheduler_class
+
     globals()[name] = scheduler_class(name, base, planned)
     return globals()[name]
+
+
+def _wrong_version(name: str) -> str:
+    """Return why a class cannot be had in this environment, nothing if it can."""
+    try:
+        version = import_module("vllm").__version__
+    except ImportError as error:
+        return (
+            f"optsched.vllm.{name} needs vLLM, which cannot be imported here ({error}); install "
+            f"version {_SUPPORTED}"
+        )
+    if version.partition("+")[0] in _VERSIONS:
+        return ""
+    return (
+        f"optsched.vllm.{name} is tested with vLLM {_SUPPORTED}, but this is {version}, whose "
+        "scheduler may decide otherwise; install one of these versions, or start without "
+        "--scheduler-cls"
+    )
+
+
+def plugin() -> None:
+    """Say at the start of a server that its version is refused, not once its model is loaded."""
+    if wrong := _wrong_version("PlannedAsyncScheduler"):
+        LOG.warning("%s", wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from math import ceil, inf, isclose, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,31 +10,27 @@ import numpy as np
 from optsched.clock import get_clock
 from optsched.forecasts import Beliefs
 from optsched.instance import Instance
+from optsched.learning import OutputLearner, Seen, TokenCounters
 from optsched.policies.priorities import LEAST_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.learning import Expected
     from optsched.vllm.settings import Settings
 
-#: Of a mean, on which a plan counts: with all of it mean latencies rose by 3 % (harmless.py), with
-#: a quarter they fell by 5 to 7 %.
-_UNTOLD = 0.25
-_FIRST_GUESS = 256.0  # tokens of an output before any request has completed
-_GROUP_PRIOR = 10  # completed requests that the mean of all is worth within a group
-_REMEMBERED = 1000  # completed requests over which a mean is taken, about
 _LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
 POINT = -1  # row of a request of which a number is known, no belief
 
 
 class Outlook(NamedTuple):
-    """What is expected of a request that has made some tokens."""
+    """What is expected of a request; tokens of its output count those made."""
 
-    left: int  # tokens still to come, one at least
-    planned: int  # tokens that a plan counts on
-    row: int  # of the beliefs, or POINT
-    told: bool = True  # a forecast, which counts down
+    output: int
+    planned: int  # on which a plan counts
+    row: int = POINT  # of the beliefs
+    learned: bool = False  # from what others made
 
 
 class Foresight:
@@ -49,10 +44,10 @@ class Foresight:
         self._settings = settings
         self._policy = settings.policy()
         self._aging = settings.scale
-        self._common, self._keys = 0.0, 0  # mean of the keys of requests with forecasts
         self.clock = get_clock("unit" if settings.clock is None else settings.clock)
         self._memory = usable * min(sizes, default=1)
-        self._means: dict[Any, tuple[int, float]] = defaultdict(lambda: (0, _FIRST_GUESS))
+        self.fair = settings.fair
+        self._learner, self._counters = OutputLearner(), TokenCounters()
         self._near, self._past = _beliefs(settings, min(longest, _LONGEST))
         tables = [each.chances for each in (self._near, self._past) if each is not None]
         # Of each row: the chance of an output above 0, 1, ... tokens, and the sum from there on.
@@ -64,40 +59,51 @@ class Foresight:
         self.ahead = _ahead(self._above.shape[1]) if tables else None
         self._formula = None if self._policy is None else _formula(settings, self._alone)
 
-    def outlook(self, request: Any, made: int, limit: int) -> Outlook:
-        """Return what is expected of a request that has made so many tokens, up to a limit."""
-        room = max(limit - made, 1)
-        forecast = _forecast_of(request)
-        factor = self._settings.factor
+    def expect(self, request: Any, limit: int, priority: Any = 0) -> Expected:
+        """Return what others' outputs show of a request that arrives."""
+        client, turn = _extra(request, "client"), _extra(request, "turn")
+        client = client if isinstance(client, str | int) else None
+        turn = turn if isinstance(turn, int) and turn > 0 else 0
+        prompt, claim = request.num_prompt_tokens, _forecast_of(request)
+        return self._learner.expect(Seen(prompt, limit, client, priority, turn, claim))
+
+    def outlook(self, request: Any, made: int, learned: Expected) -> Outlook:
+        """Return what is expected of a request that has made so many tokens."""
+        limit, forecast, factor = learned.seen.limit, learned.seen.claim, self._settings.factor
         row = self._row(request, forecast)
         if row != POINT:
             at = min(made, self._above.shape[1] - 1)
             left = ceil(self._sums[row, at] / max(self._above[row, at], 1e-300) - 1e-9)
-            left = min(max(left, 1), room)
-            return Outlook(left, left, row)
-        if forecast is None:  # outputs of which only a mean is known are taken to have no memory
-            mean = self._mean(request)
-            left, planned = ceil(mean), ceil(_UNTOLD * factor * mean)
-        else:
-            left, planned = ceil(forecast) - made, ceil(factor * forecast) - made
-        left, planned = (min(max(tokens, 1), room) for tokens in (left, planned))
-        return Outlook(left, planned, POINT, forecast is not None)
+            output = max(min(made + max(left, 1), limit), 1)
+            return Outlook(output, output, row)
+        if forecast is not None and self._settings.trusted:
+            return Outlook(ceil(min(forecast, limit)), ceil(min(factor * forecast, limit)))
+        planned = ceil(min(factor * learned.median, limit))
+        return Outlook(learned.mean, planned, learned=True)
+
+    def turn(self, learned: Expected, output: int) -> float:
+        """Return the turn of a request that arrives."""
+        return self._counters.tag(learned.seen, output) if self.fair else 0.0
+
+    def serve(self, tag: float) -> None:
+        """Take note that a request is admitted."""
+        self._counters.serve(tag)
+
+    def ended(self, learned: Expected, expected: int, made: int, *, complete: bool) -> None:
+        """Take note of what a request has made that has ended, by itself or not."""
+        if complete:
+            self._learner.learn(made, learned)
+        if self.fair:
+            self._counters.settle(learned.seen, expected, made)
 
     def key(self, prompt: int, left: int, arrival_s: float = 0.0) -> float:
         """Return the key of a request in the order."""
         return self.aged(self.plain_key(prompt, left), arrival_s)
 
-    def plain_key(self, prompt: int, left: int, *, told: bool = True) -> float:
-        """Return the key without age, or its logarithm; a common one where nothing is told."""
+    def plain_key(self, prompt: int, left: int) -> float:
+        """Return the key without age, or its logarithm."""
         key = self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
-        if self._aging is None:
-            return key
-        key = log(max(key, LEAST_KEY))
-        if not told:
-            return self._common
-        self._keys += 1
-        self._common += (key - self._common) / self._keys
-        return key
+        return key if self._aging is None else log(max(key, LEAST_KEY))
 
     def aged(self, key: float, arrival_s: float) -> float:
         """Return a key at which a request stands that came at a time."""
@@ -109,32 +115,15 @@ class Foresight:
         alone = Instance([prompt], [left], max(self._memory, prompt + left))
         return float(self._policy.keys(alone, self.clock)[0])
 
-    def foretold(self, request: Any) -> bool:
-        """Whether a client or a history says what a request will make."""
-        return self._past is not None or _forecast_of(request) is not None
-
     @property
     def ordered(self) -> bool:
-        """Whether there is an order."""
-        return self._policy is not None
+        """Whether there is an order, or turns."""
+        return self._settings.orders
 
     @property
     def patience(self) -> float:
         """Seconds after which a waiting request comes first."""
         return self._settings.patience
-
-    def learn(self, request: Any, output: int) -> None:
-        """Take note of a request that is complete."""
-        for group in (_group_of(request), None):
-            count, mean = self._means[group]
-            count = min(count + 1, _REMEMBERED)
-            self._means[group] = count, mean + (output - mean) / count
-
-    def _mean(self, request: Any) -> float:
-        """Return the mean output of requests like this one, drawn towards the mean of all."""
-        count, mean = self._means[_group_of(request)]
-        overall = self._means[None][1]
-        return (count * mean + _GROUP_PRIOR * overall) / (count + _GROUP_PRIOR)
 
     def _row(self, request: Any, forecast: float | None) -> int:
         """Return the row of the belief about a request."""
@@ -220,11 +209,3 @@ def _forecast_of(request: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return value if 1 <= value < inf else None
-
-
-def _group_of(request: Any) -> tuple[str, Any]:
-    """Return the group in which a request's output is estimated: its client, or its prompt."""
-    client = _extra(request, "client")
-    if isinstance(client, str | int):
-        return "client", client
-    return "prompt", int(request.num_prompt_tokens).bit_length()

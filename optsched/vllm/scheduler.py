@@ -17,22 +17,24 @@ from optsched.vllm.settings import Settings
 from optsched.vllm.watch import LOG, Watch
 
 _REFRESH = 8  # an expectation is looked at again when this share more has been made: an eighth
-_UNSEEN = Outlook(1, 1, POINT)
+_UNSEEN = Outlook(1, 1)
 _KEPT = {"FullAttentionSpec", "MLAAttentionSpec"}  # of which all tokens are kept to the end
+_COMPLETE = {"FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"}
 _PROMOTIONS = 100  # within a patience at most; each sorts the queue anew
 
 
 @dataclass(slots=True)
-class Seen:
+class Known:
     """What is known of a request."""
 
-    until: int = -1  # tokens made up to which the outlook holds
-    made: int = 0  # when it was looked at
+    until: float = -1  # tokens made up to which the outlook holds
     limit: int = 0  # tokens that it may make at most
     look: Outlook = _UNSEEN
+    learned: Any = None  # what is expected by what others made, since it arrived
     client: Any = 0  # the priority that a client has set
-    overdue: bool = False
+    first: bool = False  # it goes before all others
     expected: int = 0  # tokens of the output, when it was first looked at
+    tag: float = 0.0  # its turn, where clients are served in turn
     blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
 
 
@@ -50,7 +52,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             settings = self.settings.updated(given)
             _check_mode(name, vllm_config.scheduler_config)
             self._by_client = vllm_config.scheduler_config.policy == "priority"
-            if settings.order is not None:
+            if settings.orders:
                 vllm_config.scheduler_config.policy = "priority"
             super().__init__(vllm_config, kv_cache_config, *args, **more)
             sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
@@ -63,7 +65,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             if planned and why_not:
                 LOG.warning("optsched.vllm.%s only orders and plans nothing: %s", name, why_not)
             self.lag = int("Async" in name)
-            self._seen: dict[str, Seen] = {}
+            self._seen: dict[str, Known] = {}
             self._by_arrival: dict[str, Any] = {}
             self._promoted_s = -inf
             self._plan: Plan | None = None
@@ -85,9 +87,11 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
         def add_request(self, request: Any) -> None:
             """Let a request wait in its place."""
             if seen := self._seen.get(request.request_id):
-                seen.until = -1  # a session goes on with another prompt
+                seen.until, seen.learned = -1, None  # a session goes on with another prompt
             else:
-                self._seen[request.request_id] = Seen(client=request.priority)
+                seen = self._seen[request.request_id] = Known(client=request.priority)
+                self._look(request, 0)
+                seen.tag = self.foresight.turn(seen.learned, seen.expected)
                 self._rank(request)
                 if self.foresight.patience < inf:
                     self._by_arrival[request.request_id] = request
@@ -98,9 +102,10 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             self._plan = None
             if self._by_arrival:
                 self._promote()
+            batch = super().schedule(*args, **more)
             if getattr(self, "log_stats", False):
                 self.watch.tell(self.now(), len(self.waiting), len(self.running))
-            return super().schedule(*args, **more)
+            return batch
 
         def _promote(self) -> None:
             """Let those who waited beyond the patience come first."""
@@ -114,7 +119,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
                 overdue.append(request)
             for request in overdue:
                 del self._by_arrival[request.request_id]
-                self._seen[request.request_id].overdue = True
+                self._seen[request.request_id].first = True
                 self._rank(request)
             if overdue:
                 self._promoted_s = now
@@ -122,40 +127,46 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def _rank(self, request: Any) -> None:
             """Set the priority of a request that waits."""
-            if self.foresight.ordered:
-                made = request.num_output_tokens
-                seen, prompt = self._look(request, made), request.num_prompt_tokens + made
-                told = self.plans or self.foresight.foretold(request)
-                plain = self.foresight.plain_key(prompt, seen.look.left, told=told)
+            if not self.foresight.ordered:
+                return
+            made = request.num_output_tokens
+            seen, prompt = self._look(request, made), request.num_prompt_tokens + made
+            if self.foresight.fair:
+                key = seen.tag
+            else:
+                plain = self.foresight.plain_key(prompt, max(seen.look.output - made, 1))
                 self.watch.waits(request.request_id, plain)
-                aged = self.foresight.aged(plain, request.arrival_time)
-                key = -inf if seen.overdue else aged
-                request.priority = (seen.client, key) if self._by_client else key
+                key = self.foresight.aged(plain, request.arrival_time)
+            key = -inf if seen.first else key
+            request.priority = (seen.client, key) if self._by_client else key
 
-        def _look(self, request: Any, made: int) -> Seen:
-            """Return what is known of a request, looked at anew where it has made much since."""
+        def _look(self, request: Any, made: int) -> Known:
+            """Return what is known of a request; a belief is looked at anew where it made much."""
             seen = self._seen[request.request_id]
             if made > seen.until:
                 seen.limit = self.limit_of(request)
-                seen.look = self.foresight.outlook(request, made, seen.limit)
-                seen.made = made
-                seen.expected = seen.expected or made + seen.look.left
-                counts_down = seen.look.told and seen.look.row == POINT
-                seen.until = made + (seen.look.planned - 1 if counts_down else made // _REFRESH)
+                if seen.learned is None:
+                    seen.learned = self.foresight.expect(request, seen.limit, seen.client)
+                seen.look = self.foresight.outlook(request, made, seen.learned)
+                seen.expected = seen.expected or seen.look.output
+                seen.until = inf if seen.look.row == POINT else made + made // _REFRESH
             return seen
 
         def _preempt_request(self, request: Any, *args: Any, **more: Any) -> None:
             seen = self._seen[request.request_id]
             seen.until, seen.blocks = -1, ()
+            # What was expected of it was too little: by its key it would be preempted again.
+            seen.first = seen.first or (seen.look.learned and not self.foresight.fair)
             self._rank(request)
             super()._preempt_request(request, *args, **more)
 
         def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
-            if request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"):
-                self.foresight.learn(request, request.num_output_tokens)
-                if seen := self._seen.get(request.request_id):
-                    self.watch.completed(seen.expected, request.num_output_tokens)
-            self._seen.pop(request.request_id, None)
+            seen, made = self._seen.pop(request.request_id, None), request.num_output_tokens
+            if seen is not None:
+                complete = made > 0 and request.status.name in _COMPLETE
+                self.foresight.ended(seen.learned, seen.expected, made, complete=complete)
+                if complete:
+                    self.watch.completed(seen.expected, made)
             self.watch.leaves(request.request_id)
             self._by_arrival.pop(request.request_id, None)
             return super()._free_request(request, *args, **more)
@@ -173,6 +184,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             blocks = self._allocate(request, *args, **more)
             if blocks is not None:
                 self.watch.admitted(request, more.get("num_new_computed_tokens", 0))
+                self.foresight.serve(self._seen[request.request_id].tag)
                 if self._plan is not None:
                     self._plan.joined(self._candidate, lambda: self._blocks_of(request))
             return blocks
@@ -213,10 +225,8 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             """Return what a plan sees of a request."""
             made = request.num_output_tokens + request.num_output_placeholders
             seen = self._look(request, made)
-            look = seen.look
-            left = look.planned - (made - seen.made if look.told else 0)
-            tokens = request.num_prompt_tokens + made
-            return Row(tokens, made, seen.limit, max(left, 1), look.row)
+            left, tokens = max(seen.look.planned - made, 1), request.num_prompt_tokens + made
+            return Row(tokens, made, seen.limit, left, seen.look.row)
 
     Scheduler.__name__ = Scheduler.__qualname__ = name
     Scheduler.__module__ = "optsched.vllm"

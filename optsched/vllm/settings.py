@@ -48,6 +48,11 @@ class Settings:
         Waiting this many seconds longer makes up for a key that is 2.7 times as large, in orders of
         optsched: they go by the logarithm of the key, plus the arrival over `aging`. None, or a
         patience: keys alone.
+    trusted
+        Believe what clients say of outputs. If not, what one says counts by how right it has been
+        (`optsched.learning`), and before that no less than the median of similar requests is.
+    fair
+        Serve clients in turn, by virtual counters of their tokens, in place of the order.
     room
         Share of the blocks that a plan counts on. Below 1 it leaves blocks to what nobody uses now
         but may be found in the prefix cache again.
@@ -70,9 +75,16 @@ class Settings:
     history: str | Path | Instance | None = None
     deviations: float = 1.0
     aging: float | None = 80.0
+    trusted: bool = False
+    fair: bool = False
     room: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("trusted", "fair"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptschedError(
+                    f"optsched.vllm: {name} is {getattr(self, name)!r}, but must be true or false"
+                )
         for name, least, most in (
             *(("factor", 0, inf), ("log_error", 0, inf), ("aging", 0, inf)),
             ("patience", 0, None),
@@ -104,6 +116,11 @@ class Settings:
         return replace(self, **given)
 
     @property
+    def orders(self) -> bool:
+        """Whether priorities are set."""
+        return self.fair or self.order is not None
+
+    @property
     def is_ours(self) -> bool:
         """Whether the order is one of optsched, by name."""
         return isinstance(self.order, str) and is_shipped(self.order)
@@ -111,7 +128,8 @@ class Settings:
     @property
     def scale(self) -> float | None:
         """Seconds over which keys age, if they do."""
-        return self.aging if self.is_ours and self.patience == inf else None
+        ages = self.is_ours and not self.fair and self.patience == inf
+        return self.aging if ages else None
 
     def policy(self) -> PriorityPolicy | None:
         """Return the order."""
@@ -119,7 +137,7 @@ class Settings:
         if isinstance(order, str) and ":" in order and "." in order.partition(":")[0]:
             module, _, name = order.partition(":")
             order = getattr(import_module(module), name)
-        if order is None:
+        if order is None or self.fair:
             return None
         policy = get_policy(order)
         if not isinstance(policy, PriorityPolicy) or policy.rule != "prefix":

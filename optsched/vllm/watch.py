@@ -36,6 +36,7 @@ class Watch:
         self._told, self._written = dict(self.counts), dict(self.counts)
         self._next_s = self._next_line_s = 0.0
         self._error = self._output = 0.0
+        self._queue = 0  # as told last
         self._completed = 0
         self._waiting: dict[str, float] = {}  # keys without age
         self._heap: list[tuple[float, str]] = []  # the same, some of them no longer so
@@ -76,10 +77,13 @@ class Watch:
         self._output += (output - self._output) / self._completed
 
     def tell(self, now: float, waiting: int, running: int) -> None:
-        """Bring the metrics up to date each second, and write a line each minute."""
-        if now < self._next_s:
+        """Bring the metrics up to date each second, and write a line each minute.
+
+        An idle server asks for nothing more, so that an empty queue is told at once.
+        """
+        if now < self._next_s and (waiting or not self._queue):
             return
-        self._next_s = now + 1
+        self._next_s, self._queue = now + 1, waiting
         for name, count in self.counts.items():
             if self._metrics and count > self._told[name]:
                 self._metrics[name].inc(count - self._told[name])

@@ -131,16 +131,17 @@ def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Bloc
 
 
 def jsonl_rows(
-    lines: Iterable[bytes], names: Sequence[str], size: int
+    lines: Iterable[bytes], names: Sequence[str], size: int, only: tuple[str, str] = ("", "")
 ) -> Generator[Block, None, None]:
     """Read a file with one JSON object per line, `size` lines at a time; cells are JSON, too."""
     numbered = enumerate(lines, 1)
+    paths = [[path.split(".") for path in name.split("|")] for name in names]
     while block := list(itertools.islice(numbered, size)):
-        yield block[0][0], [_cells_of(line, names) for _, line in block]
+        yield block[0][0], [_cells_of(line, paths, only) for _, line in block]
 
 
-def _cells_of(line: bytes, names: Sequence[str]) -> list[str]:
-    """Return the named values of an object; other lines give a row that is too short."""
+def _cells_of(line: bytes, paths: list[list[list[str]]], only: tuple[str, str]) -> list[str]:
+    """Return values of an object; lines that hold none give a row that is too short."""
     if not line.strip():
         return []
     try:
@@ -149,7 +150,21 @@ def _cells_of(line: bytes, names: Sequence[str]) -> list[str]:
         content = None
     if not isinstance(content, dict):
         return [""]
-    return [_json(content[name]) if name in content else "" for name in names]
+    key, value = only
+    if key and content.get(key) != value:
+        return []
+    return [_at(content, each) for each in paths]
+
+
+def _at(content: object, paths: list[list[str]]) -> str:
+    """Return what stands at the first of some paths that is there."""
+    for path in paths:
+        value = content
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return _json(value)
+    return ""
 
 
 def _json(value: object) -> str:

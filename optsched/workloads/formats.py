@@ -26,6 +26,7 @@ Values = npt.NDArray[Any]
 _STAMP = r"(?:1[7-9]|2[01])\d\d-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d{1,9})?)?)?)?"
 _STAMPS = re.compile(rf"(?:{_STAMP}\n)*", re.ASCII)
 _ZONED = re.compile(rf"({_STAMP})(?:Z|([+-])(\d\d)(?::?(\d\d))?)", re.ASCII)
+_INPUTS = ("user_message", "tool_result")  # events of TraceLab that a round answers
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,34 @@ def _lists(cells: Sequence[str]) -> npt.NDArray[np.object_]:
     for at, cell in enumerate(cells):
         ids = json.loads(cell or "[]")
         whole = isinstance(ids, list) and {int}.issuperset(map(type, ids))
-        if not whole or any(abs(each) >= 2**53 for each in ids):
+        if not whole or any(not -(2**63) <= each < 2**64 for each in ids):
             raise ValueError("no list of whole numbers")
-        values[at] = np.array(ids, dtype=np.int64)
+        # Hashes without a sign keep their 64 bits.
+        values[at] = np.array([each - (each >> 63 << 64) * (each > 0) for each in ids], np.int64)
     return values
+
+
+def _names(cells: Sequence[str]) -> npt.NDArray[np.object_]:
+    """Return the strings and numbers of JSON as text, empty where there is none."""
+    found = [json.loads(cell or "null") for cell in cells]
+    if not {str, int, type(None)}.issuperset(map(type, found)):
+        raise ValueError("no name")
+    return np.array(["" if each is None else str(each) for each in found], dtype=object)
+
+
+def _submitted(cells: Sequence[str]) -> IntArray:
+    """Return when a round of TraceLab was sent: at its last input, or before its first output."""
+    found = []
+    for cell in cells:
+        try:
+            sides: tuple[list[str], list[str]] = [], []
+            for event in json.loads(cell):
+                sides[event["event_type"] in _INPUTS].append(event["timestamp"])
+            outputs, inputs = (_stamps(side) for side in sides)
+        except (KeyError, TypeError):
+            raise ValueError("no list of events") from None
+        found.append(int(inputs.max() if len(inputs) else outputs.min()))
+    return np.array(found, dtype=np.int64)
 
 
 def _single_lines(cells: Sequence[str]) -> Values:
@@ -106,6 +131,8 @@ NUMBER = Kind(_numbers, "a finite number", 0.0)
 STAMP = Kind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
 TEXT = Kind(_texts, "UTF-8 text on one line", "")
 LIST = Kind(_lists, "a list of whole numbers", None)
+NAME = Kind(_names, "a text or a whole number", "")
+EVENTS = Kind(_submitted, "a list of events with dates and times", 0)
 #: What an instance does not need, checked only for rows swallowed by a quote.
 IGNORED = Kind(_single_lines, "text on one line", 0)
 
@@ -130,7 +157,11 @@ FIELD_KINDS = {"weights": NUMBER, "labels": TEXT, "hash_ids": LIST}
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """What the columns of a trace mean."""
+    """What the columns of a trace mean.
+
+    In JSON lines a column is a path of keys, such as ``request.output_tokens``, or several
+    alternatives with ``|`` between them.
+    """
 
     name: str
     fields: dict[str, str]
@@ -140,13 +171,21 @@ class TraceFormat:
     optional: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
     public: bool = True
-    hash_block: int | None = None  # tokens of a block with an id
+    hash_block: int | str | None = None  # tokens of a block with an id, or the column with them
+    #: Columns of tenant or class, conversation, the request before it, and turn; "" without one.
+    session: tuple[str, str, str, str] = ("", "", "", "")
+    marks: tuple[str, ...] = ()  # keys of the first object that tell JSON lines of this kind
+    only: tuple[str, str] = ("", "")  # a key and its value, without which a line is no request
+    nested: bool = False  # whether there may be other keys, and rows are in no order
 
     @functools.cached_property
     def kinds(self) -> dict[str, Kind]:
         """How the cells of each column are read."""
         kinds = {column: FIELD_KINDS.get(field, WHOLE) for column, field in self.fields.items()}
-        return {**dict.fromkeys(self.ignored, IGNORED), **kinds, self.clock: self.clock_kind}
+        kinds |= dict.fromkeys(filter(None, self.session), NAME) | {self.clock: self.clock_kind}
+        if isinstance(self.hash_block, str):
+            kinds[self.hash_block] = NAME
+        return {**dict.fromkeys(self.ignored, IGNORED), **kinds}
 
     @property
     def required(self) -> list[str]:
@@ -184,7 +223,7 @@ NATIVE = TraceFormat(
     public=False,
 )
 
-#: The formats with a JSON object per line; the keys of the first line tell them apart.
+#: The formats with a JSON object per line.
 JSONL_FORMATS = (
     TraceFormat(
         "Mooncake JSONL",
@@ -194,14 +233,61 @@ JSONL_FORMATS = (
         units_per_second=1000,
         optional=frozenset({"hash_ids"}),
         hash_block=512,
+        session=("", "session_id", "", ""),
+        marks=("input_length",),
     ),
     TraceFormat(
         "Qwen Bailian JSONL",
         {"input_length": "prompts", "output_length": "outputs", "hash_ids": "hash_ids"},
         clock="timestamp",
         optional=frozenset({"hash_ids"}),
-        ignored=frozenset({"chat_id", "parent_chat_id", "type", "turn"}),
         hash_block=16,
+        session=("type", "chat_id", "parent_chat_id", "turn"),
+        marks=("input_length", "chat_id"),
+    ),
+    TraceFormat(
+        "TraceLab",
+        {"input_tokens_total": "prompts", "output_tokens": "outputs"},
+        clock="timing_events",
+        clock_kind=EVENTS,
+        units_per_second=10**9,
+        session=("provider", "session_id", "", "round_index"),
+        marks=("input_tokens_total", "round_index", "timing_events"),
+        nested=True,
+    ),
+    TraceFormat(
+        "Dynamo request trace",
+        {
+            "request.replay.input_length|request.input_tokens": "prompts",
+            "request.output_tokens": "outputs",
+            "request.replay.input_sequence_hashes": "hash_ids",
+        },
+        clock="request.request_received_ms",
+        clock_kind=WHOLE,
+        units_per_second=1000,
+        hash_block="request.replay.trace_block_size",
+        session=("request.model", "agent_context.session_id", "", "request.request_id"),
+        marks=("schema", "event_type"),
+        only=("event_type", "request_end"),
+        nested=True,
+    ),
+    TraceFormat(
+        "AIPerf records",
+        {
+            "metrics.input_sequence_length.value": "prompts",
+            "metrics.output_sequence_length.value": "outputs",
+        },
+        clock="metadata.request_start_ns",
+        clock_kind=WHOLE,
+        units_per_second=10**9,
+        session=(
+            "",
+            "metadata.x_correlation_id|metadata.conversation_id",
+            "",
+            "metadata.turn_index",
+        ),
+        marks=("metadata", "metrics"),
+        nested=True,
     ),
 )
 
@@ -214,6 +300,7 @@ CSV_FORMATS = (
         clock="TIMESTAMP",
         clock_kind=STAMP,
         units_per_second=10**9,
+        ignored=frozenset({"NumImages"}),  # whose tokens are in ContextTokens
     ),
     TraceFormat(
         "BurstGPT",
@@ -256,6 +343,33 @@ def _instead(name: str, known: Iterable[str]) -> str:
             steps = ", or arrival if it counts steps" if native == "arrival_s" else ""
             return f"name it {native}{steps}"
     return nearest(name, known)
+
+
+def jsonl_format(first: bytes) -> TraceFormat | None:
+    """Return the kind of a file of JSON lines: the one that most of the keys speak for."""
+    known = (
+        form for form in JSONL_FORMATS if all(b'"%s"' % k.encode() in first for k in form.marks)
+    )
+    return max(known, key=lambda form: len(form.marks), default=None)
+
+
+def conversations(form: TraceFormat, columns: dict[str, Values]) -> dict[str, Values]:
+    """Return labels of tenant, conversation and turn, and conversations as clients."""
+    tenants, chats, before, turns = (columns.get(name) for name in form.session)
+    if chats is None:
+        return {}
+    if before is not None:
+        first: dict[str, str] = {}
+        for chat, previous in zip(chats, before, strict=True):
+            first[chat] = chat if previous in ("", "-1") else first.get(previous, previous)
+        chats = np.array([first[chat] for chat in chats], dtype=object)
+    parts = [each for each in (tenants, chats, turns) if each is not None]
+    labels = ["/".join(filter(None, each)) for each in zip(*parts, strict=True)]
+    found: dict[str, Values] = {"labels": np.array(labels, dtype=object)}
+    if all(chats):
+        number = {chat: at for at, chat in enumerate(dict.fromkeys(chats))}
+        found["clients"] = np.array([number[chat] for chat in chats], dtype=np.int64)
+    return found
 
 
 def recognised(

@@ -31,7 +31,16 @@ from optsched.workloads.files import (
     numbered,
     opened,
 )
-from optsched.workloads.formats import JSONL_FORMATS, NUMBER, WHOLE, Values, read_cells, recognised
+from optsched.workloads.formats import (
+    JSONL_FORMATS,
+    NUMBER,
+    WHOLE,
+    Values,
+    conversations,
+    jsonl_format,
+    read_cells,
+    recognised,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -90,14 +99,15 @@ class Trace:
         timed = self.form.clock in columns
         name = self.path.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".jsonl")
         seconds = seconds_per_step if timed else None
-        if "hash_ids" in fields:
-            fields["hash_block"] = self.form.hash_block
-        return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
+        blocks = self._blocks_of_tokens(columns, fields)
+        fields |= blocks | {"memory": memory, "name": name, "seconds_per_step": seconds}
+        return Instance(**fields), skipped
 
     def _blocks(self, lines: Iterable[bytes], line: int = 2) -> Generator[Block, None, None]:
         size = min(files.BLOCK, self.limit)
         if self.form in JSONL_FORMATS:
-            return jsonl_rows(itertools.chain(io.BytesIO(self.first), lines), self.header, size)
+            lines = itertools.chain(io.BytesIO(self.first), lines)
+            return jsonl_rows(lines, self.header, size, self.form.only)
         return csv_rows(lines, size, line)
 
     def _columns(self, stream: BinaryIO) -> dict[str, Values]:
@@ -150,10 +160,16 @@ class Trace:
         }
         if self.form.clock in columns:
             times = columns[self.form.clock][rows]
+            if self.form.nested:  # written as requests end, or by conversations
+                order = np.argsort(times, kind="stable")
+                rows, times = rows[order], times[order]
+                fields = {name: values[order] for name, values in fields.items()}
             start = times[0] if self.form.public and len(times) else 0
             fields["arrivals"] = to_steps(
                 times, start, self.form.units_per_second, seconds_per_step
             )
+        given = {name: columns[name][rows] for name in self.form.session if name in columns}
+        fields |= conversations(self.form, given)
         while rule := next(self._broken_rules(fields, memory), None):
             column = self.form.column(rule.column, self.header)
             for index in np.flatnonzero(rule.mask).tolist():
@@ -164,6 +180,21 @@ class Trace:
             rows = rows[~rule.mask]
             fields = {name: values[~rule.mask] for name, values in fields.items()}
         return fields
+
+    def _blocks_of_tokens(
+        self, columns: dict[str, Values], fields: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return ids and size of blocks, where both are known and the size is always the same."""
+        size: Any = self.form.hash_block if "hash_ids" in fields else None
+        if isinstance(size, str):
+            sizes = set(filter(None, np.delete(columns[size], list(self.faults))))
+            if len(sizes) > 1:
+                raise InstanceError(
+                    f"{self.path} has blocks of {' and '.join(sorted(sizes))} tokens; split it by "
+                    f"{self.form.hash_block}"
+                )
+            size = int(sizes.pop()) if sizes else None
+        return {"hash_ids": fields["hash_ids"] if size else None, "hash_block": size}
 
     def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[BrokenRule]:
         numbers = {
@@ -233,8 +264,10 @@ def read_trace(
     A trace is a CSV, packed with gzip or not, with columns ``prompt_tokens`` and ``output_tokens``
     and, in any order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority`` and ``label``; or one of
-    the public traces: Azure LLM inference 2023 and 2024, BurstGPT, Vidur, and as JSONL Mooncake and
-    Qwen Bailian, with their ``hash_ids``. The header, or the keys of the first line, tell which.
+    the public traces: Azure LLM inference 2023 to 2025, BurstGPT, Vidur; or JSON lines of Mooncake,
+    Qwen Bailian, TraceLab, Dynamo or AIPerf. The header, or the keys of the first line, tell which.
+    Ids of blocks become ``hash_ids``; tenant, conversation and turn become ``labels``, such as
+    ``text/159/2``, and conversations ``clients``.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, because a request cannot start before it arrives. Public traces start when their first
@@ -313,11 +346,18 @@ def _read(
         else:
             while not first.strip():
                 first += stream.readline()
-            if b'"input_length"' not in first and ".jsonl" not in path.suffixes:
+            kind = jsonl_format(first)
+            if kind is None and ".jsonl" not in path.suffixes:
                 return _head(_from_json(path, first + stream.read(), memory), limit), []
             keys = keys_of(first, str(path))
-            form = recognised(keys, str(path), JSONL_FORMATS)
-            header = [column for column in (*form.fields, form.clock) if column in keys]
+            if kind is None:
+                known = ", ".join(form.name for form in JSONL_FORMATS)
+                raise InstanceError(
+                    f"{path}, line 1: the keys {', '.join(keys[:5])} are of no kind of JSON lines "
+                    f"that is known ({known}); write a CSV with prompt_tokens and output_tokens"
+                )
+            form = kind if kind.nested else recognised(keys, str(path), (kind,))
+            header = [each for each in form.kinds if each in keys or kind.nested]
         if memory is None:
             raise InstanceError(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"

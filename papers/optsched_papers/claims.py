@@ -12,7 +12,7 @@ import pandas as pd
 from optsched._internal.student import student
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 CONFIDENCE = 0.95
 REPRODUCED, IN_SHAPE, PARTLY, UNDECIDED = "reproduced", "in shape", "partly", "cannot be decided"
@@ -151,6 +151,13 @@ def beside(*claims: Claim | Iterable[Claim]) -> list[Claim]:
 def readings(statement: str, *claims: Claim | Iterable[Claim]) -> list[Claim]:
     """Return claims that are readings of one statement, which holds if one of them does."""
     return _all(claims, statement=statement)
+
+
+def either(
+    statement: str, ours: Mapping[str, float | Estimate], claim: Callable[..., Claim]
+) -> list[Claim]:
+    """Claim the same of each reading of a statement, whose name its label ends with."""
+    return readings(statement, (claim(statement + name, ours=own) for name, own in ours.items()))
 
 
 def refutable(*claims: Claim | Iterable[Claim], proves: str = FALSE) -> list[Claim]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.numbers import proven
 from optsched._version import __version__
 from optsched.errors import OptschedError, nearest
 from optsched.experiments.cells import Places
+from optsched.report.tables import Row, Table, to_html, to_text
 from optsched_papers.claims import Verdict, verdict
 from optsched_papers.target import Study, Target
 from optsched_papers.targets import TARGETS
@@ -89,20 +91,29 @@ class Reproduction:
         return f"<Reproduction {self.target.name!r}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        from optsched.report.tables import to_html
-        from optsched_papers.claims_table import claims_table
-
         return to_html(claims_table(self.to_dict()))
 
     def __str__(self) -> str:
         return describe(self.to_dict())
 
 
+def claims_table(result: dict[str, Any]) -> Table:
+    """Return the claims of a reproduction, from its JSON: the paper's value, ours, the verdict."""
+    rows = []
+    for row in result["rows"]:
+        ends = ""
+        if row["low"] is not None:
+            ends = f"{proven(row['low'], digits=5)} to {proven(row['high'], up=True, digits=5)}"
+        numbers = ("" if row[key] is None else f"{row[key]:,.5g}" for key in ("paper", "ours"))
+        reason = row["verdict"].replace(f": {row['label']} is", ": is")
+        reason = reason if row["counts"] else f"beside: {reason}"
+        rows.append(Row(row["label"], [(None, text) for text in (*numbers, ends, reason)]))
+    titles = ("claim", "paper", "ours", "interval", "verdict")
+    return Table(titles, rows, width=150, words=(0, 4))
+
+
 def describe(result: dict[str, Any]) -> str:
     """Print a reproduction, from its JSON, as a table of claims under its verdict."""
-    from optsched.report.tables import to_text
-    from optsched_papers.claims_table import claims_table
-
     lines = [
         f"{result['target']}: {Verdict(result['verdict'], result['reason'])}",
         f"  {result['title']}; {result['source']}; {result['version']}",

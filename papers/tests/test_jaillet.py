@@ -213,9 +213,7 @@ def test_theorem_5_3_mc_sf_is_overloaded_where_the_worker_is_not():
     assert _backlog_pace() == 5.9
     found, _ = claims_of("jaillet-theorem-5-3")
     assert found.verdict.label == "false as stated"
-    assert found.verdict.reason.startswith(
-        "outputs 10, 12 in every step: requests that MC-SF starts"
-    )
+    assert found.verdict.reason.startswith("outputs 10, 12 in every step: starts of MC-SF")
 
 
 @pytest.mark.parametrize("rate", [11, 12])

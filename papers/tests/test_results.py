@@ -110,6 +110,20 @@ def test_what_disputes_a_statement_has_the_version_of_the_paper_beside_it():
     assert found > 10
 
 
+def test_notebooks_show_the_titles_and_remarks_of_their_targets():
+    found = 0
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        for output in outputs:
+            text = "".join(output.get("text", []))
+            for name in re.findall(r"^([a-z-]+-[\w-]+): .+\n  .+; .+, .+; ", text, re.MULTILINE):
+                found += 1
+                assert f"\n  {TARGETS[name].title}; " in text, (path.name, name)
+                assert TARGETS[name].remark in text, (path.name, name)
+    assert found > 5
+
+
 @pytest.mark.parametrize("prefix", PAPERS)
 def test_the_page_of_a_paper_names_its_version_and_reading(prefix):
     paper = PAPERS[prefix]
@@ -142,7 +156,7 @@ def test_every_refuted_target_has_a_row_of_errata_with_its_kind_and_what_mends_i
             assert mend
 
 
-def test_pictures_of_pages_leave_series_their_colours(tmp_path):
+def test_pictures_of_pages_leave_series_their_colours(tmp_path, make_results):
     names = [f"alpha-greedy:0.{tenths}" for tenths in range(1, 8)]
     styles = line_styles([*names, "mc-sf"])
     ax = prepare(None)
@@ -150,8 +164,9 @@ def test_pictures_of_pages_leave_series_their_colours(tmp_path):
         ax.plot([0, 1, 2], [place, place + 0.5, 2 * place], **line_of(style))
     ax.figure.savefig(tmp_path / "drawn.png", dpi=160)
     pyplot.close(ax.figure)
-    shrink = run_path(str(ROOT / "papers" / "make_results.py"))["shrink"]
-    shown = Image.open(io.BytesIO(shrink(tmp_path / "drawn.png", "jaillet-fig-5"))).convert("RGB")
+    shown = Image.open(
+        io.BytesIO(make_results["shrink"](tmp_path / "drawn.png", "jaillet-fig-5"))
+    ).convert("RGB")
     pixels = {colour for _, colour in shown.getcolors(shown.width * shown.height)}
     wanted = [tuple(round(255 * each) for each in to_rgb(style.colour)) for style in styles]
     assert min(math.dist(*pair) for pair in itertools.combinations(wanted, 2)) > 10
@@ -163,20 +178,89 @@ def test_the_pages_show_every_target_with_its_stored_verdict():
     page = (DOCS / "results.md").read_text(encoding="utf-8")
     stored = last_verdicts()
     assert f"last ran it: {count_labels(stored.values())}." in " ".join(page.split())
+    groups = dict(re.findall(r"^## (.+)\n\n((?:(?!## ).*\n)+)", page, re.MULTILINE))
+    lines = {}  # the rest of its line, by target, paper and verdict
+    for paper, text in groups.items():
+        for verdict, own in re.findall(r"^\*\*(.+)\*\*\n\n((?:- .+\n)+)", text, re.MULTILINE):
+            for name, link, line in re.findall(r"- \[(.+?)\]\((.+?)\): (.+)", own):
+                lines[name] = (paper, verdict.lower(), link, line)
+    assert sorted(lines) == sorted(stored)
     for name, found in stored.items():
         note = " (quick)" if found["quick"] else ""
-        verdict = rf"{re.escape(found['verdict'])}[^|]*{re.escape(note)}"
-        line = rf"^\| \[{name}\]\((results/[a-z-]+\.md)#{name}\) \| .* \| {verdict} \|$"
-        own = re.search(line, page, re.MULTILINE)
-        assert own is not None, name
-        text = (DOCS / own[1]).read_text(encoding="utf-8").partition(f"## {name}\n\n")[2]
-        assert f" **{found['verdict']}{note}**" in text.splitlines()[0]
+        paper, verdict, link, line = lines[name]
+        assert verdict == found["verdict"], name
+        assert line.endswith(note)
+        own, _, anchor = link.partition("#")
+        assert anchor == name
+        text = (DOCS / own).read_text(encoding="utf-8")
+        assert text.startswith(f"# Results: {paper}\n")
+        section = text.partition(f"## {name}\n\n")[2]
+        assert f" **{found['verdict']}{note}**" in section.splitlines()[0]
         assert (DOCS / "images" / "results" / f"{name}.png").stat().st_size > 1000
     assert len(list((DOCS / "images" / "results").iterdir())) == len(TARGETS)
 
 
-def test_labels_of_claims_are_split_where_they_have_a_setting():
-    split = run_path(str(DOCS.parent / "papers" / "make_results.py"))["split"]
+@pytest.fixture(scope="module")
+def make_results():
+    return run_path(str(ROOT / "papers" / "make_results.py"))
+
+
+def row(label, ours, least=None, most=None, **changes):
+    holds = (least is None or ours >= least) and (most is None or ours <= most)
+    common = {"counts": True, "exact": False, "refutes": "", "statement": "", "paper": None}
+    verdict = {"verdict": "in shape" if holds else "fails: far off"}
+    return {"label": label, "ours": ours, "least": least, "most": most} | common | verdict | changes
+
+
+@pytest.mark.parametrize(("settings", "whats"), [(1, 3), (2, 1), (2, 2), (2, 3), (3, 2)])
+def test_every_claim_has_a_place_in_a_list_or_a_table(make_results, settings, whats):
+    grid = list(itertools.product(range(settings), range(whats)))
+    rows = [row(f"set {at}: what {what}", 10 * at + what) for at, what in grid]
+    shown = "\n".join(make_results["claims"](rows))
+    assert sorted(re.findall(r"\*\*(\d+)\*\*", shown)) == sorted(f"{10 * a + b}" for a, b in grid)
+
+
+def test_of_readings_one_that_holds_is_shown_or_the_nearest(make_results):
+    deciding = make_results["deciding"]
+    far, near = (row(f"x, {ours}", ours, least=1, statement="x") for ours in (0.2, 0.9))
+    holds = row("x, 5", 5, least=1, statement="x")
+    assert deciding([far, near]) == [near]
+    assert deciding([far, near, holds]) == [holds]
+    printed = [row(f"y, {ours}", ours, exact=True, paper=1, statement="y") for ours in (1.2, 1.1)]
+    assert deciding(printed) == printed[1:]
+
+
+def test_of_claims_with_one_limit_the_nearest_is_shown(make_results):
+    deciding = make_results["deciding"]
+    rows = [row(f"list {ours}", ours, most=2, paper=2) for ours in (1.5, 1.9, 1.1)]
+    other = row("other", 1.5, most=3, paper=3)
+    assert deciding([*rows, other]) == [rows[1], other]
+    assert deciding([row("beside", 0.5, least=1, counts=False), *rows]) == [rows[1]]
+
+
+def test_measured_failures_are_left_out_beside_a_proof(make_results):
+    proof = row("proof", 2, most=1, refutes="false as stated")
+    measured, holds = row("measured", 2, most=1), row("holds", 1, most=1, paper=1)
+    assert make_results["deciding"]([measured, proof, holds]) == [proof, holds]
+    assert make_results["deciding"]([measured, holds]) == [measured, holds]
+
+
+def test_a_failing_claim_shows_what_is_printed_or_the_limit_that_it_misses(make_results):
+    value = make_results["value"]
+    assert value(row("", 0.9, least=1)) == "**0.9** (≥1) ✗"
+    assert value(row("", 3, least=1, most=2)) == "**3** (≤2) ✗"
+    assert value(row("", 3, least=1, most=2, paper=1.5)) == "**3** (1.5) ✗"
+    assert value(row("", 1.5, least=1, most=2)) == "**1.5**"
+
+
+def test_remarks_link_targets_of_their_page_and_pages_of_the_site(make_results):
+    text = make_results["linked"]("see robust-fig-1, jaillet-fig-5 and docs/errata.md", "robust")
+    links = "see [robust-fig-1](#robust-fig-1), jaillet-fig-5 and [errata](../errata.md)"
+    assert text == links
+
+
+def test_labels_of_claims_are_split_where_they_have_a_setting(make_results):
+    split = make_results["split"]
     assert split("50/s: slope, as printed") == ("50/s", "slope, as printed")
     assert split("latency (no memory limit) (s)") == ("no memory limit", "latency (s)")
     assert split("latency (s)") == ("", "latency (s)")

@@ -89,7 +89,7 @@ def test_figure_1_has_the_values_and_shows_where_the_printed_fit_is_off():
         assert claim.ours == pytest.approx(CompetitiveRatio(u).eigenvalue, rel=1e-12)
         assert claim.paper == pytest.approx(0.2555 * log(u + 0.2793) + 1.1587)
         assert claim.holds == (u >= 100)
-    fits = ("R2 of the printed fit", "R2 of the printed fit read with u - 1, from u = 2")
+    fits = ("R2 of the printed fit", "R2 of the printed fit read with u - 1 from u = 2")
     assert claims[fits[0]].ours < 0.994
     assert claims[fits[1]].ours > 0.9998
     # The same fit as in the design's prototype, of u = 1 to 200.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from brute_force import OBJECTIVES, joint_optima
+from literal import sawtooth as literal_sawtooth
 from strategies import tiny_joint
 
 from campaign.case import Outcome, one_sentence, within
@@ -26,8 +27,9 @@ from optsched import (
     solve,
     verify,
 )
-from optsched.certificates import configurations, on_clock
+from optsched.certificates import configurations, on_clock, sawtooth
 from optsched.certificates.configurations import ConfigurationCertificate, items
+from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import CertificateError
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
@@ -97,7 +99,7 @@ def _made(problem, rng):
     if workers is not None:
         made = [
             bound(instance, method, objective=objective, workers=workers).certificate
-            for method in ("lagrangian", "auto")
+            for method in ("lagrangian", "auto", "sawtooth")
             for objective in ("total-latency", "weighted-latency")
         ]
         if workers.equal:  # sizes and prices of one of them
@@ -112,6 +114,8 @@ def _made(problem, rng):
         improve_prices(run(instance, "area").schedule, prices.certificate, work=1e5).certificate,
         configuration_bound(instance, phases=2, iterations=16).certificate,
         bound(instance, objective="weighted-latency").certificate,
+        bound(instance, "sawtooth", "weighted-latency").certificate,
+        bound(instance, "sawtooth").certificate,
     ]
     if rng.random() < 0.1:
         made.append(solve(instance, time_limit=1).certificate)
@@ -154,7 +158,9 @@ def _another_objective(content, problem, rng):
 
 
 def _another_kind(content, problem, rng):
-    content["format"] = str(rng.choice([configurations.FORMAT, JOINT, on_clock.FORMAT, ""]))
+    content["format"] = str(
+        rng.choice([configurations.FORMAT, sawtooth.FORMAT, JOINT, on_clock.FORMAT, ""])
+    )
     return problem
 
 
@@ -240,6 +246,8 @@ def literal(certificate, problem):
             every.append({t: sum(column) for t, column in enumerate(zip(*holds, strict=True), 1)})
         sold = sum(sum(workers.memories[g] for g in inside) * sum(row) for inside, row in pools)
         return _literal_prices(certificate, instance, every, sold)
+    if isinstance(certificate, SawtoothCertificate):
+        return literal_sawtooth(certificate, instance, workers)
     count = 1
     if workers is not None:
         count, instance = len(workers), instance.replace(memory=workers.memories[0])

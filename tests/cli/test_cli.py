@@ -415,8 +415,8 @@ def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(optsched
     )
     content = json.loads(out)
     assert (code, err) == (0, "")
-    # Prices are there at once; whether configurations come in time depends on the machine.
-    assert content["proof"] in ("lagrangian", "configuration")
+    # Charges are there at once; whether configurations come in time depends on the machine.
+    assert content["proof"] in ("sawtooth", "configuration")
     _, out, _ = optsched_command("check", trace, proof, "--json", "-")
     assert content["bound"] - 1 < json.loads(out)["value"] <= content["bound"]
     code, _, err = optsched_command("check", "family:uniform,n=31", proof)

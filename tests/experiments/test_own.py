@@ -248,12 +248,18 @@ REFUSED = {
         DecisionPolicy("mine", "", lambda state: state.waiting[:1]),
     ],
     "unknown policy 'nowhere:mine': known": ["nowhere:mine"],
+    "there is no module 'nowhere': if it is yours, add its folder to PYTHONPATH": ["nowhere:mine"],
+    "policy 'unsound:mine': module 'unsound' fails when it is imported: ZeroDivision": [
+        "unsound:mine"
+    ],
     "module 'statistics' has no policy 'meen': did you mean 'mean'?": ["statistics:meen"],
 }
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_cannot_run_is_refused_before_anything_runs(words, tmp_path):
+def test_what_cannot_run_is_refused_before_anything_runs(words, tmp_path, monkeypatch):
+    (tmp_path / "unsound.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(OptschedError) as caught:
         sweep(SMALL | {"policies": [{"name": REFUSED[words]}]}, tmp_path / "out", jobs=1)
     assert words in str(caught.value)

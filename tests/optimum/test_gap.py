@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from effort import examples
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import (
     Instance,
     OptschedError,
     Schedule,
+    Workers,
     bound,
     explain_gap,
     family,
@@ -23,6 +25,7 @@ from optsched import (
 from optsched.report import plot_gap
 from optsched.report.curves import gap_curves
 from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.search.worker_lists import list_on_workers
 
 
 @given(instances(max_requests=8, max_arrival=20))
@@ -43,6 +46,41 @@ def test_regrets_and_waste_sum_to_the_gap_in_exact_integers(instance):
     assert parts == pytest.approx(explained.gap) == pytest.approx(float(gap))
     _, waste_curve, regret_curve = gap_curves(explained, 50)
     assert waste_curve[-1] + regret_curve[-1] == pytest.approx(explained.gap, abs=1e-9)
+
+
+@given(instances(max_requests=8, max_arrival=20), st.integers(1, 3))
+@examples(200)
+def test_idle_memory_has_kinds_that_sum_to_the_waste(instance, workers):
+    schedule = list_on_workers(
+        instance, Workers([instance.memory] * workers), instance.areas.astype(float), 1.4, 8
+    )
+    pool = instance.replace(memory=workers * instance.memory)
+    prices = bound(pool, "lagrangian").certificate
+    found = bound(instance, "sawtooth", workers=workers).certificate
+    free = growth(schedule, prices)
+    for certificate in (prices, found):
+        explained = explain_gap(schedule, certificate)
+        parts = [explained.order_regret, *explained.idle.values()]
+        assert min(*parts, *explained.regrets, *explained.waste) >= -1e-6
+        assert sum(parts) == pytest.approx(explained.gap)
+        assert explained.gap == pytest.approx(schedule.total_latency - float(certificate.value))
+        assert explained.idle["growth"] <= free + 1e-6
+    explained = explain_gap(schedule, prices)
+    assert explained.idle["growth"] == pytest.approx(free)
+    assert explained.idle["irregular"] == 0
+
+
+def growth(schedule, certificate):
+    """The worth of what running requests will hold at the next completion, and do not yet."""
+    total = Fraction(0)
+    for step, price in enumerate(certificate.prices, 1):
+        for worker in range(len(schedule.workers)):
+            on = schedule.requests_on(worker)
+            ends = schedule.completions[on]
+            running = int(((schedule.starts[on] < step) & (ends >= step)).sum())
+            if running:
+                total += price * running * int(ends[ends >= step].min() - step)
+    return float(total / certificate.denominator)
 
 
 def test_the_request_to_blame_is_named():

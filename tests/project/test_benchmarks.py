@@ -7,16 +7,14 @@ import json
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from optsched import Instance, run
+from optsched import Instance
 from optsched.clock import LinearClock
 from optsched.clock.work import load_on_clock
-from optsched.policies import get_policy
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -189,8 +187,7 @@ def test_means_inside_vllm_are_predicted_as_the_page_says(benchmark, shared_data
         for row in validate.ROWS:
             if row.policy is None:
                 continue
-            policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
-            ours = run(requests, policy, clock=validate.SERVING)
+            ours = validate.predicted(requests, row)
             line = page.partition(f"| {row.label} | ")[2].partition("\n")[0].split(" | ")
             mean, *_, preemptions = line[at - 1].split(", ")
             assert float(mean.split()[0]) == pytest.approx(ours.mean_latency, abs=0.051)
@@ -239,8 +236,24 @@ def test_means_with_a_prefix_cache_inside_a_real_vllm_are_predicted(benchmark, m
     pytest.importorskip("vllm", reason="vLLM is not installed; make validate does")
     harmless = benchmark("harmless")
     workload = harmless.begun_alike([0, 2000], 2.0, count=40)
-    latencies, *_ = harmless.served(workload, harmless.WAYS["default"], asynchronous=True)
-    assert harmless.predicted(workload, True) == pytest.approx(latencies.mean(), rel=0.005)
+    for way in harmless.WAYS.values():
+        latencies, preemptions, _ = harmless.served(workload, way, asynchronous=True)
+        ours, preempted = harmless.predicted(workload, way, asynchronous=True)
+        assert ours == pytest.approx(latencies, abs=1e-6)
+        assert preempted == preemptions
+
+
+@pytest.mark.no_cover
+def test_no_workload_is_served_later_by_default_in_simulation(benchmark, monkeypatch, capsys):
+    harmless = benchmark("harmless")
+    monkeypatch.delenv("OPTSCHED_DATA", raising=False)
+    ways = {name: harmless.WAYS[name] for name in ("vLLM", "default")}
+    for words in (["shared 2,000, low"], ["bursts"]):
+        harmless.main(["simulated", "2", *words], ways, modes=(True,))
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    changes = [float(row[4].rstrip("%")) for row in rows if row[2:3] == ["default"]]
+    assert len(changes) == 2
+    assert max(changes) < 3
 
 
 @pytest.mark.no_cover

@@ -50,12 +50,16 @@ def test_more_workers_need_not_be_better_and_the_answer_says_so():
         return Attempt(int(enough.get(count, count > 7)), 1, 0.0)
 
     for guess in range(1, 12):
-        number, attempts = fewest(tried, 1, 20, guess)
+        attempts = {}
+        fewest(tried, 1, 20, guess, attempts)
+        number = min(count for count, each in attempts.items() if each.met)
         assert number in (3, 5)
         assert attempts[number].met
         assert number == 3 or not attempts[4].met
         assert {number + 1, number + 2} <= attempts.keys()
-    assert fewest(lambda _: Attempt(0, 1, 0.0), 1, 9, 3)[0] is None
+    none = {}
+    fewest(lambda _: Attempt(0, 1, 0.0), 1, 9, 3, none)
+    assert not any(each.met for each in none.values())
 
 
 def test_no_number_of_workers_serves_a_request_that_is_late_alone():
@@ -72,6 +76,41 @@ def test_several_instances_must_all_meet_the_objectives():
     apart = [capacity(each, "latency:p90<=70", "area").at_most for each in several]
     assert together.at_most == max(apart)
     assert together.plans[0].attempts[together.at_most].held == 3
+
+
+def test_the_proof_of_several_instances_is_about_the_instance_that_is_named():
+    several = [
+        optsched.family("uniform", n=40, seed=seed, load=load) for seed, load in ((0, 1), (1, 6))
+    ]
+    found = capacity(several, "latency:p90<=70", at_least_only=True)
+    assert found.instance == several[1]
+    assert found.at_least - 1 < optsched.verify(found.certificate, several[1])
+    long = Instance([5], [4], memory=20, name="long")
+    hopeless = capacity([Instance([5], [1], memory=20), long], "latency:max<=2", "fcfs")
+    assert (hopeless.at_least, hopeless.instance.name) == (None, "long")
+
+
+def test_nothing_is_proven_on_a_clock_that_is_a_function():
+    requests = Instance([5] * 8, [4] * 8, memory=18, seconds_per_step=0.1)
+    found = capacity(requests, "latency:max<=3", "area", clock=lambda _: 0.5)
+    assert (found.impossible, found.certificate, found.at_least) == ((), None, 1)
+    assert (found.at_most, found.unit, found.estimate) == (4, "s", None)
+    assert "No bound is known on a clock that is a function" in " ".join(found.answer)
+
+
+@pytest.mark.parametrize("clock", [None, "affine:0.2,0.001"])
+def test_the_estimate_is_the_stability_condition_counted_batch_by_batch(clock):
+    trace = TRACE.replace(seconds_per_step=0.5)
+    found = capacity(trace, "latency:max<=1e9", at_least_only=True, clock=clock)
+    held = sum(
+        sum(prompt + made for made in range(1, output + 1))
+        for prompt, output in zip(trace.prompts.tolist(), trace.outputs.tolist(), strict=True)
+    )  # tokens times batches
+    each, step = (1.0, 1.0) if clock is None else (0.2 + 0.001 * trace.memory, 0.5)  # full
+    first = 0 if clock is None else trace.arrivals[0]
+    rate = len(trace) / (step * float(trace.arrivals[-1] - first))
+    assert found.estimate == pytest.approx(rate * each * held / len(trace) / trace.memory)
+    assert "Estimate, no bound" in " ".join(found.answer)
 
 
 def test_a_faster_trace_needs_more_and_what_is_wrong_is_refused():
@@ -93,6 +132,15 @@ def test_ctrl_c_returns_what_is_known():
     assert found.interrupted
     assert [plan.policy for plan in found.plans] == ["fcfs"]
     assert found.at_least > 1
+    told = []
+
+    def stop_later(news):
+        told.append(news)
+        if len(told) == 4:  # the proof, and two numbers of workers
+            raise KeyboardInterrupt
+
+    found = capacity(TRACE, "latency:p90<=70", "fcfs", on_progress=stop_later)
+    assert (found.interrupted, len(found.plans[0].attempts)) == (True, 2)
 
 
 def test_pictures_and_tables_show_all_plans():

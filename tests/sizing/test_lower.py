@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute_force_capacity import fewest_workers
 from brute_force_clocked import drawn
-from effort import share
+from effort import examples, share
+from hypothesis import given
+from hypothesis import strategies as st
 
-from optsched import Instance, Slo, get_clock, read_certificate, verify
-from optsched.clock import UNIT, LinearClock
+from optsched import Instance, Slo, get_clock, read_certificate, run, verify
+from optsched.clock import UNIT, BatchContent, LinearClock
 from optsched.clock.work import arrival_times
 from optsched.errors import CertificateError
+from optsched.policies import get_policy
+from optsched.simulate.settings import settings_of
+from optsched.sizing.capacity import _going_on_from_a_cache
+from optsched.sizing.capacity import _world as capacity_world
 from optsched.sizing.lower import Bounded, at_least, late_alone
 from optsched.solvers.bounds.on_clock import least_work
 
@@ -165,3 +173,87 @@ def test_a_proof_belongs_to_its_requests_and_its_step():
             verify(found.certificate, other)
     with pytest.raises(CertificateError, match="cannot be read"):
         read_certificate(found.certificate.to_json().replace('"goals": [', '"goals": [3, '))
+
+
+def evidence(rng):
+    """Draw a run on one worker in which tokens are found in a cache, and objectives that it met."""
+    size, blocks = int(rng.integers(1, 4)), int(rng.integers(5, 12))
+    room, count = (blocks - 1) * size, int(rng.integers(1, 5))
+    outputs = rng.integers(1, room, count)
+    prompts = np.minimum(rng.integers(1, 8, count), room - outputs).clip(1)
+    outputs = np.minimum(outputs, room - prompts).clip(1)
+    texts = [
+        [int(rng.integers(2)) if place < 2 else 10 * request + place for place in range(9)]
+        for request in range(count)
+    ]
+    names = {}
+    ids = [
+        [
+            names.setdefault(tuple(text[: end + 1]), len(names))
+            for end in range(min((prompt + output) // size, 9))
+        ]
+        for text, prompt, output in zip(texts, prompts, outputs, strict=True)
+    ]
+    whole = rng.random() < 0.3  # without ids, only what was preempted finds its own blocks
+    instance = Instance(
+        *(prompts, outputs, room, np.sort(rng.integers(0, 3, count))),
+        seconds_per_step=1.0,
+        hash_ids=None if whole else ids,
+        hash_block=None if whole else size,
+    )
+    clock = LinearClock(
+        "drawn",
+        float(rng.choice([0.001, 0.1])),
+        float(rng.choice([0.01, 0.1])),
+        float(rng.choice([0.0, 0.01, 1.0])),
+        float(rng.choice([0.0, 0.1, 1.0])),
+        float(rng.choice([0.0, 0.01, 0.1])),
+    )
+    policy = replace(
+        get_policy("vllm"),
+        enable_prefix_caching=True,
+        async_scheduling=False,
+        block_size=size,
+        num_gpu_blocks=blocks,
+    )
+    done = run(instance, policy, clock=clock)
+    latencies = done.completions - done.arrivals
+    first = done.first_tokens - done.arrivals
+    slos = [
+        Slo(f"latency:max<={latencies.max() * 1.000001:.9f}"),
+        Slo(f"ttft:max<={first.max() * 1.000001:.9f}"),
+        Slo(f"latency:mean<={latencies.mean() * 1.000001:.9f}"),
+    ]
+    return instance, clock, policy, done, slos
+
+
+@pytest.mark.no_cover
+def test_what_one_worker_with_a_cache_has_met_is_never_said_to_need_two():
+    rng = np.random.default_rng(3)
+    found = preempted = 0
+    for _ in range(share(80)):
+        instance, clock, policy, done, slos = evidence(rng)
+        world = capacity_world(instance, settings_of(None, {"clock": clock}), [policy], None)
+        for slo in slos:
+            assert not late_alone(world, slo)[1]
+            assert at_least(world, [slo]).workers == 1
+        found += done.cached_tokens > 0
+        preempted += done.cached_tokens > 0 and done.preemptions > 0
+    assert min(found, preempted) >= 3
+
+
+@examples(200)
+@given(
+    st.lists(st.sampled_from([0.0, 0.003, 0.1, 1.0]), min_size=4, max_size=4),
+    st.integers(2, 300),
+    st.data(),
+)
+def test_on_the_clock_of_a_cache_no_token_is_charged_more_than_it_may_take(numbers, known, data):
+    prefill, decode, resident, squares = numbers
+    clock = LinearClock("drawn", 0.001, prefill, decode, resident, squares)
+    charged = _going_on_from_a_cache(clock)
+    computed = data.draw(st.integers(2, known))
+    chunk = clock(BatchContent(computed, 0, 0, known**2 - (known - computed) ** 2, 0))
+    token = charged(BatchContent(0, 1, known, 0, 0))
+    assert token <= chunk
+    assert token <= clock(BatchContent(0, 1, known, 0, 0))

@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import os
+import re
 import threading
 from decimal import Decimal
 
@@ -17,18 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 from trace_samples import (
+    AIPERF,
     AZURE,
     AZURE_2024,
+    AZURE_IMAGES,
     BURST,
     BURST_SESSIONS,
+    DYNAMO,
     MOONCAKE,
     NATIVE,
     QWEN,
     TIMED,
+    TRACELAB,
     VIDUR,
     VIDUR_LENGTHS,
+    lines,
 )
 
+import optsched
 from optsched import Instance, read_trace
 from optsched.errors import InstanceError
 from optsched.workloads import files, read_trace_skipping
@@ -47,6 +54,10 @@ from optsched.workloads import files, read_trace_skipping
         (VIDUR_LENGTHS, [374], [44], [0]),
         (MOONCAKE, [6955, 6472], [52, 26], [0, 62]),  # 3053 ms
         (QWEN, [521, 40], [132, 8], [0, 1223]),  # 61.114 s
+        (AZURE_IMAGES, [120, 3313], [5, 60], [0, 10]),
+        (DYNAMO, [64, 100], [7, 7], [0, 30]),
+        (AIPERF, [550, 560], [12, 9], [0, 10]),
+        (TRACELAB, [3000, 3000, 3100], [40, 40, 41], [0, 10, 610]),
         ("\n" + MOONCAKE.replace(', "hash_ids": [46, 47]', ""), [6955, 6472], [52, 26], [0, 62]),
     ],
 )
@@ -147,20 +158,63 @@ def test_limit_reads_nothing_behind_it(trace):
 
 def test_ids_of_equal_blocks_are_kept(trace):
     ids = [[46, 47, 48], [46, 47], [46]]
-    lines = [{"timestamp": t, "input_length": 1100, "output_length": 5} for t in range(3)]
-    lines = [line | {"hash_ids": each} for line, each in zip(lines, ids, strict=True)]
-    del lines[2]["hash_ids"]
-    mooncake = read_trace(trace("\n".join(map(json.dumps, lines)), "x.jsonl"), 10_000)
+    rows = [{"timestamp": t, "input_length": 1100, "output_length": 5} for t in range(3)]
+    rows = [row | {"hash_ids": each} for row, each in zip(rows, ids, strict=True)]
+    del rows[2]["hash_ids"]
+    mooncake = read_trace(trace(lines(*rows), "x.jsonl"), 10_000)
     assert [each.tolist() for each in mooncake.hash_ids] == [*ids[:2], []]
     assert mooncake.hash_block == 512
     assert mooncake.take([1]).hash_ids[0].tolist() == ids[1]
     qwen = read_trace(trace(QWEN, "x.jsonl"), 10_000)
     assert qwen.hash_block == 16
-    lines[1]["hash_ids"] = [46, 4.5]
+    rows[1]["hash_ids"] = [46, 4.5]
     with pytest.raises(
         InstanceError, match=r"line 2, column hash_ids, value '\[46, 4.5\]': must be"
     ):
-        read_trace(trace("\n".join(map(json.dumps, lines)), "x.jsonl"), 10_000)
+        read_trace(trace(lines(*rows), "x.jsonl"), 10_000)
+
+
+def test_tenants_conversations_and_turns_are_kept(trace):
+    third = json.loads(QWEN.splitlines()[1]) | {"chat_id": 9, "parent_chat_id": 8, "turn": 3}
+    more = QWEN + lines(third, third | {"chat_id": 10, "parent_chat_id": 55})
+    for content, labels, clients in (
+        (more, ["text/7/1", "file/7/2", "file/7/3", "file/55/3"], [0, 0, 0, 1]),
+        (DYNAMO, ["small/s1/r1", "small/s1/r2"], [0, 0]),
+        (AIPERF, ["u/0", "u/1"], [0, 0]),
+        (TRACELAB, ["claude/claude:a/0", "claude/codex:b/0", "claude/claude:a/1"], [0, 1, 0]),
+        (MOONCAKE.replace('{"t', '{"session_id": "z", "t'), ["z", "z"], [0, 0]),
+    ):  # fmt: skip
+        found = read_trace(trace(content, "x.jsonl"), 10_000)
+        assert found.labels == tuple(labels)
+        assert found.clients.tolist() == clients
+    assert optsched.Slo("file/latency:max<=9").asked(read_trace(trace(QWEN, "x"), 999)).sum() == 1
+    assert read_trace(trace(MOONCAKE, "x.jsonl"), 10_000).labels is None
+
+
+def test_hashes_of_64_bits_stay_apart_and_sizes_of_blocks_are_one(trace):
+    dynamo = read_trace(trace(DYNAMO, "x.jsonl"), 10_000)
+    assert dynamo.hash_block == 64
+    assert [ids.tolist() for ids in dynamo.hash_ids] == [[-1], [-1, 5]]
+    assert Instance.from_json(dynamo.to_json()) == dynamo
+    mixed = DYNAMO.replace('"trace_block_size": 64', '"trace_block_size": 16', 1)
+    with pytest.raises(InstanceError, match="blocks of 16 and 64 tokens; split it by"):
+        read_trace(trace(mixed, "x.jsonl"), 10_000)
+    without = lines(*({**json.loads(each)} for each in DYNAMO.splitlines()))
+    without = re.sub(r', "replay": {[^}]*}', "", without).replace(
+        '"cached_tokens": 16', '"input_tokens": 60', 1
+    )
+    plain = read_trace(trace(without, "x.jsonl"), 10_000)
+    assert plain.hash_ids is None
+    assert plain.prompts.tolist() == [64, 60]
+
+
+def test_rows_that_are_no_requests_are_named(trace):
+    failed = AIPERF + lines({"metadata": json.loads(AIPERF.splitlines()[0])["metadata"],
+                             "metrics": {}, "error": {"code": 499}})  # fmt: skip
+    with pytest.raises(InstanceError, match=r"line 3, column metrics.input_sequence_length.value"):
+        read_trace(trace(failed, "x.jsonl"), 10_000)
+    kept, skipped = read_trace_skipping(trace(failed, "x.jsonl"), 10_000)
+    assert (kept.labels, len(skipped)) == (("u/0", "u/1"), 1)
 
 
 @given(instance=instances(), data=st.data())

@@ -89,6 +89,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (BURST + "46,m,3,0,3,Conversation log\n", "line 4, column Response tokens, value '0'"),
         (BURST + '46,"m,3,1,3,log\n47,m,3,1,3,log\n', "line 4"),
         (MOONCAKE + "{}\n", "line 3, column input_length, value '': must be a whole number"),
+        ('{"schema": 1, "event_type": "a"}', "has no request to read"),
         (MOONCAKE + "\n[]\n", "line 4: the line holds no JSON object"),
         (MOONCAKE[:-1] + "{}\n", "line 2: the line holds no JSON object"),
         (MOONCAKE + "{\n", "line 3: the line holds no JSON object"),
@@ -105,8 +106,8 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
             "line 1, column timestamp, value '61.114': must be a whole number",
         ),
         (
-            MOONCAKE.replace("hash_ids", "session_id"),
-            "line 1: unknown column 'session_id'; known: hash_ids, input_length, output_length",
+            MOONCAKE.replace("hash_ids", "delay"),
+            "line 1: unknown column 'delay'; known: hash_ids, input_length, output_length",
         ),
         ('{"input_length": 1, "output_length": 1}\n', "line 1: column 'timestamp' of the Mooncake"),
         ('{"input_length": 1, "output_length": 1\n', "line 1: the line holds no JSON object"),
@@ -140,6 +141,15 @@ def test_bad_content_is_refused_in_one_sentence(trace, content, message):
         read_trace(path, memory)
     assert str(caught.value).startswith(str(path))
     assert str(caught.value).count("\n") == 0
+
+
+def test_json_lines_of_no_known_kind_are_refused_with_the_kinds(trace):
+    said = (
+        r"line 1: the keys id, input_len are of no kind of JSON lines that is known \(Mooncake "
+        r"JSONL, Qwen Bailian JSONL, TraceLab, Dynamo request trace, AIPerf records\); write a CSV"
+    )
+    with pytest.raises(InstanceError, match=said):
+        read_trace(trace('{"id": 1, "input_len": 5}\n', "x.jsonl"), 100)
 
 
 def test_errors_carry_column_request_value_and_reason(trace):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.loading import stopwatch
-from optsched.certificates.prices import Certificate
+from optsched.certificates.configurations import ConfigurationCertificate
 from optsched.errors import PolicyError, ScheduleError
 from optsched.experiments.own import loaded
 from optsched.optimum.solving import solve
@@ -196,11 +196,11 @@ def enclose(
         premises = replace(proven.premises, preemption="restarted")
         name = "identical machines"
         proven = replace(proven, value=value, method=name, certificate=None, premises=premises)
-    elif proven.certificate is not None and best.total_latency > proven.value:
+    elif proven.prices is not None and best.total_latency > proven.value:
         best = min(best, _check(start_evenly(instance)), key=_total)
         per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)
         work = max(_LEAST_WORK, _ROUNDS * per_round)
-        better = improve_prices(best, proven.certificate, work=work)
+        better = improve_prices(best, proven.prices, work=work)
         if better.interrupted:
             raise KeyboardInterrupt
         proven = max(proven, better, key=lambda each: each.value)
@@ -218,9 +218,10 @@ def _look_further(
     if found.schedule.total_latency < best.total_latency:
         best = replace(_check(found.schedule), policy="hindsight")
     if found.bound > proven.value:
-        prices = found.certificate if isinstance(found.certificate, Certificate) else None
+        proof = found.certificate
+        proof = None if isinstance(proof, ConfigurationCertificate) else proof
         premises = found.premises
-        proven = Bound(found.bound, found.proof, found.seconds, prices, premises=premises)
+        proven = Bound(found.bound, found.proof, found.seconds, proof, premises=premises)
     return best, proven
 
 

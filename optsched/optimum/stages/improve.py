@@ -10,11 +10,13 @@ import numpy as np
 
 from optsched._internal.aside import Token
 from optsched._internal.numbers import proven
+from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import OptschedError
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.coarse import CELLS, coarse_prices, smoothed
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
 from optsched.solvers.bounds.lagrangian import certify
+from optsched.solvers.bounds.sawtooth import improve_charges, sawtooth_bound, work_of_point
 from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.beam import start_by_beam
 from optsched.solvers.search.delays import delay_large
@@ -140,12 +142,33 @@ def raise_prices(state: State, work: float | None = None) -> None:
         on_progress=lambda value: state.report("prices", state.cost, max(value, state.lowest)),
         stop=state.ended,
     )
-    state.prices = found.certificate
+    state.prices = found.prices
     state.raise_bound(found)
     if found.interrupted:
         state.interrupt()
     gained = state.lowest - before
     state.note(f"prices: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def charge_for_growth(state: State) -> None:
+    """Raise the bound by the memory that requests keep free to grow."""
+    prices = state.prices
+    if prices is None or state.left <= 0 or state.finished:
+        return
+    before, work = state.lowest, state.share(state.tuning.charges) * WORK_PER_SECOND
+    if work < work_of_point(state.pool, prices):
+        return
+    found = sawtooth_bound(state.instance, prices, state.workers, work, state.ended)
+    few = state.tuning.exact < len(state.instance) <= state.tuning.priced
+    if few and not state.instance.arrivals.any() and state.best is not None:
+        assert isinstance(found.certificate, SawtoothCertificate)
+        end = state.until(1.5 * work / WORK_PER_SECOND)
+        found = improve_charges(
+            state.best, found.certificate, work=work, deadline=end, stop=state.ended
+        )
+    state.raise_bound(found)
+    gained = state.lowest - before
+    state.note(f"sawtooth: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
 def _price_coarsely(state: State, work: float, deadline: float) -> float:

@@ -20,6 +20,7 @@ from optsched.optimum.stages.exact import (
     solve_program,
 )
 from optsched.optimum.stages.improve import (
+    charge_for_growth,
     delay_requests,
     large_requests,
     price_configurations,
@@ -129,7 +130,7 @@ def find_first(state: State) -> None:
         first = bound(state.pool, "auto", state.objective)
         with state.lock:  # a bound with a certificate, even if it is no better
             state.bound = state.bound if state.closed else first
-    state.prices = first.certificate
+    state.prices = first.prices
     if several and state.objective == "makespan":
         state.raise_bound(bound_of_pools(state.instance, state.workers, "auto", state.objective))
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
@@ -235,6 +236,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(_few, enumerate_few),
     Stage(_small, prove_small),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), raise_prices),
+    Stage(lambda state: _plain(state, "auto", "search", "exact"), charge_for_growth),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), delay_requests),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), _first_search),
     Stage(lambda state: state.beamed, lambda state: start_large(state, state.params.seed)),
@@ -271,6 +273,7 @@ def _few_placed(state: State) -> bool:
 STAGES_OF_SEVERAL: tuple[Stage, ...] = (
     Stage(lambda _: True, find_first),
     Stage(_latency, raise_pool_prices),
+    Stage(_latency, charge_for_growth),
     Stage(_latency, wait_for_cheap_starts),
     Stage(
         lambda state: _latency(state) and _few_placed(state),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.compiled import compiled
 from optsched.simulate.runners import engine_limits, vllm_limits, vllm_queue
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.batches import timing
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
+    from optsched.simulate.seconds.batches import Progress
     from optsched.simulate.task import Task
     from optsched.workers import Workers
 
@@ -30,7 +32,10 @@ class EngineWorkers:
         self._task, self._stack, self._memories = task, ExitStack(), workers.memories
         self._instance = task.instance
         self._engines: list[vllm.Server | serving.Server] = []
-        self._requests = [np.zeros(0, dtype=np.int64)] * len(workers)  # that are not complete
+        # Requests of each worker that are not complete, and how many those are.
+        self._requests = [np.zeros(64, dtype=np.int64) for _ in range(len(workers))]
+        self._counts = np.zeros(len(workers), dtype=np.int64)
+        self._works = task.instance.prompts, task.instance.areas
 
     def __enter__(self) -> EngineWorkers:
         task, policy = self._task, self._task.policy
@@ -88,33 +93,61 @@ class EngineWorkers:
 
     def look(self, time: float, indices: IntArray) -> FloatArray:
         """Return the load of workers, shape (workers asked for, 5)."""
-        return np.array([self._load(index, time) for index in indices.tolist()], dtype=np.float64)
+        found = np.zeros((len(indices), len(Load._fields)))
+        for row, index in zip(found, indices.tolist(), strict=True):
+            self._run(index, time)
+            engine = self._engines[index]
+            here, spans = self._requests[index][: self._counts[index]], engine.log.spans
+            kept = _load(time, here, engine.progress, self._works, spans, engine.log.state, row)
+            self._counts[index] = kept
+        return found
 
     def place(self, index: int, request: int, time: float) -> None:
         """Let a request come to a worker."""
-        self._engines[index].run(time)
+        self._run(index, time)
         self._engines[index].place(request, time)
-        self._requests[index] = np.append(self._requests[index], request)
+        here, count = self._requests[index], self._counts[index]
+        if count == len(here):
+            self._requests[index] = here = np.concatenate([here, here])
+        here[count] = request
+        self._counts[index] += 1
+
+    def _run(self, index: int, time: float) -> None:
+        if self._engines[index].now < time:
+            self._engines[index].run(time)
 
     def spans(self, index: int) -> FloatArray:
         """Return when the batches of a worker so far began and ended."""
         return self._engines[index].log.finished().spans
 
-    def _load(self, index: int, time: float) -> Load:
-        engine, requests = self._engines[index], self._requests[index]
-        engine.run(time)
-        ends = np.append(engine.log.spans[: engine.log.state[0], 1], np.inf)  # index -1: not yet
-        ends = ends[engine.served.last[requests]]
-        open_yet = ends > time
-        requests, ends = requests[open_yet], ends[open_yet]
-        self._requests[index] = requests
-        waits = engine.waiting(requests) & np.isinf(ends)
-        held, made = engine.tokens(requests)
-        prompts, areas = self._instance.prompts[requests], self._instance.areas[requests]
-        return Load(
-            waiting=waits.sum(),
-            running=len(requests) - waits.sum(),
-            held=held[~waits].sum(),
-            waiting_prompts=prompts[waits].sum(),
-            work=(areas - prompts * made - made * (made + 1) // 2).sum(),
-        )
+
+@compiled
+def _load(
+    time: float,
+    requests: IntArray,
+    progress: Progress,
+    works: tuple[IntArray, IntArray],
+    spans: FloatArray,
+    state: IntArray,
+    row: FloatArray,
+) -> int:
+    """Sum what requests of a worker weigh, and keep those that are not complete."""
+    prompts, areas = works
+    kept = 0
+    for number in range(len(requests)):
+        request = requests[number]
+        last = progress.last[request]
+        ends = 0 <= last < state[0]
+        if ends and spans[last, 1] <= time:
+            continue
+        requests[kept] = request
+        kept += 1
+        made = progress.made[request] + progress.in_flight[request]
+        if progress.queue[request] != progress.absent and not ends:
+            row[0] += 1
+            row[3] += prompts[request]
+        else:
+            row[1] += 1
+            row[2] += progress.held[request]
+        row[4] += areas[request] - prompts[request] * made - made * (made + 1) // 2
+    return kept

@@ -146,7 +146,7 @@ class RoutedRun(TimedRun):
             preemption=max((part.preemption for part in parts), key=PREEMPTIONS.index),
             max_num_seqs=None if None in limits else max(filter(None, limits)),
             unfinished=self.unfinished,
-            shared=any(part.shared for part in parts),
+            cached=any(part.cached for part in parts),
         )
 
     @property

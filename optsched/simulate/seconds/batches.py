@@ -63,6 +63,17 @@ class Requests(NamedTuple):
     memory: int
 
 
+class Progress(NamedTuple):
+    """How far an engine is with each request when the batch in progress ends, as routers see it."""
+
+    held: IntArray  # tokens
+    made: IntArray
+    in_flight: IntArray  # tokens made, too
+    last: IntArray  # the batch that made the last token, or -1
+    queue: IntArray
+    absent: int  # what `queue` has for those that do not wait
+
+
 def new_log() -> BatchLog:
     """Make an empty log at time zero."""
     return BatchLog(

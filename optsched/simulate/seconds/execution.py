@@ -158,17 +158,11 @@ class ClockedRun(TimedRun):
             clock=() if coefficients is None else tuple(coefficients.tolist()),
             step=step_of(self.instance, self.clock),
             storage=STORAGES[int(held.max(initial=0) > self.instance.memory)],
-            preemption=self._preemption,
+            preemption=self.preemption if self.preemptions else "none",
             max_num_seqs=self.max_num_seqs,
             unfinished=self.unfinished,
-            shared=bool(self.cached_tokens) and self.instance.hash_ids is not None,
+            cached=bool(self.cached_tokens),
         )
-
-    @property
-    def _preemption(self) -> Preemption:
-        """What became of preempted requests; some find their own blocks again."""
-        kept = "resumed" if self.cached_tokens else self.preemption
-        return kept if self.preemptions else "none"
 
     @property
     def cached_tokens(self) -> int:

@@ -85,12 +85,16 @@ class _Learned:
             for turn in np.flatnonzero(instance.follows >= 0).tolist():
                 turns[turn] = turns[instance.follows[turn]] + 1
         none = np.zeros(len(instance), dtype=np.int64)
-        clients = none if instance.clients is None else instance.clients
         priorities = none if instance.priorities is None else instance.priorities
-        columns = instance.prompts, limits, clients, priorities, turns
-        claims = instance.output_estimates
-        said = [None] * len(instance) if claims is None else claims.tolist()
-        rows = zip(*(column.tolist() for column in columns), said, strict=True)
+        unsaid = [None] * len(instance)
+        clients, claims = (
+            unsaid if column is None else column.tolist()
+            for column in (instance.clients, instance.output_estimates)
+        )
+        lengths, most, classes, turn = (
+            column.tolist() for column in (instance.prompts, limits, priorities, turns)
+        )
+        rows = zip(lengths, most, clients, classes, turn, claims, strict=True)
         self._seen = [Seen(*row) for row in rows]
 
     def tell(self, event: int, request: int, made: int) -> float:
@@ -111,6 +115,8 @@ class _Learned:
         elif self._task.policy.fair:
             return tag
         elif self._task.policy.order is not None:
+            if event == PREEMPTED:
+                return -np.inf  # what is expected of it was too little; it goes on first
             return _key(self._task, request, (made, expected.left(made)), self._arrivals)
         return 0.0
 

@@ -22,10 +22,10 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing
+from optsched.simulate.seconds.batches import BatchLog, Progress, add_batch, new_log, timing
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray, Records
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.simulate.seconds.batches import Requests
 
@@ -80,7 +80,10 @@ class Server:
         self._timer, self._how, self._limits, self._until = timer, how, limits, until
         count = len(served)
         running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
-        self._engine = Engine(arrivals, served, new_tree(count), running, counters)
+        tree, of, none = new_tree(count), served.view(np.ndarray), np.zeros(count, dtype=np.int64)
+        self._engine = Engine(arrivals, served, tree, running, counters)
+        leaves = tree[len(tree) // 2 :]
+        self.progress = Progress(of["held"], of["made"], none, of["last"], leaves, int(ABSENT))
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
@@ -94,14 +97,10 @@ class Server:
         self.log.now[0] = max(self.log.now[0], time)
         put(self._engine.waiting, request, ZERO)
 
-    def waiting(self, requests: IntArray) -> BoolArray:
-        """Return which of the requests are in the queue."""
-        tree = self._engine.waiting
-        return np.not_equal(tree[len(tree) // 2 + requests], ABSENT)
-
-    def tokens(self, requests: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the tokens that requests hold and have made when the batch in progress ends."""
-        return self.served.held[requests], self.served.made[requests]
+    @property
+    def now(self) -> float:
+        """Until when it has run."""
+        return float(self.log.now[0])
 
 
 def serve(

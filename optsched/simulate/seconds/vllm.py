@@ -16,7 +16,14 @@ from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched._internal.small_kernels import pop_by_key, push_by_key
 from optsched.simulate.seconds.arrivals import Arrivals, call_followers, next_arrival, pass_by
-from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_log, timing
+from optsched.simulate.seconds.batches import (
+    COLUMNS,
+    BatchLog,
+    Progress,
+    add_batch,
+    new_log,
+    timing,
+)
 from optsched.simulate.seconds.block_cache import (
     Cache,
     Prefixes,
@@ -33,7 +40,7 @@ from optsched.simulate.seconds.reranking import ADMITTED, ARRIVED, ENDED, PREEMP
 from optsched.simulate.seconds.vllm_plans import expected_left, fits_to_the_end
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray, Records
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.simulate.seconds.batches import Requests
 
@@ -130,6 +137,10 @@ class Server:
         flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
         arrivals = Arrivals.at(np.zeros(0)) if arrivals is None else arrivals
         self._engine = Engine(arrivals, served, queue, heap, running, flight, counters, np.zeros(1))
+        of = served.view(np.ndarray)
+        self.progress = Progress(
+            of["computed"], of["made"], of["in_flight"], of["last"], of["waits"], 0
+        )
         self._cache = None
         if prefixes is not None:
             self._cache = new_cache(limits.usable, limits.block_size, seqs, prefixes)
@@ -147,14 +158,10 @@ class Server:
         self._engine.now[0] = max(self._engine.now[0], time)
         arrive(self._engine, request, self._limits)
 
-    def waiting(self, requests: IntArray) -> BoolArray:
-        """Return which of the requests are in the queue."""
-        return np.asarray(self.served.waits[requests] == 1)
-
-    def tokens(self, requests: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the tokens that requests hold and have made when the batch in progress ends."""
-        found = self.served[requests]
-        return found["computed"], found["made"] + found["in_flight"]
+    @property
+    def now(self) -> float:
+        """Until when it has run."""
+        return float(self._engine.now[0])
 
 
 def serve(

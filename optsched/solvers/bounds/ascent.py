@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,18 +40,7 @@ def improve_prices(
     """Raise a certified bound by better prices, from its own or the backlog of a schedule."""
     began = stopwatch()
     ascent = _Ascent(schedule, certificate)
-    interrupted = False
-    try:
-        for done in takewhile(lambda done: done <= work / ascent.round_work, count()):
-            if ascent.converged or stopwatch() >= deadline:
-                break
-            ascent.step()
-            if on_progress is not None and done % 16 == 0:
-                on_progress(ascent.best)
-            if stop is not None and stop.is_set():
-                break
-    except KeyboardInterrupt:
-        interrupted = True
+    interrupted = ascent.climb(work / ascent.round_work, deadline, on_progress, stop)
     found = certify(schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective)
     found = max(found, certificate, key=lambda candidate: candidate.value)
     seconds = stopwatch() - began

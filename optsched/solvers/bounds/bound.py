@@ -19,6 +19,7 @@ from optsched.solvers.bounds.lagrangian import Objective, weights_of
 from optsched.solvers.bounds.on_clock import best_share, machine_bound
 from optsched.solvers.bounds.one_worker import BOUND_METHODS, BoundMethod, find_bound, round_down
 from optsched.solvers.bounds.pools import bound_of_pools
+from optsched.solvers.bounds.sawtooth import find_sawtooth
 from optsched.workers import as_workers
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def bound(
     method
         "closed-form", "lagrangian" (with a certificate), or "auto": the better of the two, but the
         closed form alone where the other takes longer than some ten seconds, as for a million
-        requests that are not of a few kinds.
+        requests that are not of a few kinds. "sawtooth" (with a certificate) goes on from there and
+        counts the memory that requests keep free to grow until one of them completes.
     objective
         "total-latency", "weighted-latency", or "makespan", for which there is only the closed
         form: the memory-time that arrives from some step on over the memory, and the longest
@@ -119,13 +121,13 @@ def bound(
     Returns
     -------
     Bound or ClockBound
-        The bound and, for "lagrangian" and on a clock, its certificate.
+        The bound and, but for the closed form in steps, its certificate.
 
     Raises
     ------
     OptschedError
         If an argument is unknown, the clock is a function or has no constant for "lagrangian", or
-        the makespan has no such bound or the prices no room.
+        the makespan or the clock has no such bound or the prices no room.
 
     Examples
     --------
@@ -157,6 +159,9 @@ def bound(
             f"storage is {storage!r}, but in steps every policy stores tokens at once; pass a "
             "clock, or leave it out"
         )
+    elif method == "sawtooth":
+        several = as_workers(1 if workers is None else workers, instance)
+        find = functools.partial(find_sawtooth, instance, several, objective)
     elif workers is not None:
         several = as_workers(workers, instance)
         find = functools.partial(bound_of_pools, instance, several, method, objective)
@@ -216,6 +221,11 @@ def _boundable(
     clock: Clock, method: BoundMethod, objective: Objective, max_num_seqs: int | None
 ) -> LinearClock:
     """Return the clock, or refuse what has no bound on it."""
+    if method == "sawtooth":
+        raise OptschedError(
+            f"method is 'sawtooth', but on the clock {clock.name} nothing is known to grow at each "
+            "step; use auto or lagrangian"
+        )
     if not isinstance(clock, LinearClock):
         raise OptschedError(
             f"the clock {clock.name} is a function, of which no bound is known; pass a LinearClock "

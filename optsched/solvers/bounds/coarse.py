@@ -60,13 +60,13 @@ def coarse_prices(
         weights,
     )
     begun = Schedule(coarse, np.maximum(schedule.starts[large] // cell, coarse.arrivals))
-    first = bound(coarse, "lagrangian", objective).certificate
+    first = bound(coarse, "lagrangian", objective).prices
     assert first is not None
     if begin is not None:
         means = begin[: len(begin) // cell * cell].reshape(-1, cell).mean(axis=1) * cell
         first = certify(coarse, means, begun.starts, objective)
     work = rounds * round_work(begun, first)
-    found = improve_prices(begun, first, work=work, deadline=deadline, stop=stop).certificate
+    found = improve_prices(begun, first, work=work, deadline=deadline, stop=stop).prices
     assert found is not None
     prices = np.repeat(np.array(found.prices) / found.denominator / cell, cell)
     return prices, cell, _WORK * work

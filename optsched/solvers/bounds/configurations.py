@@ -135,8 +135,8 @@ def _first_point(
         if problem.workers > 1:
             # Requests compete on each worker where all memory together would be enough.
             scarce = max(instance.memory, int(_SCARCE * pool.memory))
-            certificate = bound(pool.replace(memory=scarce), "lagrangian").certificate
-        certificate = certificate or bound(pool, "lagrangian").certificate
+            certificate = bound(pool.replace(memory=scarce), "lagrangian").prices
+        certificate = certificate or bound(pool, "lagrangian").prices
         assert certificate is not None
         # An item's size is the share of the memory that it holds; all together are 1 at most.
         prices = np.array(certificate.prices, dtype=np.float64)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
-_NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
+NEAR, FAR = 64, 4096  # numbers of starts that are ruled out together
 FEWEST = 4096  # requests from which on a look for kinds pays
-_PIECE = 1000  # requests whose cheapest starts are found before a look whether they are wanted
+PIECE = 1000  # requests whose cheapest starts are found before a look whether they are wanted
 _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as many
 
 # Cost of the cheapest start of each request, for certificates made here: regrets need it again.
@@ -78,28 +78,33 @@ def cheapest_starts(
             return cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
-    lowest = prices.copy()
-    reach = 1
-    while reach < _FAR:
-        inside = max(len(lowest) - reach, 0)
-        lowest[:inside] = np.minimum(lowest[:inside], lowest[reach:])
-        lowest[inside:] = 0  # steps after the last price are free
-        reach *= 2
-        if reach in (_NEAR, _FAR):
-            sums.append(PriceSums.of(lowest))
+    sums += map(PriceSums.of, least_ahead(prices))
     guesses = np.ascontiguousarray(guesses).view()
     guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
     starts, costs = np.empty((2, len(instance)), dtype=np.int64)
     given = instance.prompts, instance.outputs, instance.arrivals, weights, guesses
-    for part in pieces(len(instance), _PIECE):
+    for part in pieces(len(instance), PIECE):
         of_part = (each[part] for each in (*given, starts, costs))
         _cheapest_starts(*of_part, *itertools.chain(*sums))
     return starts, costs
 
 
+def least_ahead(values: IntArray) -> list[IntArray]:
+    """Return the least of the next values from each on, of few and of many; zeros follow."""
+    found, lowest, reach = [], values.copy(), 1
+    while reach < FAR:
+        inside = max(len(lowest) - reach, 0)
+        lowest[:inside] = np.minimum(lowest[:inside], lowest[reach:])
+        lowest[inside:] = np.minimum(lowest[inside:], 0)
+        reach *= 2
+        if reach in (NEAR, FAR):
+            found.append(lowest.copy())
+    return found
+
+
 def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatArray:
     """Return the slope of the Lagrangian where these starts are cheapest, 0 where prices are."""
-    held = held_by(instance, starts, len(prices))
+    held = held_by(instance.prompts, instance.outputs, starts, len(prices))
     slope = (held - instance.memory).astype(np.float64)
     slope[(prices <= 0) & (slope < 0)] = 0.0  # no price can fall below zero
     return slope
@@ -168,13 +173,9 @@ def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArr
     return int(2 ** min(40, math.floor(math.log2(MAX_SUM / 2 / largest))))
 
 
-def held_by(instance: Instance, starts: IntArray, horizon: int) -> IntArray:
-    """Count the tokens held at steps 1 to horizon."""
-    return _held_by(instance.prompts, instance.outputs, starts, horizon)
-
-
 @compiled
-def _held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
+def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
+    """Count the tokens held at steps 1 to horizon."""
     growth = np.zeros(horizon + 2, dtype=np.int64)
     tokens = np.zeros(horizon + 2, dtype=np.int64)
     for request in range(len(starts)):
@@ -229,20 +230,20 @@ def _cheapest_starts(
         cost += price_of_start(prompt, output, guess, total, moment)
         if cost < best:
             start, best = guess, cost
-        for far in range(arrival, horizon, _FAR):
+        for far in range(arrival, horizon, FAR):
             latency = weight * (far + output - arrival)
             if latency >= best:
                 break  # later starts cost even more
             least = price_of_start(prompt, output, far, far_total, far_moment)
             if latency + least >= best:
                 continue
-            far_end = far + _FAR if far + _FAR < horizon else horizon
-            for near in range(far, far_end, _NEAR):
+            far_end = far + FAR if far + FAR < horizon else horizon
+            for near in range(far, far_end, NEAR):
                 latency = weight * (near + output - arrival)
                 least = price_of_start(prompt, output, near, near_total, near_moment)
                 if latency + least >= best:
                     continue
-                near_end = near + _NEAR if near + _NEAR < horizon else horizon
+                near_end = near + NEAR if near + NEAR < horizon else horizon
                 for at in range(near, near_end):
                     cost = weight * (at + output - arrival)
                     cost += price_of_start(prompt, output, at, total, moment)

@@ -199,7 +199,7 @@ def machine_bound(
     total = math.fsum(own[~busy])
     if busy.any():
         parts = (
-            weights[busy] * (means / tick + (work.lags(shared, growth) / charges)[busy]),
+            weights[busy] * (means / tick + work.lags(shared, growth)[busy] / charges[busy]),
             weights[busy] * arrivals[busy],
         )
         counts = group.max() + 1

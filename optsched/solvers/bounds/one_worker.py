@@ -11,17 +11,18 @@ import numpy as np
 
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import has_room, require_room
+from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError
 from optsched.premises import NOWHERE, World
 from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of
 from optsched.solvers.bounds.relaxation import closed_form, dual_prices, relax
 
 if TYPE_CHECKING:
-    from optsched.certificates.prices import Certificate
+    from optsched.certificates.sawtooth import SawtoothCertificate
     from optsched.instance import Instance
     from optsched.workers import Workers
 
-BoundMethod = Literal["auto", "closed-form", "lagrangian"]
+BoundMethod = Literal["auto", "closed-form", "lagrangian", "sawtooth"]
 BOUND_METHODS: tuple[BoundMethod, ...] = get_args(BoundMethod)
 
 _MAX_PRICES = 20_000_000
@@ -38,8 +39,8 @@ class Bound:
     value
         The bound in steps, rounded towards minus infinity.
     method
-        How it was found: "closed-form" or "lagrangian"; on several workers "pool", which is
-        "lagrangian" for the memory of all, or "nested", with prices of parts of it.
+        How it was found: "closed-form", "lagrangian" or "sawtooth"; on several workers "pool",
+        which is "lagrangian" for the memory of all, or "nested", with prices of parts of it.
     seconds
         Time it took.
     certificate
@@ -56,10 +57,15 @@ class Bound:
     value: float
     method: str
     seconds: float
-    certificate: Certificate | None = None
+    certificate: Certificate | SawtoothCertificate | None = None
     interrupted: bool = False
     premises: World = NOWHERE
     workers: Workers | None = None
+
+    @property
+    def prices(self) -> Certificate | None:
+        """The certificate, if it proves the bound by prices of memory alone."""
+        return self.certificate if isinstance(self.certificate, Certificate) else None
 
 
 def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:

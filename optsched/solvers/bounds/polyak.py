@@ -7,12 +7,16 @@ rounds without a gain. Work is counted in the unit of the searches.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import threading
+    from collections.abc import Callable, Iterable
 
     from optsched._internal.arrays import FloatArray
 
@@ -55,6 +59,27 @@ class PolyakAscent(ABC):
     def converged(self) -> bool:
         """Whether better prices would hardly be worth more."""
         return self._ahead <= _TINY * abs(self.best) or not self._best_slope.any()
+
+    def climb(
+        self,
+        rounds: float,
+        deadline: float,
+        on_progress: Callable[[float], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> bool:
+        """Go so many rounds at most; return whether Ctrl-C ended them."""
+        try:
+            for done in takewhile(lambda done: done <= rounds, count()):
+                if self.converged or stopwatch() >= deadline:
+                    break
+                self.step()
+                if on_progress is not None and done % 16 == 0:
+                    on_progress(self.best)
+                if stop is not None and stop.is_set():
+                    break
+        except KeyboardInterrupt:
+            return True
+        return False
 
     def step(self) -> None:
         """Move once, and remember the best prices."""

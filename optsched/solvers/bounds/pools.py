@@ -42,7 +42,7 @@ def bound_of_pools(
     began = stopwatch()
     pools = Pools.of(instance, workers)
     found = find_bound(instance.replace(memory=workers.total), method, objective)
-    value, name, certificate = found.value, "closed-form", found.certificate
+    value, name, certificate = found.value, "closed-form", found.prices
     if objective == "makespan":
         # What runs on some workers only has to be over there.
         for requests, memory in pools.inner(instance, workers):
@@ -51,8 +51,8 @@ def bound_of_pools(
     elif certificate is not None:
         name, certificate = "pool", of_pool(certificate, instance, workers)
         if len(pools.members) > 1:
-            assert found.certificate is not None
-            nested = price_pools(instance, workers, found.certificate)
+            assert found.prices is not None
+            nested = price_pools(instance, workers, found.prices)
             if nested.value > certificate.value:
                 value, name, certificate = round_down(nested.value), "nested", nested
     fingerprint = workers.fingerprint(instance)
@@ -195,7 +195,7 @@ class _Ascent(PolyakAscent):
         for (part, _), starts, pays in zip(
             self._parts, self._guesses, self._pools.pays, strict=True
         ):
-            slope[pays] += held_by(part, starts, prices.shape[1])
+            slope[pays] += held_by(part.prompts, part.outputs, starts, prices.shape[1])
         slope[(prices <= 0) & (slope < 0)] = 0.0  # no price can fall below zero
         return total / unit, slope
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from optsched_papers.claims import (
     Estimate,
     at_least,
     beside,
+    either,
     estimate,
     number,
-    readings,
     shape,
 )
 from optsched_papers.distributions import CONVERSATION, CONVERSATIONS
@@ -88,20 +89,14 @@ def _numbers(
     """Claim printed numbers of a kind, in either reading: policy, label, name of ours, theirs."""
     claims = []
     for policy, label, what, paper in printed:
-        name = f"{policy}, {label}"
-        claims += readings(
-            name,
-            (
-                number(_named(name, of), paper, estimate(_values(runs[policy, of], what)), kind)
-                for of in _READ
-            ),
-        )
+        ours = {_end(of): estimate(_values(runs[policy, of], what)) for of in _READ}
+        claims += either(f"{policy}, {label}", ours, partial(number, paper=paper, kind=kind))
     return claims
 
 
-def _named(label: str, of: str) -> str:
-    """Name the reading, if it is not ours."""
-    return f"{label} ({of})" if of else label
+def _end(of: str) -> str:
+    """Return what names a reading at the end of a label, if it is not ours."""
+    return f" ({of})" * bool(of)
 
 
 # Table 1 and Figure 4
@@ -155,28 +150,24 @@ def _table_1(study: Study) -> Outcome:
         printed = dict(zip(_POLICIES, column, strict=True))
         for policy in policies:
             label = f"{policy}, {metric}"
-            ours = {of: estimate(values(metric, policy, of)) for of in _READ}
-            rows += [(policy, metric, _named("ours", of), *each) for of, each in ours.items()]
+            ours = {_end(of): estimate(values(metric, policy, of)) for of in _READ}
+            rows += [(policy, metric, f"ours{end}", *each) for end, each in ours.items()]
             if policy in printed:
                 rows.append((policy, metric, "paper", *3 * (printed[policy],)))
-                either = (
-                    number(_named(label, of), printed[policy], each, kind)
-                    for of, each in ours.items()
-                )
-                claims += readings(label, either)
+                claims += either(label, ours, partial(number, paper=printed[policy], kind=kind))
+
+    def over(metric: str, above: str, below: str) -> dict[str, Estimate]:
+        return {
+            _end(of): _ratio(values(metric, above, of), values(metric, below, of)) for of in _READ
+        }
+
     for metric, policy, paper in _RATIOS:
-        label = f"{policy} over fcfs, {metric}"
-        over = {of: _ratio(values(metric, policy, of), values(metric, "fcfs", of)) for of in _READ}
-        either = (number(_named(label, of), paper, each, "ratio") for of, each in over.items())
-        claims += readings(label, either)
+        claim = partial(number, paper=paper, kind="ratio")
+        claims += either(f"{policy} over fcfs, {metric}", over(metric, policy, "fcfs"), claim)
     for worse, better, paper in _ORDERS:
-        label, half = f"{worse} over {better}, imbalance", 1 + (paper - 1) / 2
-        apart = (
-            (of, _ratio(values("imbalance_ms", worse, of), values("imbalance_ms", better, of)))
-            for of in _READ
-        )
-        either = (shape(_named(label, of), each, paper=paper, at_least=half) for of, each in apart)
-        claims += readings(label, either)
+        claim = partial(shape, paper=paper, at_least=1 + (paper - 1) / 2)
+        ours = over("imbalance_ms", worse, better)
+        claims += either(f"{worse} over {better}, imbalance", ours, claim)
     table = pd.DataFrame(rows, columns=["policy", "metric", "source", "mean", "low", "high"])
     return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(seeds)})
 
@@ -344,7 +335,7 @@ def _figure_5(study: Study) -> Outcome:
     # Distribution functions a tenth apart can be told from each other at a glance.
     claims = [
         shape(label.format("LMSYS-Chat-1M, words"), np.abs(beyond - geometric).max(), at_most=0.1),
-        shape(label.format("BurstGPT, at least, by its quartiles"), burst, at_most=0.1),
+        shape(label.format("BurstGPT at least, by its median"), burst, at_most=0.1),
         *beside(shape(label.format("family:lognormal"), fitted["distance"], at_most=0.1)),
     ]
     table = pd.DataFrame(rows, columns=["family", "kind", "tokens", "share"])
@@ -392,12 +383,11 @@ def _in_both(study: Study, function: Any, policies: Sequence[str], steps: int) -
 
 def _over(found: Any, over: str, under: str, what: str, label: str, **limits: Any) -> list[Claim]:
     """Claim the ratio of two policies, in either reading."""
-    name = f"{over} over {under}, {label}"
-    either = (
-        (of, _ratio(_values(found[over, of], what), _values(found[under, of], what)))
+    ours = {
+        _end(of): _ratio(_values(found[over, of], what), _values(found[under, of], what))
         for of in _READ
-    )
-    return readings(name, (shape(_named(name, of), each, **limits) for of, each in either))
+    }
+    return either(f"{over} over {under}, {label}", ours, partial(shape, **limits))
 
 
 def _figure_6(study: Study) -> Outcome:

@@ -89,14 +89,10 @@ def _theorem(study: Study, *, drifts: Sequence[str], rounds: bool, of_prompts: b
         for drift in drifts
         for claim in _claims(table[table["drift"] == drift], rounds, drift if drifts[1:] else "")
     ]
-    settings: dict[str, Any] = {
-        "prompts": f"uniform, 1 to {_LARGEST}",
-        "outputs": _ROUND if rounds else f"geometric, mean {_OUTPUT}",
-        "workers": list(workers),
-        "slots": list(slots),
-        "traces": len(seeds),
-        "steps": _ROUNDS * _ROUND if rounds else _STEPS,
-    }
+    settings: dict[str, Any] = {"prompts": f"uniform, 1 to {_LARGEST}"}
+    settings |= {"outputs": _ROUND if rounds else f"geometric, mean {_OUTPUT}"}
+    settings |= {"workers": list(workers), "slots": list(slots), "traces": len(seeds)}
+    settings |= {"steps": _ROUNDS * _ROUND if rounds else _STEPS}
     if not rounds:
         asked = {str(g): slots_required(g, _LARGEST, completion) for g in workers}
         settings["slots_that_the_proof_asks_for"] = asked
@@ -105,7 +101,7 @@ def _theorem(study: Study, *, drifts: Sequence[str], rounds: bool, of_prompts: b
 
 def _claims(rows: pd.DataFrame, rounds: bool, drift: str) -> list[Claim]:
     """State the theorem, the two halves of its proof, and the growth that it is quoted for."""
-    where = f", drift {drift}" if drift else ""
+    where = f", drift {drift.replace(',', '')}" if drift else ""
     rows = rows.assign(
         per_worker=rows["fcfs"] / rows["workers"],
         over_normal=rows["fcfs"] / rows["normal"],

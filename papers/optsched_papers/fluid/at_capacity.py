@@ -225,11 +225,8 @@ def _proposition_5(study: Study) -> Outcome:
     )
     bound = {"policy": "all caches count, at least", "horizon": horizons, "gap": least}
     table = pd.concat([curves(runs, "policy", ("gap",)), pd.DataFrame(bound)], ignore_index=True)
-    settings = {
-        "memory": SMALL_MEMORY,
-        "seeds": len(seeds),
-        "safe_batches": [list(batch) for batch in safe_batches(SMALL_MEMORY)],
-    }
+    settings: dict[str, Any] = {"memory": SMALL_MEMORY, "seeds": len(seeds)}
+    settings |= {"safe_batches": [list(batch) for batch in safe_batches(SMALL_MEMORY)]}
     return Outcome(table, claims, settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,16 @@ from optsched.clock import BatchContent, get_clock
 from optsched.report.series import plot_bars
 from optsched.workloads import family
 from optsched.workloads.request_types import RequestTypes
-from optsched_papers.claims import Claim, Estimate, beside, estimate, number, readings, shape
+from optsched_papers.claims import (
+    Claim,
+    Estimate,
+    beside,
+    either,
+    estimate,
+    number,
+    readings,
+    shape,
+)
 from optsched_papers.distributions import (
     CONVERSATIONS,
     Printed,
@@ -79,11 +89,12 @@ def _figure_3(study: Study) -> Outcome:
         str(key): line(rows["held"], rows["ms"])
         for key, rows in runs.assign(key=runs["model"] + ", " + runs["kind"]).groupby("key")
     }
+    statement = "time is linear in the tokens of a batch (R^2)"
+    of = {kind: fits[f"llama-2-7b, {kind}"] for kind in KINDS}
     claims = readings(
-        "time is linear in the tokens of a batch (R^2)",
-        [shape(f"R^2, {kind}", fits[f"llama-2-7b, {kind}"][2], at_least=0.95) for kind in KINDS],
+        statement, (shape(f"R^2, {kind}", fit[2], at_least=0.95) for kind, fit in of.items())
     )
-    prefills, decodes = (fits[f"llama-2-7b, {kind}"] for kind in KINDS[:2])
+    prefills, decodes, _ = of.values()
     claims += beside(
         shape("d1 of prefills over d1 of decodes", prefills[1] / decodes[1], at_most=2),
         shape("d0 of prefills over d0 of decodes", prefills[0] / decodes[0], at_most=1.1),
@@ -117,12 +128,9 @@ def conversations(seed: int, n: int = 50_000) -> tuple[IntArray, IntArray]:
 def _mean_prefill(study: Study, printed: float) -> list[Claim]:
     """Claim the mean prompt, of whole conversations or of single answers."""
     drawn = [float(conversations(seed)[0].mean()) for seed in study.seeds(4, 12)]
-    found: dict[str, float | Estimate] = {_WHOLE: float(_SHARES @ PROMPTS)}
-    found[_TURNS] = estimate(drawn)
-    claims = [
-        number(f"mean prefill, {what}", printed, ours, "quantile") for what, ours in found.items()
-    ]
-    return readings("mean prefill", claims)
+    ours: dict[str, float | Estimate] = {f", {_WHOLE}": float(_SHARES @ PROMPTS)}
+    ours[f", {_TURNS}"] = estimate(drawn)
+    return either("mean prefill", ours, partial(number, paper=printed, kind="quantile"))
 
 
 def _figure_9(study: Study) -> Outcome:
@@ -211,13 +219,8 @@ def _figure_15(study: Study) -> Outcome:
     least = study.map(_least_segments, [call])[0]
     # Of the first 200 lengths, which are frequent; the figure prints no numbers.
     falls, few = "rate of ten lengths over that of the ten before, most", "segments of least memory"
-    claims = readings(
-        falls,
-        (
-            shape(f"{falls}, {what}", float((ten[1:20] / ten[:19]).max()), at_most=1.2)
-            for what, ten in tens.items()
-        ),
-    )
+    ours = {f", {what}": float((ten[1:20] / ten[:19]).max()) for what, ten in tens.items()}
+    claims = either(falls, ours, partial(shape, at_most=1.2))
     claims += beside(
         _mean_prefill(study, PROMPT),
         shape(f"{few} at rates of {_TURNS}", least, at_least=5, at_most=15, paper=10),

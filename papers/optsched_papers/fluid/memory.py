@@ -120,15 +120,11 @@ def _compute(study: Study) -> Outcome:
     table = pd.concat([rows for _, rows in _panels(table)], ignore_index=True)
     table = table[[*_PANEL, *table.columns.difference(_PANEL, sort=False)]]
     claims = [claim for panel, rows in _panels(table) for claim in _claims(rows, *panel)]
-    settings = {
-        "prompt": PROMPT,
-        "outputs": f"1 to {LONGEST}, even within bins of 50 with arrivals {BINS}",
-        "rate": rate,
-        "clock": CLOCK,
-        "margins": margins,
-        "fluid_memory": equilibrium(chats(rate), CLOCK).memory,
-        "load_on_llama-2-7b-a100": equilibrium(chats(rate), "llama-2-7b-a100").load,
-    }
+    settings: dict[str, Any] = {"prompt": PROMPT}
+    settings |= {"outputs": f"1 to {LONGEST}, even within bins of 50 with arrivals {BINS}"}
+    settings |= {"rate": rate, "clock": CLOCK, "margins": margins}
+    settings |= {"fluid_memory": equilibrium(chats(rate), CLOCK).memory}
+    settings |= {"load_on_llama-2-7b-a100": equilibrium(chats(rate), "llama-2-7b-a100").load}
     return Outcome(table, claims, settings)
 
 

@@ -100,16 +100,11 @@ def _proposition_1(study: Study) -> Outcome:
     )
     label = f"{WITH_D1}, no limit of memory: exponent of latency, fcfs"
     claims += beside(shape(label, _slope(horizons, unlimited["latency"]), **linear))
-    settings = {
-        "prompt": PROMPT,
-        "output": OUTPUT,
-        "memory": MEMORY,
-        "clock": CLOCK,
-        "rates": RATES,
-        "products": {"d1": PER_TOKEN * TOKENS * RATES[WITH_D1], "d0": OVERHEAD * TOKENS},
-        "least_latencies": dict(zip(map(str, horizons), bound, strict=True)),
-        "horizons": list(horizons),
-    }
+    settings: dict[str, Any] = {"prompt": PROMPT, "output": OUTPUT, "memory": MEMORY}
+    settings |= {"clock": CLOCK, "rates": RATES}
+    settings |= {"products": {"d1": PER_TOKEN * TOKENS * RATES[WITH_D1], "d0": OVERHEAD * TOKENS}}
+    settings |= {"least_latencies": dict(zip(map(str, horizons), bound, strict=True))}
+    settings |= {"horizons": list(horizons)}
     return Outcome(table, claims, settings)
 
 

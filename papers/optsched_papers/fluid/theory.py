@@ -19,7 +19,7 @@ from optsched_papers.fluid.serving import types_of
 from optsched_papers.target import Computations, Outcome, Panels, Study, band, grid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from optsched.instance import Instance
     from optsched.policies import Policy
@@ -138,6 +138,16 @@ def constants(
     ]
 
 
+def first_iterations(
+    study: Study, serve: Callable[..., Any], seconds: float, **of: Any
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Run many seeds for so many seconds, to be held against a bound; settings say how many."""
+    others = range(study.seed + 1000, study.seed + 1000 + study.choose(40, 400))
+    checks = study.table(serve, grid(**of, horizon=[seconds], seed=others))
+    fewest = float(checks["batches"].min())
+    return checks, {"runs_of_the_bound": len(others), "fewest_batches": fewest}
+
+
 def within_bound(what: str, checks: pd.DataFrame, bound: int) -> Claim:
     """Claim that no more runs than stated hold more in their first iterations than a bound says."""
     beyond = float((checks["first_peak"] > bound).mean())
@@ -197,12 +207,8 @@ def _theorem_1(study: Study) -> Outcome:
             limits = stated - 0.1, stated + 0.1
             label = f"exponent of {what}, {name}"
             claims.append(growth(label, rows, what, limits, study.seed, 400))
-    settings = {
-        "types": "those of Prop. 4, thresholds 1 and 1, memory 9 = M*",
-        "clocks": clocks,
-        "seeds": len(seeds),
-        "horizons": list(horizons),
-    }
+    settings: dict[str, Any] = {"types": "those of Prop. 4, thresholds 1 and 1, memory 9 = M*"}
+    settings |= {"clocks": clocks, "seeds": len(seeds), "horizons": list(horizons)}
     return Outcome(curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
 
 
@@ -220,26 +226,16 @@ def _theorem_2(study: Study) -> Outcome:
     plan = _PROGRAM.plan(STRICT, delta=DELTA, iterations=ITERATIONS)
     # Each iteration lasts as 60 arrivals do, 0.2 s: a fifth more time has enough iterations.
     short = 1.2 * ITERATIONS * STRICT[0] / float(FOUR.rates.sum())
-    others = range(study.seed + 1000, study.seed + 1000 + study.choose(40, 400))
-    checks = study.table(serve_nested, grid(thresholds=["strict"], horizon=[short], seed=others))
+    checks, settings = first_iterations(study, serve_nested, short, thresholds=["strict"])
     strict = runs[runs["thresholds"] == "strict"]
     claims = constants("exponent of {}, strict", strict, study.seed, 200)
     claims.append(within_bound(" (12)", checks, plan.memory_bound))
     full = {name: full_batch(policy) for name, policy in NESTED.items()}
     runs["excess"] = runs["peak"] - runs["thresholds"].map(full)
-    settings = {
-        "clock": FOUR_CLOCK,
-        "thresholds": {"strict": STRICT, "published": PUBLISHED},
-        "full_batches": full,
-        "bound": plan.memory_bound,
-        "delta": DELTA,
-        "iterations": ITERATIONS,
-        "runs_of_the_bound": len(checks),
-        "largest_peak": float(checks["first_peak"].max()),
-        "fewest_batches": float(checks["batches"].min()),
-        "seeds": len(seeds),
-        "horizons": list(horizons),
-    }
+    settings |= {"thresholds": {"strict": STRICT, "published": PUBLISHED}, "full_batches": full}
+    settings |= {"clock": FOUR_CLOCK, "bound": plan.memory_bound, "horizons": list(horizons)}
+    settings |= {"delta": DELTA, "iterations": ITERATIONS, "seeds": len(seeds)}
+    settings["largest_peak"] = float(checks["first_peak"].max())
     table = curves(runs, "thresholds", ("gap", "latency", "ttft", "excess"))
     return Outcome(table, claims, settings)
 
@@ -291,20 +287,12 @@ def _theorem_3(study: Study) -> Outcome:
     )
     # Iterations last as 80 arrivals do at the least total rate, which is four fifths of the most.
     short = 1.5 * ITERATIONS * VARYING[0] / float(FOUR.rates.sum())
-    others = range(study.seed + 1000, study.seed + 1000 + study.choose(40, 400))
-    checks = study.table(serve_varying, grid(horizon=[short], seed=others))
+    checks, settings = first_iterations(study, serve_varying, short)
     claims = constants("exponent of {}", runs, study.seed, 200)
     claims.append(within_bound("", checks, plan.memory_bound))
-    settings = {
-        "clock": FOUR_CLOCK,
-        "thresholds": VARYING,
-        "rates": f"{FOUR.rates.tolist()}, the last two up by {SWING:g} when the others are down",
-        "period": PERIOD,
-        "bound": plan.memory_bound,
-        "runs_of_the_bound": len(checks),
-        "fewest_batches": float(checks["batches"].min()),
-        "horizons": list(horizons),
-    }
+    rates = f"{FOUR.rates.tolist()}, the last two up by {SWING:g} when the others are down"
+    settings |= {"clock": FOUR_CLOCK, "thresholds": VARYING, "rates": rates, "period": PERIOD}
+    settings |= {"bound": plan.memory_bound, "horizons": list(horizons)}
     runs["thresholds"] = "rates that change"
     return Outcome(curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from optsched.clock import LinearClock, get_clock
-from optsched.report.style import BLUE, TEXT_SIZE, count_axis, legend_above, memory_limit
+from optsched.report.style import BLUE, count_axis, legend_above, memory_limit
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import (
@@ -235,16 +235,6 @@ def _claims_of_ours(fits: dict[tuple[Demand, str], _Fits]) -> list[Claim]:
     return claims
 
 
-def _draw_figure_5(table: pd.DataFrame, axes: Panels) -> None:
-    look: dict[str, Any] = {"x": "requests", "y": "mean_latency", "by": "policy"}
-    look |= {"ylabel": "mean latency (s)", "from_zero": True, "legend": False}
-    panels("demand", "requests", **look, **BAND)(table, axes)
-    for ax, title in zip(axes, table["demand"].unique(), strict=True):
-        ax.set_title(title, fontsize=TEXT_SIZE + 1)
-    axes[0].set_ylim(0, 1.7 * axes[0].get_ylim()[1])  # for the legend
-    axes[0].legend(frameon=False, fontsize=TEXT_SIZE - 1, loc="upper left", handlelength=3)
-
-
 def _memory_over_time(rate: float, slower: float, seed: int) -> dict[str, Any]:
     """Serve by MC-SF: tokens held when batches end, the most in each of many intervals."""
     instance = requests(rate, seed)
@@ -395,13 +385,11 @@ def _sweep(
         latency, means = runs["latency"], runs[["cleared", "unfinished"]].mean()
         rows.append([*pair, latency.mean(), latency.min(), latency.max(), *means])
     columns = ["alpha", "beta", "mean_latency", "low", "high", "cleared", "unfinished"]
-    settings = {
-        "demand": demand.title,
-        "requests": count,
-        "seeds": len(seeds),
-        "stopped after": f"{_STOPPED:g} s per request, unfinished requests count until then",
-        "band": "least and most of all seeds",
+    settings: dict[str, Any] = {"demand": demand.title, "requests": count, "seeds": len(seeds)}
+    settings |= {
+        "stopped after": f"{_STOPPED:g} s per request, unfinished requests count until then"
     }
+    settings |= {"band": "least and most of all seeds"}
     return pd.DataFrame(rows, columns=columns), SETTINGS | settings
 
 
@@ -453,11 +441,13 @@ def _draw_sweep(table: pd.DataFrame, axes: Panels, varied: str, fixed: str) -> N
     lines(y="mean_latency", ylabel="mean latency (s)", **look, **BAND)(named, axes)
 
 
+_FIGURE_5: dict[str, Any] = {"x": "requests", "y": "mean_latency", "by": "policy", **BAND}
+_FIGURE_5 |= {"ylabel": "mean latency (s)", "from_zero": True}
 _OVER_ALPHA = partial(_draw_sweep, varied="alpha", fixed="beta")
 _OVER_BETA = partial(_draw_sweep, varied="beta", fixed="alpha")
 
 TARGETS: Computations = {
-    "jaillet-fig-5": (_figure_5, _draw_figure_5),
+    "jaillet-fig-5": (_figure_5, panels("demand", "requests\n{}", **_FIGURE_5)),
     "jaillet-fig-8": (partial(_memory, demands=[HIGH]), _draw_memory),
     "jaillet-fig-11": (partial(_memory, demands=[LOW_SLOWER, LOW]), _draw_memory),
     "jaillet-fig-7": (_figure_7, _draw_figure_7),

@@ -117,10 +117,10 @@ def _theorem_4_2(study: Study) -> Outcome:
     # Optima are proven, and a schedule at an even pace exists.
     claims = refutable(at_most(label, ours, 1) for label, ours in ratios.items())
     claims += beside(at_most(same, max(of[_SAME]), 1))
-    settings = {
-        "small sets": len(small),
-        "of them where as many fit at any age": len(of[_SAME]),
-        "share of the others that MC-SF serves optimally": float(np.mean(np.equal(of[_OTHER], 1))),
+    settings: dict[str, Any] = {"small sets": len(small)}
+    settings |= {"of them where as many fit at any age": len(of[_SAME])}
+    settings |= {
+        "share of the others that MC-SF serves optimally": float(np.mean(np.equal(of[_OTHER], 1)))
     }
     return Outcome(pd.DataFrame([*small, *named, *even]), claims, settings)
 
@@ -245,10 +245,10 @@ def _theorem_5_3(study: Study) -> Outcome:
         label = f"{setting.title}: {end} regret at T over that at T / 4"
         claims.append(shape(label, ratio, at_most=2, paper=1))
     claims.sort(key=lambda claim: claim.holds)
-    label = "outputs 10, {}: requests that MC-SF starts per step{}, of 10 that fit"
+    label = "outputs 10, {}: starts of MC-SF per step, of 10 that fit"
     paces = {
-        label.format("12 in every step", " for ever"): (_overloaded_pace(12), 10),
-        label.format("load 0.9", " from a backlog"): (_backlog_pace(), 9),
+        label.format("12 in every step"): (_overloaded_pace(12), 10),
+        label.format("load 0.9"): (_backlog_pace(), 9),
     }
     claims[:0] = refutable(
         shape(name, pace, at_least=least) for name, (pace, least) in paces.items()
@@ -260,16 +260,12 @@ def _theorem_5_3(study: Study) -> Outcome:
 
 def _draw_theorem_5_3(table: pd.DataFrame, axes: Panels) -> None:
     look: dict[str, Any] = {"x": "steps", "xlabel": "steps with arrivals, T", "xscale": "log"}
-    look |= {"by": "setting", "yscale": "symlog", "legend": False}
-    for ax, end, of in zip(
-        axes, ("least", "most"), ("a schedule that exists", "a proven bound"), strict=True
-    ):
+    look |= {"by": "setting", "yscale": "symlog"}
+    ends = {"least": "a schedule that exists", "most": "a proven bound"}
+    for ax, (end, of) in zip(axes, ends.items(), strict=True):
         ylabel = f"mean latency of MC-SF above\n{of} (steps)"
         plot_series(table, ylabel=ylabel, ax=ax, **band(end), **look)
         ax.set_ylim(0, None)
-    legend: dict[str, Any] = {"loc": "outside upper center", "ncols": 3, "frameon": False}
-    shown = axes[0].get_legend_handles_labels()
-    axes[0].figure.legend(*shown, fontsize=9, handlelength=3, **legend)
 
 
 # Theorems 6.2 and 6.4: no online algorithm is competitive

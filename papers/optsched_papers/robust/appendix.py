@@ -217,12 +217,12 @@ def _halved(fitting: int, waves: int) -> float:
 
 def _prop_8_4(study: Study) -> Outcome:
     """Halve the memory of requests of 9 + 1 tokens; both schedules are optimally packed."""
-    waves, label = study.choose(20, 100), "M = {} and {}, {} requests: latency with half of it"
+    waves, label = study.choose(20, 100), "M = {} and {}, {} requests: latency, half over all"
     sizes = [(3, 2), *((fitting, waves) for fitting in (3, 7, 31, 127, 511))]
     found = {size: _halved(*size) for size in sizes}
     claims, beyond = list[Claim](), list[Claim]()
     for (fitting, times), ratio in found.items():
-        name = label.format(10 * fitting, 5 * fitting, fitting * times) + " over that with all"
+        name = label.format(10 * fitting, 5 * fitting, fitting * times)
         # What one request more or less changes, three of which fit at least.
         claims.append(shape(f"{name}, with O(1/M)", ratio, at_most=2 + 3 / fitting, paper=2))
         beyond.append(at_most(name, ratio, 2))
@@ -268,11 +268,7 @@ def _corollary_4_10(study: Study) -> Outcome:
     roots = (16, 256)  # all outputs are in the lower of two classes
     slots = [float(Slots(root, **MANY).proven) for root in roots]
     logarithms = [math.log(2 * root**2) for root in roots]
-    long = (
-        "2 classes, outputs 1 or u/2, prompts of {slots} u/2, memory for {slots} requests".format(
-            **MANY
-        )
-    )
+    long = "2 classes, outputs 1 or u/2, prompts of {slots} u/2, {slots} slots".format(**MANY)
     claims = [
         *readings(
             label.format(_FOUR),
@@ -282,7 +278,7 @@ def _corollary_4_10(study: Study) -> Outcome:
         at_most("A_min with classes over A_min with one, the most", max(over_one), 1),
         *refutable(
             at_most(
-                f"{long}: growth of what a-min costs at least from u=512 to 131,072",
+                f"{long}: growth of the proven least of a-min from u=512 to 131,072",
                 slots[1] / slots[0],
                 logarithms[1] / logarithms[0],
             ),

@@ -92,7 +92,7 @@ def _claims_of_fits(table: pd.DataFrame) -> tuple[str, list[Claim]]:
     own = _determination(values, line(u, *fit))
     printed = _determination(values, _printed_fit(u))
     shifted = _determination(values[1:], _printed_fit(u[1:] - 1))
-    shift_of = "read with u - 1, from u = 2"
+    shift_of = "read with u - 1 from u = 2"
     return f"{slope:.4f} log(u {shift:+.4f}) + {constant:.4f}", [
         at_least("R2 of our own fit a log(u + b) + c", own, 0.9999),
         # Fits over other ranges of u, which the paper does not name, differ by as much.
@@ -232,8 +232,8 @@ class _Runs:
         # It may hold for either memory, and where A_max is one of the two, `a-max*`, for either
         # reading of that.
         names = _ESTIMATORS if "a-max*" in (above, below) else [""]
-        found = {
-            memory: [
+        *read, roomy = (
+            [
                 shape(
                     f"M = {memory:,}: {label}" + (f", {name}" if name else ""),
                     ratio(
@@ -245,10 +245,8 @@ class _Runs:
                 for name in names
             ]
             for memory in (*_MEMORIES, _ROOMY)
-        }
-        roomy = found.pop(_ROOMY)
-        self.claims += readings(label, [each for of in found.values() for each in of])
-        self.claims += beside(roomy)
+        )
+        self.claims += [*readings(label, *read), *beside(roomy)]
 
     def ours(self, below: str, known: str) -> None:
         """Compare memory-time first at the lower bound, which is not in the paper."""
@@ -262,12 +260,8 @@ class _Runs:
 
     def outcome(self, *shown: str) -> Outcome:
         """Return the claims, and all curves or those of some intervals, with the memories read."""
-        settings = {
-            "workload": "family chat in place of LMSYS-Chat-1M",
-            "memory": list(_MEMORIES),
-            "clock": _CLOCK,
-            "seeds": self.seeds,
-        }
+        settings: dict[str, Any] = {"workload": "family chat in place of LMSYS-Chat-1M"}
+        settings |= {"memory": list(_MEMORIES), "clock": _CLOCK, "seeds": self.seeds}
         table = self.table[self.table["memory"].isin(_MEMORIES)]
         table = table[table["intervals"].isin(shown)] if shown else table
         return Outcome(table, self.claims, settings)

@@ -58,7 +58,7 @@ def ratio_to_hindsight(instance: Instance, policy: str, upper: int, seeds: Seque
 
 _LONG, _PROMPT = 20, 41  # tokens; prompts of that mean are those of Section 6
 _ROOTS = (8, 16, 32)  # of the largest outputs with long prompts
-_PROMPTS = "prompts of {slots} u, memory for {slots} requests".format(**MANY)
+_PROMPTS = "prompts of {slots} u, {slots} slots".format(**MANY)
 
 
 # Two outputs: Theorems 3.3, 5.1, 5.2 and 8.6
@@ -91,12 +91,8 @@ def two_outputs(
     shorts: Sequence[Sequence[int]] = _SHORTS,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the largest ratios by alpha, with the bound, and the settings."""
-    settings = {
-        "long": _LONG,
-        "memory": study.choose(400, 2000),
-        "batches": batches,
-        "seeds": study.seeds(2, 3),
-    }
+    settings: dict[str, Any] = {"long": _LONG, "memory": study.choose(400, 2000)}
+    settings |= {"batches": batches, "seeds": study.seeds(2, 3)}
     shorter = study.choose(*shorts)
     calls = grid(policy=policies, short=shorter)
     found = study.table(worst_of_two, [call | settings for call in calls])
@@ -164,7 +160,7 @@ def _theorem_5_1(study: Study) -> Outcome:
     # The proof sets prompts aside, the theorem does not.
     of = Slots(_ROOTS[1], **MANY)
     few = f"outputs 1 or {_LONG}, prompts of {_PROMPT}: Lemma 4.6, largest ratio"
-    many = f"outputs 1 or {of.upper}, {_PROMPTS}: what a-min costs at least over H-SF, proven"
+    many = f"outputs 1 or {of.upper}, {_PROMPTS}: a-min over H-SF, proven least"
     claims += refutable(
         at_most(few, _lemma_of_two(_PROMPT, 1 / _LONG), a_min_two_point(1 / _LONG)),
         at_most(many, float(of.proven), a_min_two_point(1 / of.upper)),
@@ -378,7 +374,7 @@ def _with_prompts() -> list[Claim]:
     on_slots = [float(Slots(root, **MANY).proven) for root in (_ROOTS[0], _ROOTS[-1])]
     curves = {
         f"prompts of {PROMPTS} u, Lemma 4.6": by_lemma,
-        f"{_PROMPTS}, what a-min costs at least over H-SF, proven": on_slots,
+        f"{_PROMPTS}, a-min over H-SF, proven least": on_slots,
     }
     claims = [_growth(f"{key}: {label}", pd.Series(of, uppers)) for key, of in curves.items()]
     return readings(f"prompts in proportion to u: {label}", refutable(claims, proves=BEYOND))

@@ -78,13 +78,8 @@ def _latencies(study: Study, policies: Sequence[str]) -> tuple[pd.DataFrame, dic
     seeds = study.seeds(2, 5)
     most = [study.choose(1000, 2000)]
     calls = grid(requests=counts, seed=seeds, of=most, policies=[list(policies)])
-    settings = {
-        "workload": WORKLOAD,
-        "requests": list(counts),
-        "seeds": seeds,
-        "memory": 16_492,
-        "clock": CLOCK,
-    }
+    settings: dict[str, Any] = {"workload": WORKLOAD, "requests": list(counts), "seeds": seeds}
+    settings |= {"memory": 16_492, "clock": CLOCK}
     return study.table(mean_latencies, calls), settings
 
 

@@ -195,7 +195,7 @@ def _look(
     tops = study.table(climb, grid(**every, steps=[steps], seed=seeds))
     claims = []
     for fit in each.fits:
-        by = f", batches that fit by their {fit}" if len(each.fits) > 1 else ""
+        by = f", by {fit}s" if len(each.fits) > 1 else ""
         of = drawn[drawn.fit == fit].ratio
         ways = {
             f"largest of {len(of):,} lists": of,
@@ -205,12 +205,10 @@ def _look(
             label = f"{each.what}{by}: {how}"
             claims.append(at_most(label, found.max(), each.limit))
     worst = tops.to_dict("records")[int(tops.ratio.argmax())]
-    settings: dict[str, Any] = {
-        "requests": f"2 to {_MAX_REQUESTS}",
-        "memory": f"4 to {_MAX_MEMORY}",
-        "climbs": len(tops),
-        "steps of a climb": steps,
-        "worst list climbed to": {name: worst[name] for name in ("requests", "memory", "fit")},
+    settings: dict[str, Any] = {"requests": f"2 to {_MAX_REQUESTS}"}
+    settings |= {"memory": f"4 to {_MAX_MEMORY}", "climbs": len(tops), "steps of a climb": steps}
+    settings |= {
+        "worst list climbed to": {name: worst[name] for name in ("requests", "memory", "fit")}
     }
     table = pd.concat([shares(drawn), rows], ignore_index=True)  # None is left out
     proves = PROOF if name in ("theorem-7", "theorem-8") else FALSE

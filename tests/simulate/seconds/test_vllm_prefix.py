@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import literal_prefix
 import literal_vllm
@@ -17,7 +18,8 @@ from vllm_runs import CLOCK, policy_of, same
 
 import optsched
 from optsched import Beliefs, Instance
-from optsched.clock import LinearClock
+from optsched.certificates.on_clock import charged_request
+from optsched.clock import BatchContent, LinearClock
 from optsched.errors import InstanceError, PolicyError
 from optsched.policies import get_policy
 
@@ -210,16 +212,27 @@ def test_a_bound_says_nothing_of_runs_that_share_tokens():
     lines = {line["policy"]: line for line in compared.to_dict()["policies"]}
     assert lines["vllm"]["gap"] is not None
     assert lines["shares"]["gap"] is None
-    assert "share cached tokens" in lines["shares"]["why_no_gap"]
+    assert "found in a prefix cache" in lines["shares"]["why_no_gap"]
 
 
-def test_own_blocks_that_are_found_again_count_as_resumed():
-    instance = Instance([40, 40], [60, 60], 160, seconds_per_step=1.0)
-    policy = replace(get_policy("vllm"), enable_prefix_caching=True, block_size=4)
-    run = optsched.run(instance, policy, clock="llama-2-7b-a100")
+def test_a_bound_says_nothing_of_preempted_requests_that_find_their_own_blocks():
+    """The batch that goes on from them costs less than what a bound charges for its token."""
+    instance = Instance([2, 2, 3], [3, 3, 3], 6, seconds_per_step=1.0)
+    clock = LinearClock("squares", 0.1, 0.01, 1.0, 0.0, 0.1)
+    small = {"block_size": 2, "num_gpu_blocks": 4, "async_scheduling": False}
+    policy = replace(get_policy("vllm"), name="finds", enable_prefix_caching=True, **small)
+    again = replace(policy, name="computes", enable_prefix_caching=False)
+    compared = optsched.compare(instance, [policy, again], clock=clock)
+    run = compared["finds"]
     assert run.preemptions > 0
     assert run.cached_tokens > 0
-    assert (run.facts.preemption, run.facts.shared) == ("resumed", False)
+    charged = charged_request(2, 3, 0, Fraction(1), [0.01, 1.0, 0.0, 0.1, 0.0], (0, 0))
+    goes_on = [clock(row) - 0.1 for row in map(BatchContent._make, run.log.contents.tolist())]
+    assert min(goes_on) < charged.decode  # a chunk of a prompt whose beginning is cached
+    lines = {line["policy"]: line for line in compared.to_dict()["policies"]}
+    assert lines["computes"]["gap"] is not None
+    assert lines["finds"]["gap"] is None
+    assert "found in a prefix cache" in lines["finds"]["why_no_gap"]
 
 
 def test_workers_share_nothing_with_each_other():
@@ -230,7 +243,7 @@ def test_workers_share_nothing_with_each_other():
     one = optsched.run(instance, policy, clock="llama-2-7b-a100")
     three = optsched.run(instance, policy, clock="llama-2-7b-a100", workers=3, router="round-robin")
     assert [one.cached_tokens, *(run.cached_tokens for run in three.runs)] == [240, 48, 48, 48]
-    assert three.facts.shared
+    assert three.facts.cached
 
 
 @pytest.mark.parametrize(

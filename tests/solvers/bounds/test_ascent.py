@@ -36,7 +36,7 @@ def test_tokens_held_are_those_of_the_schedule(instance, horizon):
     profile = np.zeros(horizon, dtype=np.int64)
     known = schedule.memory_profile()[1 : horizon + 1]
     profile[: len(known)] = known
-    held = held_by(instance, schedule.starts, horizon)
+    held = held_by(instance.prompts, instance.outputs, schedule.starts, horizon)
     assert held.tolist() == profile.tolist()
 
 
