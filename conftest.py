@@ -32,7 +32,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("default")
 
-shown_by(lambda _: None).__enter__()  # a first run would say on standard error that it compiles
+# A first run would say on standard error that it compiles; without a name the context would end here.
+_quiet = shown_by(lambda _: None)
+_quiet.__enter__()
 
 # Started from a background shell, Python ignores Ctrl-C, and so do all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
