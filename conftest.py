@@ -32,7 +32,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("default")
 
-# A first run would say on standard error that it compiles; without a name the context would end here.
+# A first run would say that it compiles; a context without a name would end at once.
 _quiet = shown_by(lambda _: None)
 _quiet.__enter__()
 
