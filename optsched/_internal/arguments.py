@@ -49,7 +49,7 @@ _ALIASES = {
 }
 _CLASSES = (
     *("Beliefs", "BalanceState", "Bound", "CapacityCertificate", "Certificate", "ClockBound"),
-    *("ClockCertificate", "Slo"),
+    *("ClockCertificate", "FleetCertificate", "Slo"),
     *("Cluster", "ConfigurationCertificate", "Execution", "Forecast", "Instance", "LinearModel"),
     *("ModelFacts", "Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running"),
     *("RunSettings", "SawtoothCertificate", "Schedule", "SolveParams", *_ALIASES["Clock"]),

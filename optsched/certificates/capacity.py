@@ -157,15 +157,16 @@ def verify_capacity(
     certificate: CapacityCertificate, instance: Instance, verify: Callable[..., Fraction]
 ) -> Fraction:
     """Find how many workers a certificate proves to be needed; `verify` checks the one in it."""
+    if certificate.mean is not None:
+        return _mean(certificate, _needed(certificate, instance), verify)
+    return max(Fraction(1), _in_windows(certificate, instance))
+
+
+def _needed(certificate: CapacityCertificate, instance: Instance) -> Instance:
+    """Return the requests that a certificate is about, if it belongs to the instance."""
     check_fingerprint(certificate.fingerprint, instance)
     check_step(certificate.seconds_per_step, certificate.unit, instance)
-    if certificate.shared:
-        instance = _unshared(instance)
-    if certificate.mean is not None:
-        return _mean(certificate, instance, verify)
-    if not certificate.windows:
-        return Fraction(1)
-    return _in_windows(certificate, instance)
+    return _unshared(instance) if certificate.shared else instance
 
 
 def _unshared(instance: Instance) -> Instance:
@@ -264,6 +265,23 @@ class _Due(NamedTuple):
 
 
 def _in_windows(certificate: CapacityCertificate, instance: Instance) -> Fraction:
+    demands, scale, length = demands_in(certificate, instance)
+    known = sorted(demand for demand in demands if demand is not None)
+    allowed = sum(goal.misses or 0 for goal in certificate.goals) - (len(demands) - len(known))
+    if allowed < 0:
+        raise CertificateError("more requests would be late even alone than may miss their limits")
+    kept = known[: max(0, len(known) - allowed)]
+    return Fraction(sum(kept), scale) / length if length else Fraction(0)
+
+
+def demands_in(
+    certificate: CapacityCertificate, instance: Instance
+) -> tuple[list[int | None], int, Fraction]:
+    """Return what each request demands in the windows, times a scale, and their weighted length.
+
+    None stands for a request that would be late even alone.
+    """
+    instance = _needed(certificate, instance)
     step = certificate.seconds_per_step
     numbers = [Fraction(number) for number in certificate.clock]
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
@@ -288,10 +306,9 @@ def _in_windows(certificate: CapacityCertificate, instance: Instance) -> Fractio
     shares = parts * instance.memory - later * sharing, sharing
     weigh = math.lcm(*(weight.denominator for _, _, weight in windows))
     spans = [(int(b * unit), int(e * unit), int(w * weigh)) for b, e, w in windows]
-    allowed = sum(goal.misses or 0 for goal in certificate.goals)
     if any(goal.misses is None for goal in certificate.goals):
         raise CertificateError("windows prove nothing about a mean")
-    demands: list[int] = []
+    demands: list[int | None] = []
     for index, (prompt, output) in enumerate(
         zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
     ):
@@ -302,16 +319,10 @@ def _in_windows(certificate: CapacityCertificate, instance: Instance) -> Fractio
         arrival = int(arrivals[index] * unit)
         request = charged_request(prompt, output, arrival, Fraction(1), own, shares)
         timed = _timed(request, prompt, c0, own, mine, certificate, whole, unit)
-        if timed is None:
-            allowed -= 1
-        elif timed:
-            charged = (w * timed[0].charge(b, e, whole) for b, e, w in spans)
-            demands.append(sum(charged))
-    if allowed < 0:
-        raise CertificateError("more requests would be late even alone than may miss their limits")
-    kept = sorted(demands)[: max(0, len(demands) - allowed)]
+        charged = (w * due.charge(b, e, whole) for due in timed or () for b, e, w in spans)
+        demands.append(None if timed is None else sum(charged))
     length = sum(weight * (end - begin) for begin, end, weight in spans)
-    return Fraction(sum(kept), whole * length) if length else Fraction(0)
+    return demands, whole * unit * weigh, Fraction(length, unit * weigh)
 
 
 def _timed(

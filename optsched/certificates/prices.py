@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray
     from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.fleet import FleetCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.certificates.sawtooth import SawtoothCertificate
     from optsched.instance import Instance
@@ -137,6 +138,7 @@ def read_certificate(
     | ConfigurationCertificate
     | ClockCertificate
     | CapacityCertificate
+    | FleetCertificate
     | SawtoothCertificate
 ):
     """Read a certificate of any kind, a claim until it is verified, from a JSON file or JSON text.
@@ -148,7 +150,7 @@ def read_certificate(
     >>> read_certificate(proof.to_json()) == proof
     True
     """
-    from optsched.certificates import capacity, configurations, on_clock, sawtooth
+    from optsched.certificates import capacity, configurations, fleet, on_clock, sawtooth
 
     content, _ = read_object(source, CertificateError, "prices")
     if content.get("format") == configurations.FORMAT:
@@ -159,6 +161,8 @@ def read_certificate(
         return on_clock.ClockCertificate.from_json(source)
     if content.get("format") == capacity.FORMAT:
         return capacity.CapacityCertificate.from_json(source, read_certificate)
+    if content.get("format") == fleet.FORMAT:
+        return fleet.FleetCertificate.from_json(source, read_certificate)
     return Certificate.from_json(source)
 
 
@@ -168,6 +172,7 @@ def verify(
     | ConfigurationCertificate
     | ClockCertificate
     | CapacityCertificate
+    | FleetCertificate
     | SawtoothCertificate,
     instance: Instance,
     workers: int | str | Sequence[int] | Workers | None = None,
@@ -192,7 +197,7 @@ def verify(
     Fraction
         A lower bound on the objective of every feasible schedule, exact; in steps, or in the unit
         of the certificate's clock. Of a certificate of `optsched.capacity`, the workers that its
-        goals take at least, perhaps with a fraction.
+        goals take at least, perhaps with a fraction; of its fleets, what they cost.
 
     Raises
     ------
@@ -211,6 +216,7 @@ def verify(
         return _verify_prices(certificate, instance, several)
     from optsched.certificates.capacity import CapacityCertificate, verify_capacity
     from optsched.certificates.configurations import ConfigurationCertificate, verify_configuration
+    from optsched.certificates.fleet import FleetCertificate, verify_fleet
     from optsched.certificates.on_clock import verify_on_clock
     from optsched.certificates.sawtooth import SawtoothCertificate, verify_sawtooth
 
@@ -220,6 +226,8 @@ def verify(
         return verify_configuration(certificate, instance, several)
     if isinstance(certificate, CapacityCertificate):
         return verify_capacity(certificate, instance, verify)
+    if isinstance(certificate, FleetCertificate):
+        return verify_fleet(certificate, instance)
     return verify_on_clock(certificate, instance)
 
 

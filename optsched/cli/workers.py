@@ -27,12 +27,14 @@ from optsched.cli.options import (
     seeds_of,
 )
 from optsched.cli.policies import ENGINE, compared_until_interrupted, note_unforeseen, of_engine
+from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
     from optsched.cluster.routing import Routing
     from optsched.comparison import ClusterComparison
     from optsched.instance import Instance
     from optsched.simulate.replicas.result import RoutedRun
+    from optsched.sizing.upper import Plan
 
 _WHOLE = Numbers(int)
 _OF_BF_IO = (
@@ -203,6 +205,12 @@ def route(
     option("--workers G", int, "Simulate only this number of workers."),
     option("--loads X,Y", Numbers(float), "The same where all arrive so many times as fast."),
     option("--cost-per-hour cost C", float, "Cost of a worker per hour, for the table."),
+    option(
+        "--kind kinds M,CLOCK,C",
+        str,
+        "Another kind of workers: memory, clock and cost per hour; may be repeated.",
+        multiple=True,
+    ),
     option("--seeds K", int, "Meet the objectives on a family under K seeds, from --seed on."),
     flag("--at-least-only", "Only prove how many workers anyone needs."),
     INTERVALS,
@@ -225,6 +233,7 @@ def capacity(
     routers: str,
     loads: float | list[float] | None,
     certificate: str | None,
+    kinds: tuple[str, ...],
     several: list[Instance] | None = None,
     **options: Any,
 ) -> int:
@@ -252,32 +261,51 @@ def capacity(
             chosen,
             get_routers(routers.replace(" ", "").split(",")),
             loads=speeds,
+            kinds=[_kind(each, timed) for each in kinds],
             max_num_seqs=limit,
             on_progress=update,
             **options,
         )
-    if certificate is not None and found.certificate is not None:
-        found.certificate.to_json(certificate)
+    if certificate is not None and (proof := found.fleet or found.certificate) is not None:
+        proof.to_json(certificate)
     content = found.to_dict()
-    for plan, entry in zip(found.plans, content["plans"], strict=True):
-        entry["command"] = _again(plan.policy, plan.router, plan.workers)
+    for each, text, own in zip(
+        (found, *found.kinds), ("", *kinds), (content, *content.get("kinds", ())), strict=False
+    ):
+        for plan, entry in zip(each.plans, own["plans"], strict=True):
+            entry["command"] = _again(plan, text)
     output.show(found, content)
     if found.interrupted:
         return INTERRUPTED
-    return DONE if found.possible else NO
+    return DONE if any(each.possible for each in (found, *found.kinds)) else NO
 
 
-def _again(policy: str, router: str, workers: int | None) -> str | None:
-    """Return the command that simulates what decides on a plan."""
-    if workers is None:
+def _kind(text: str, timed: bool) -> tuple[int, str | None, float]:
+    """Read a kind of workers; in steps it has no clock."""
+    memory, *clock, cost = text.split(",") if "," in text else (text, "")
+    try:
+        assert bool(clock) == timed
+        return int(memory), ",".join(clock) or None, float(cost)
+    except (ValueError, AssertionError):
+        form = "51643,llama-2-70b-2xa100,1.5" if timed else "51643,1.5, as there is no --clock"
+        raise OptschedError(f"--kind {text} has a wrong form; write it like {form}") from None
+
+
+def _again(plan: Plan, kind: str) -> str | None:
+    """Return the command that simulates what decides on a plan, perhaps of another kind."""
+    if plan.workers is None:
         return None
     words, skipped = [], {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
-    skipped |= {"--certificate", "--cost-per-hour"}
+    skipped |= {"--certificate", "--cost-per-hour", "--kind"}
+    chosen = ["--policies", plan.policy, "--routers", plan.router, "--workers", str(plan.workers)]
+    if kind:
+        memory, *clock, _ = kind.split(",")
+        skipped |= {"--memory", "--clock", "--llm", "--gpu", "--gpus"}
+        chosen += ["--memory", memory, *(["--clock", ",".join(clock)] if clock else [])]
     given = iter(sys.argv[1:])
     for word in given:
         if word in skipped:
             next(given, None)
         elif word.partition("=")[0] not in skipped:
             words.append(word)
-    chosen = ["--policies", policy, "--routers", router, "--workers", str(workers)]
     return shlex.join(["optsched", *words, *chosen])

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.fleet import FleetCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.certificates.prices import Certificate
     from optsched.certificates.sawtooth import SawtoothCertificate
 
     Priced = Certificate | SawtoothCertificate | ConfigurationCertificate
-    AnyCertificate = Priced | ClockCertificate | CapacityCertificate
+    AnyCertificate = Priced | ClockCertificate | CapacityCertificate | FleetCertificate
 
 #: The certificate as JSON without its long lists, and how the names of these begin.
 PROOF = "proof"

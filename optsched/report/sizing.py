@@ -66,8 +66,6 @@ def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
     """Plot what plans attain with each number of workers, and how many are proven too few."""
     ax = prepare(ax, height=3.6)
     last = max((max(plan.attempts) for plan in result.plans if plan.attempts), default=2)
-    if result.at_least is not None and result.at_least > 1:
-        ax.axvspan(0.5, result.at_least - 0.5, color=_REFUTED, label="proven too few")
     for plan, (name, look) in zip(result.plans, _looks(result.plans), strict=True):
         counts = list(plan.attempts)
         shares = [100 * plan.attempts[count].attained for count in counts]
@@ -81,7 +79,11 @@ def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
     wanted = {slo.share for slo in result.slos if slo.share is not None}
     if len(wanted) == 1:
         ax.axhline(100 * float(*wanted), **REFERENCE)
-    ax.set_xlim(0.5, last + 0.5)
+    low, high = ax.get_ylim()
+    if result.at_least is not None and result.at_least > 1:
+        few = [0.5, result.at_least - 0.5]
+        ax.fill_between(few, low, high, color=_REFUTED, label="proven too few", zorder=0)
+    ax.set(xlim=(0.5, last + 0.5), ylim=(low, high))
     return finish(ax, "workers", "attained (%)", counts="x")
 
 

@@ -16,6 +16,7 @@ from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.instance import Instance
 from optsched.policies import get_policies
 from optsched.simulate.settings import settings_of
+from optsched.sizing.fleet import least_cost
 from optsched.sizing.lower import Bounded, at_least, late_alone
 from optsched.sizing.result import Capacity
 from optsched.sizing.slo import as_slos
@@ -26,6 +27,7 @@ from optsched.workers.memories import MAX_WORKERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from optsched.certificates.fleet import FleetCertificate
     from optsched.policies import Policy
     from optsched.simulate import RunSettings
     from optsched.sizing.slo import Slo
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 ON_CLOCK = ("vllm", "vllm:work+plan", "work")
 IN_STEPS = ("fcfs", "area")
 ROUTERS = ("least-tokens",)
+_POSITIVE = "a number above 0"
 _FAR = 16  # times the proven number of workers, and more, up to which plans are tried
 
 
@@ -47,6 +50,7 @@ def capacity(
     workers: int | None = None,
     loads: Iterable[float] = (),
     cost: float | None = None,
+    kinds: Iterable[tuple[int, Any, float]] = (),
     at_least_only: bool = False,
     on_progress: Callable[[str], object] | None = None,
     **options: Any,
@@ -72,6 +76,9 @@ def capacity(
         Find the same for requests that arrive so many times as fast, such as (0.5, 2).
     cost
         Cost of a worker per hour, which the table multiplies.
+    kinds
+        Other kinds of workers: memory, clock (None in steps) and cost of each. The same is found
+        for each of them alone, and what any fleet of all kinds costs at least.
     at_least_only
         Simulate nothing.
     on_progress
@@ -117,6 +124,7 @@ def capacity(
     price = (
         None if cost is None else as_number("cost", cost, lambda c: c >= 0, "a number from 0 on")
     )
+    others = _kinds(kinds, price, settings)
     found = Capacity(instances[0], slos, None, (), (), True, world, 0.0, price)
     tell = on_progress or (lambda _: None)
     tell("proving how many workers anyone needs")
@@ -125,30 +133,44 @@ def capacity(
             (_proven(replace(found, instance=each)) for each in instances),
             key=lambda one: math.inf if one.at_least is None else one.at_least,
         )
-    if not found.possible:
+    if not found.possible and not others:
         return replace(found, seconds=stopwatch() - began)
     plans: list[Plan] = []
     interrupted = False
     scaled: dict[float, Capacity] = {}
+    alone: list[Capacity] = []
+    fleet: FleetCertificate | None = None
+
+    def same(some: list[Instance], about: str, **other: Any) -> Capacity:
+        return capacity(
+            some,
+            slos,
+            chosen,
+            routers,
+            workers=workers,
+            at_least_only=at_least_only,
+            on_progress=lambda news: tell(f"{about}: {news}"),
+            **options | other | ({} if limit is None else {"max_num_seqs": limit}),
+        )
+
     try:
-        if not at_least_only:
+        if found.possible and not at_least_only:
             for policy in chosen:
                 for router in get_routers(routers):
                     _plan(instances, found, (policy, router), settings, plans, workers, tell)
-        for load in loads:
+        for load in loads if found.possible else ():
             faster = [_faster(each, load) for each in instances]
-            scaled[load] = capacity(
-                faster,
-                slos,
-                chosen,
-                routers,
-                workers=workers,
-                at_least_only=at_least_only,
-                on_progress=lambda news, load=load: tell(f"load x {load:g}: {news}"),  # type: ignore[misc]
-                **options | ({} if limit is None else {"max_num_seqs": limit}),
-            )
+            scaled[load] = same(faster, f"load x {load:g}")
             if interrupted := scaled[load].interrupted:
                 break
+        for memory, clock, each_cost in () if interrupted else others:
+            some = [each.replace(memory=memory) for each in instances]
+            alone.append(same(some, f"{memory:,} tokens", clock=clock, cost=each_cost))
+            if interrupted := alone[-1].interrupted:
+                break
+        if others and not interrupted:
+            tell("proving what a fleet of all kinds costs")
+            fleet = _fleet([found, *alone])
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise
@@ -157,9 +179,38 @@ def capacity(
         found,
         plans=tuple(plans),
         loads=scaled,
+        kinds=tuple(alone),
+        fleet=fleet,
         seconds=stopwatch() - began,
         interrupted=interrupted,
     )
+
+
+def _kinds(
+    kinds: Iterable[tuple[int, Any, float]], cost: float | None, settings: RunSettings
+) -> list[tuple[int, Any, float]]:
+    """Return other kinds of workers that can be compared with the first."""
+    found = [
+        (as_count("memory", memory), clock, as_number("cost", each, lambda c: c > 0, _POSITIVE))
+        for memory, clock, each in kinds
+    ]
+    if found and not cost:
+        raise PolicyError("kinds of workers are compared by cost; give that of the first, too")
+    if any((clock is None) != (settings.clock is None) for _, clock, _ in found):
+        raise PolicyError("either all kinds of workers have a clock or none of them")
+    return found
+
+
+def _fleet(alone: Sequence[Capacity]) -> FleetCertificate | None:
+    """Return what fleets of all kinds cost at least, where bounds are known on their clocks."""
+    if not all(each.proof is not None or not each.possible for each in alone):
+        return None
+    instance = alone[0].instance
+    worlds = [
+        replace(each.world, instance=instance.replace(memory=each.instance.memory))
+        for each in alone
+    ]
+    return least_cost(worlds, [each.cost or 0.0 for each in alone], alone[0].slos)
 
 
 def _proven(found: Capacity) -> Capacity:

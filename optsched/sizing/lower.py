@@ -14,7 +14,7 @@ from optsched.certificates.capacity import CapacityCertificate, Goal
 from optsched.clock.work import step_of
 from optsched.sizing.demand import Charging, Demand
 from optsched.sizing.slo import ROUNDING
-from optsched.sizing.windows import best_proof
+from optsched.sizing.windows import Proof, best_proof
 from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.on_clock import PARTS, least_work
 from optsched.workers.memories import MAX_WORKERS
@@ -127,34 +127,39 @@ def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
 
 def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
     """Return the largest number of workers that is proven to be needed."""
-    shares = [slo for slo in slos if slo.share is not None]
-    sizes = range(1, len(shares) + 1) if len(shares) <= _MAX_SETS else (1, len(shares))
     best = AtLeast(1, tuple(slos))
-    for size in sizes:
-        for some in itertools.combinations(shares, size):
-            found = _by_windows(world, some)
-            best = max(best, found, key=lambda each: each.workers)
+    for some in sets_of(slos):
+        best = max(best, _by_windows(world, some), key=lambda each: each.workers)
     for slo in slos:
         if slo.share is None:
             best = max(best, _by_mean(world, slo, best.workers), key=lambda each: each.workers)
     return best
 
 
-def _by_windows(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
+def sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
+    """Return sets of objectives about shares of the requests that are looked at together."""
+    shares = [slo for slo in slos if slo.share is not None]
+    sizes = range(1, len(shares) + 1) if len(shares) <= _MAX_SETS else (1, len(shares))
+    return [some for size in sizes for some in itertools.combinations(shares, size)]
+
+
+def best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof, Charging]:
+    """Return the demand that proves most, in which windows, and how constants are charged in it."""
     half = PARTS // 2
     ways = [Charging(), Charging(0, half), Charging(0, PARTS)]
     if world.max_num_seqs:
         ways += [Charging(PARTS, 0), Charging(half, half), Charging(half, 0)]
     if not any(world.clock.coefficients[1:]):
         ways = [way for way in ways if not way.by_time]
-    best, chosen = None, ways[0]
-    for way in ways:
-        limits = world.max_num_seqs, world.storage
-        demand = Demand(world.needed, world.clock, slos, way, *limits)
-        found = best_proof(demand)
-        if best is None or found.value > best.value:
-            best, chosen = found, way
-    assert best is not None
+    limits = world.max_num_seqs, world.storage
+    demands = (Demand(world.needed, world.clock, slos, way, *limits) for way in ways)
+    found = [(demand, best_proof(demand)) for demand in demands]
+    best = max(range(len(ways)), key=lambda at: found[at][1].value)
+    return *found[best], ways[best]
+
+
+def _by_windows(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
+    _, best, chosen = best_windows(world, slos)
     workers = math.ceil(best.value)
     if workers < 2:
         return AtLeast(1, tuple(slos))

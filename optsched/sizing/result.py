@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.numbers import proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock.work import load_on_clock
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.certificates.capacity import CapacityCertificate
+    from optsched.certificates.fleet import FleetCertificate
     from optsched.instance import Instance
     from optsched.sizing.lower import AtLeast, Bounded
     from optsched.sizing.slo import Slo
@@ -45,6 +47,10 @@ class Capacity:
         The same where the requests arrive so many times as fast.
     cost
         Cost of a worker per hour, where it is known.
+    kinds
+        The same for each other kind of workers alone.
+    fleet
+        What proves the least cost per hour of any fleet of all kinds.
 
     Examples
     --------
@@ -65,6 +71,8 @@ class Capacity:
     cost: float | None = None
     interrupted: bool = False
     loads: dict[float, Capacity] = field(default_factory=dict)
+    kinds: tuple[Capacity, ...] = ()
+    fleet: FleetCertificate | None = None
 
     @property
     def unit(self) -> str:
@@ -121,7 +129,7 @@ class Capacity:
                 f"an idle worker: {', '.join(labels)}{more}."
             )
         if not self.possible:
-            return [f"No number of workers meets {asked}.", *found]
+            return [f"No number of workers meets {asked}.", *found, *self._costs]
         if self.proof is None:
             found.append("No bound is known on a clock that is a function.")
         elif self.proof.certificate is None:
@@ -152,12 +160,42 @@ class Capacity:
                     f"{plan.router} with {plan.policy} falls short again with "
                     f"{', '.join(map(str, short))} workers."
                 )
+        return found + self._costs
+
+    @property
+    def price(self) -> tuple[float, float]:
+        """Cost per hour with this kind of workers alone: proven to be needed, and enough."""
+        each = self.cost or 0.0
+        least = math.inf if self.at_least is None else round(each * self.at_least, 9)
+        return least, math.inf if self.at_most is None else round(each * self.at_most, 9)
+
+    @property
+    def _costs(self) -> list[str]:
+        """What kinds of workers cost, in sentences."""
+        found, every = [], (self, *self.kinds) if self.kinds else ()
+        for each in every:
+            low, high = each.price
+            costs = "no number is enough" if low == math.inf else f"at least {proven(low)}"
+            costs += f", at most {proven(high, up=True)}" * (high < math.inf)
+            on = f" on {each.world.clock.name}" * each.world.timed
+            found.append(
+                f"Only workers with {each.instance.memory:,} tokens{on}: {costs} per hour."
+            )
+        for each in every:
+            if each.price[1] < min(other.price[0] for other in every if other is not each):
+                found.append(
+                    f"Of one kind alone, {each.instance.memory:,} tokens are proven cheapest."
+                )
+        if self.fleet is not None:
+            least = proven(round(float(self.fleet.cost), 9))
+            found.append(f"No fleet of all kinds costs less than {least} per hour.")
         return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON."""
         proof = self.certificate
         content: dict[str, Any] = {
+            "answer": self.answer,
             "objectives": [str(slo) for slo in self.slos],
             "unit": self.unit,
             "requests": len(self.instance),
@@ -180,6 +218,13 @@ class Capacity:
             "impossible": list(self.impossible),
             "seconds": self.seconds,
         }
+        if self.kinds:
+            fleet = self.fleet
+            content["kinds"] = [
+                {"memory": each.instance.memory, "cost": each.cost} | each.to_dict()
+                for each in self.kinds
+            ]
+            content["fleet"] = None if fleet is None else json.loads(fleet.to_json())
         if self.loads:
             content["loads"] = [
                 {

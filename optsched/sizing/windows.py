@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import BoolArray, FloatArray
     from optsched.sizing.demand import Demand
 
 _FEW = 24  # requests up to which all windows between arrivals and due dates are tried
@@ -15,7 +15,7 @@ _MAX_LENGTHS = 9  # halvings of the whole time
 _KEPT = 6  # windows of each length that are mixed
 _ROUNDS = 60
 _ENOUGH = 1e-3  # relative distance to the best mixture
-_SAFE = 1 - 2.0**-36
+SAFE = 1 - 2.0**-36
 
 
 class Proof(NamedTuple):
@@ -44,7 +44,7 @@ def best_proof(demand: Demand) -> Proof:
         together[some] += weights[at] * values
     value = _without(together, demand.allowed) / float(weights[used] @ lengths[used])
     windows = tuple((*found[at], float(weights[at])) for at in used.tolist())
-    return Proof(float(value) * _SAFE, windows)
+    return Proof(float(value) * SAFE, windows)
 
 
 def _without(values: FloatArray, count: int) -> float:
@@ -104,33 +104,43 @@ def _moved(demand: Demand, window: tuple[float, float], share: float) -> tuple[f
 
 
 def _mixture(rows: FloatArray, allowed: int) -> FloatArray:
-    """Return weights of the rows, 1 in all, whose sum without its largest entries is largest.
-
-    That is a game against who leaves entries out, solved by cuts: each round adds the best answer
-    to the weights so far, and finds the best weights against all answers.
-    """
+    """Return weights of the rows, 1 in all, whose sum without its largest entries is largest."""
     if not allowed or len(rows) == 1:
         weights = np.zeros(len(rows))
         weights[np.argmax([_without(row, allowed) for row in rows])] = 1.0
         return weights
+    return np.asarray(game(rows[None], np.zeros((1, rows.shape[1]), np.bool_), allowed)[0])
+
+
+def game(rows: FloatArray, late: BoolArray, allowed: int) -> FloatArray:
+    """Return weights of rows, 1 in all, such that what others make of them is as much as possible.
+
+    Others choose for each request the kind of worker with the least weighted entry, of those on
+    which it is not late, shape (kinds, n), and leave out the largest. The rows have the shape
+    (kinds, windows, n), the weights (kinds, windows). Cuts solve it: each round adds the best
+    answer to the weights so far, and finds the best weights against all answers.
+    """
     from scipy.optimize import linprog
 
-    count = len(rows)
-    weights = best = np.full(count, 1 / count)
+    count, requests = rows.shape[0] * rows.shape[1], rows.shape[2]
+    weights = best = np.full(rows.shape[:2], 1 / count)
     value, cuts = 0.0, []
     costs = np.append(np.zeros(count), -1.0)
     for _ in range(_ROUNDS):
-        mixed = weights @ rows
-        left = np.argpartition(mixed, len(mixed) - allowed)[: len(mixed) - allowed]
-        cut = rows[:, left].sum(axis=1) if allowed < len(mixed) else np.zeros(count)
-        if (found := float(weights @ cut)) > value:
+        mixed = np.where(late, np.inf, (weights[:, None] @ rows)[:, 0])
+        kinds = mixed.argmin(axis=0)
+        kept = np.ones(requests, dtype=np.bool_)
+        kept[np.argsort(mixed.min(axis=0))[max(0, requests - allowed) :]] = False
+        own = (np.where(kept & (kinds == kind), 1.0, 0.0) for kind in range(len(rows)))
+        cut = np.array([row @ chosen for row, chosen in zip(rows, own, strict=True)])
+        if (found := float((weights * cut).sum())) > value:
             value, best = found, weights
-        cuts.append(cut)
+        cuts.append(cut.ravel())
         table = np.column_stack([-np.array(cuts), np.ones(len(cuts))])
         solved = linprog(
             costs, table, np.zeros(len(cuts)), [[1.0] * count + [0.0]], [1.0], method="highs"
         )
         if solved.x is None or solved.x[-1] <= value * (1 + _ENOUGH):
             break
-        weights = np.maximum(0.0, solved.x[:count])
+        weights = np.maximum(0.0, solved.x[:count]).reshape(rows.shape[:2])
     return np.asarray(best / best.sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from brute_force_capacity import ROUNDING
 from twins import twin_of
 
 import optsched
-from optsched import Instance, Slo, capacity, run
-from optsched.errors import OptschedError
+from optsched import Instance, Slo, capacity, read_certificate, run, verify
+from optsched.errors import CertificateError, OptschedError
 from optsched.sizing.upper import Attempt, fewest
 
 TRACE = optsched.family("uniform", n=60, seed=2, load=2.5)
@@ -172,4 +173,33 @@ def test_the_command_line_finds_proves_checks_and_runs_again(optsched_command, t
         each for each in found["plans"][0]["attempts"] if each["workers"] == found["at_most"]
     ]
     assert page.read_text().count("least-tokens, area")
+    assert page.read_text().count("proven too few")
     assert optsched_command(*given[:-1], "latency:max<=2")[0] == 1
+
+
+def test_kinds_of_workers_are_compared_by_cost(optsched_command, tmp_path):
+    trace, proof = tmp_path / "trace.csv", tmp_path / "proof.json"
+    TRACE.to_csv(trace)
+    given = ["capacity", trace, "--memory", TRACE.memory, "--slo", "latency:p90<=70"]
+    given += ["--policies", "area", "--cost-per-hour", 3, "--kind", f"{2 * TRACE.memory},4"]
+    code, out, _ = optsched_command(*given, "--certificate", proof, "--json", "-")
+    found = json.loads(out)
+    (larger,) = found["kinds"]
+    assert code == 0
+    assert larger["at_most"] < found["at_most"]
+    assert f"at least {3 * found['at_least']}, at most {3 * found['at_most']} per hour" in str(
+        found["answer"]
+    )
+    command = shlex.split(larger["plans"][0]["command"])[1:]
+    again = json.loads(optsched_command(*command, "--json", "-")[1])
+    assert again["at_most"] == larger["at_most"]
+    code, out, _ = optsched_command("check", trace, proof, "--memory", TRACE.memory)
+    claimed = read_certificate(proof)
+    assert code == 0
+    assert f"together never meet latency <= 70 for all but {len(TRACE) // 10} requests" in out
+    assert 3 < claimed.cost <= min(3 * found["at_least"], 4 * larger["at_least"])
+    for wrong in ("70", "70,0", "70,unit,4", "x,4"):
+        code, _, err = optsched_command(*given, "--kind", wrong)
+        assert (code, err.count("\n")) == (2, 1)
+    with pytest.raises(CertificateError):
+        verify(replace(claimed, memories=(TRACE.memory, TRACE.memory)), TRACE)
