@@ -32,10 +32,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("default")
 
-# A first run would say that it compiles; a context without a name would end at once.
-_quiet = shown_by(lambda _: None)
-_quiet.__enter__()
-
 # Started from a background shell, Python ignores Ctrl-C, and so do all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,6 +73,13 @@ def pytest_collection_finish() -> None:
     """Leave what has been imported and collected out of garbage collections from now on."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compile_quietly() -> Iterator[None]:
+    """Say nothing on standard error: which test compiles depends on those before."""
+    with shown_by(lambda _: None):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -61,8 +61,8 @@ class Tuning(_Brief):
     few: int = 400  # requests that are better searched than delayed
     beam: float = 0.8
     beam_least: int = 150  # requests from which a beam gains on what the search finds
-    beam_most: int = 30_000  # and up to which it does, with arrivals
-    beam_offline: int = 30_000  # and offline
+    beam_most: int = 30_000  # and up to which it does,
+    beam_arrivals: int = 3_500  # with arrivals also so many per second, of a minute at most
     after_beam: float = 0.15  # for the search from what it found, which may cost more than the best
     before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.

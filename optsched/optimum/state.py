@@ -93,8 +93,9 @@ class State:
     @property
     def beamed(self) -> bool:
         """Whether a beam is worth its time."""
-        tuning, arrivals = self.tuning, self.instance.arrivals.any()
-        most = tuning.beam_most if arrivals else tuning.beam_offline
+        tuning, most = self.tuning, float(self.tuning.beam_most)
+        if self.instance.arrivals.any():
+            most = max(most, tuning.beam_arrivals * min(self.time_limit, tuning.unlimited))
         suits = self.plain and self.method in ("auto", "search")
         return suits and tuning.beam_least <= len(self.instance) <= most
 
