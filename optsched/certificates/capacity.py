@@ -135,8 +135,9 @@ class CapacityCertificate:
             clock = tuple(float(number) for number in content["clock"])
             step, mean = float(content["seconds_per_step"]), content["mean"]
             words: dict[str, Any] = {name: str(content[name]) for name in ("unit", "storage")}
-            assert all(goal.misses is None or type(goal.misses) is int for goal in goals)
-        except (KeyError, TypeError, ValueError, AttributeError, AssertionError, OverflowError):
+            if not all(goal.misses is None or type(goal.misses) is int for goal in goals):
+                raise TypeError
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise CertificateError(f"{where}: goals, windows or clock cannot be read") from None
         return cls(
             goals=goals,

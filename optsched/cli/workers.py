@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -282,13 +283,12 @@ def capacity(
 
 def _kind(text: str, timed: bool) -> tuple[int, str | None, float]:
     """Read a kind of workers; in steps it has no clock."""
-    memory, *clock, cost = text.split(",") if "," in text else (text, "")
-    try:
-        assert bool(clock) == timed
-        return int(memory), ",".join(clock) or None, float(cost)
-    except (ValueError, AssertionError):
-        form = "51643,llama-2-70b-2xa100,1.5" if timed else "51643,1.5, as there is no --clock"
-        raise OptschedError(f"--kind {text} has a wrong form; write it like {form}") from None
+    with suppress(ValueError):
+        memory, *clock, cost = text.split(",")
+        if bool(clock) == timed:
+            return int(memory), ",".join(clock) or None, float(cost)
+    form = "51643,llama-2-70b-2xa100,1.5" if timed else "51643,1.5, as there is no --clock"
+    raise OptschedError(f"--kind {text} has a wrong form; write it like {form}")
 
 
 def _again(plan: Plan, kind: str) -> str | None:
