@@ -26,6 +26,7 @@ _BLOCK = (
     "owner",  # the place of whoever is planned to hold it longest
 )
 _UNNAMED = int(np.iinfo(np.int64).min)
+_FAR = 2**62
 _NAMES, _SLOTS, _STACK = range(3)  # names that can be found, free slots, the first free slot
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -47,12 +48,13 @@ class Prefixes(NamedTuple):
         if given is None or size is None:
             return cls(none[:0], none, none, 1, most)
         lengths = np.fromiter(map(len, given), np.int64, len(given))
-        # Names are made of small numbers.
-        _, ids = np.unique(np.concatenate(given), return_inverse=True)
+        ids = np.concatenate(given).astype(np.int64, copy=False)
+        if ids.min(initial=0) < 0 or ids.max(initial=0) >= _FAR // (size + 2):
+            _, ids = np.unique(ids, return_inverse=True)  # names are made of small numbers
         # The last id of a prompt says nothing of the output that follows it in its block.
         prompts, covered = instance.prompts, lengths * size
         covered = np.where(lengths == -(-prompts // size), np.minimum(prompts, covered), covered)
-        return cls(ids.astype(np.int64), np.cumsum(lengths) - lengths, covered, size, most)
+        return cls(ids, np.cumsum(lengths) - lengths, covered, size, most)
 
 
 class Cache(NamedTuple):

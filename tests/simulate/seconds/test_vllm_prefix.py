@@ -184,6 +184,17 @@ def test_ids_of_longer_blocks_share_what_is_surely_alike(drawn, block):
     assert run.asked.sum() >= run.cached.sum()
 
 
+@examples(50)
+@given(cases(), st.sampled_from([-(2**62), 2**62]))
+def test_ids_may_be_any_numbers(drawn, offset):
+    case, requests = drawn
+    run, _ = kernel_run(requests, case, CLOCK)
+    far = run.instance.replace(hash_ids=[ids + offset for ids in run.instance.hash_ids])
+    other = optsched.run(far, policy_of(case), clock=CLOCK)
+    assert other.completions.tolist() == run.completions.tolist()
+    assert other.cached.tolist() == run.cached.tolist()
+
+
 @examples(100)
 @given(cases(), st.lists(st.integers(0, 1), min_size=14, max_size=14))
 def test_ids_of_prompts_say_nothing_of_outputs(drawn, streams):
