@@ -317,13 +317,12 @@ def test_a_process_killed_in_the_middle_loses_nothing(tmp_path):
 
     def kill(progress):
         if progress.done == 10:
-            workers = [
-                child
-                for child in psutil.Process().children(recursive=True)
-                if any("popen_loky" in part for part in child.cmdline())
-            ]
-            workers[0].kill()
-            killed.append(workers[0].pid)
+            for child in psutil.process_iter(["ppid", "cmdline"]):  # also over those that end now
+                ours = child.info["ppid"] == os.getpid()
+                if ours and "popen_loky" in " ".join(child.info["cmdline"] or ()):
+                    child.kill()
+                    killed.append(child.pid)
+                    break
 
     result = sweep(LONGER, tmp_path, jobs=2, on_progress=kill)
     frame = result.to_pandas()
