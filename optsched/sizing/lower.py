@@ -197,7 +197,8 @@ def _by_mean(world: Bounded, slo: Slo, known: int) -> AtLeast:
 
     quick = "closed-form" if how else "lagrangian"
     low, proof = known - 1, None  # so many workers are known to be too few
-    for method in (quick, "auto") if how and len(instance) <= _PRICED else (quick,):
+    priced = how and len(instance) <= _PRICED
+    for method in (quick, "auto", "lagrangian") if priced else (quick,):
         step = 1
         while low + step < MAX_WORKERS and (found := refutes(low + step, method)) is not None:
             low, proof, step = low + step, found, 2 * step
