@@ -35,10 +35,10 @@ _PRIOR = 2.0  # completed requests that the first belief is worth while it learn
 @checked()
 @dataclass(frozen=True, eq=False, init=False)
 class Beliefs:
-    """How likely each output is held to be, before a request runs.
+    """How likely each output is believed to be before a request runs.
 
-    Requests that are alike share a row. Outputs outside a request's interval are cut off; that a
-    request has made some tokens already is taken into account by the policy.
+    Requests that are alike share a row. Outputs outside a request's interval are cut off; the
+    policy takes into account the tokens that a request has already made.
 
     Parameters
     ----------
@@ -187,12 +187,12 @@ class Forecast:
     prompts, arrivals, weights, labels
         As in `Instance`.
     lower, upper
-        Bounds :math:`1 \le \ell_i \le u_i` between which the outputs are held to be, shape (n,).
+        Bounds :math:`1 \le \ell_i \le u_i` that the outputs are believed to have, shape (n,).
         An upper bound above :math:`M - s_i` is lowered to it, since more cannot run.
     memory
         Tokens that the worker can hold.
     beliefs
-        Which outputs are likely, cut to the intervals; None where nothing is known of that.
+        Which outputs are likely, cut to the intervals; None if nothing is known about that.
 
     Raises
     ------

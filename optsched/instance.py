@@ -98,8 +98,8 @@ class Instance(Shown):
     follows
         Number of the request that each goes on from, as a turn of a conversation does, or -1. It
         arrives when that one has ended, a pause later, but not before its own arrival. Only policy
-        "vllm" on one worker runs such requests; the instance of its run has the arrivals that came
-        out.
+        "vllm" on one worker runs such requests; the instance of its run has the resulting
+        arrivals.
     pauses
         Steps of those pauses; None means 0 each.
     clients

@@ -185,7 +185,7 @@ def verify(
         The prices, prices and charges (`optsched.certificates.sawtooth`), prices and sizes
         (`optsched.certificates.configurations`), or what proves a bound on a clock
         (`optsched.certificates.on_clock`) or a number of workers
-        (`optsched.certificates.capacity`); what it claims is not looked at.
+        (`optsched.certificates.capacity`); what it claims is ignored.
     instance
         The instance it was made for.
     workers
@@ -196,8 +196,8 @@ def verify(
     -------
     Fraction
         A lower bound on the objective of every feasible schedule, exact; in steps, or in the unit
-        of the certificate's clock. Of a certificate of `optsched.capacity`, the workers that its
-        goals take at least, perhaps with a fraction; of its fleets, what they cost.
+        of the certificate's clock. Of a certificate of `optsched.capacity`, the least number of
+        workers for its goals, perhaps with a fraction; of its fleets, their least cost.
 
     Raises
     ------

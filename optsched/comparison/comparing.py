@@ -66,7 +66,7 @@ def compare(
         How they are run; None: in steps. Policies that do not ask what is likely run without the
         beliefs, and one of them at least must ask.
     bound
-        A bound that was found before; None finds one, but for clocks that are functions.
+        A bound that was found before; None finds one, except for clocks that are functions.
     warm_up
         On a clock the time before which arrivals and completions do not count in the metrics; on a
         cluster the steps left out of averages (None: 300, or a quarter of a shorter run).

@@ -33,8 +33,8 @@ class Execution(Started, Run):
     ----------
     requests, starts, tokens
         One entry per attempt, in the order in which they ended: the request, its start step, and
-        the tokens it had made in the end. The attempt is complete if these are all, with those
-        kept of attempts before.
+        the tokens it had made in the end. The attempt is complete if these, with those
+        kept from earlier attempts, are all.
     preemption
         What became of preempted requests, as of `DecisionPolicy`: "restarted", "recomputed" or
         "resumed".

@@ -61,7 +61,7 @@ class Solution(Shown):
     bound
         No answer is better than this. Already rounded to the next value the objective can take.
     sense
-        Whether the objective is to be small ("min") or large ("max").
+        Whether the objective is minimised ("min") or maximised ("max").
     step
         Every answer's objective is a whole multiple of it, if that is known: 1 where all costs and
         all columns that cost are whole.

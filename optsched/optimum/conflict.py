@@ -61,7 +61,7 @@ def explain_infeasibility(
     running: Running = NOTHING_RUNNING,
     time_limit: float | None = 10.0,
 ) -> Conflict | RowConflict | None:
-    """Find requests, or rows, of which none can be spared, that cannot all be satisfied.
+    """Find requests, or rows, that conflict, and do not if any one of them is left out.
 
     Parameters
     ----------

@@ -137,7 +137,7 @@ class GapExplanation:
 def explain_gap(
     schedule: Schedule | Execution, certificate: Certificate | SawtoothCertificate
 ) -> GapExplanation:
-    """Take the gap between a schedule and a certified bound apart; `GapExplanation` has an example.
+    """Explain the gap between a schedule and a certified bound; `GapExplanation` has an example.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ class Tuning(_Brief):
 class SolveParams(_Brief):
     """What `solve` can be asked for beyond problem, time limit, objective and method.
 
-    A parameter that the problem has no use for is refused.
+    A parameter that does not apply to the problem is refused.
 
     Parameters
     ----------

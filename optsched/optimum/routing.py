@@ -275,11 +275,11 @@ def routing_loss(
     routers, policies
         Every router is run with every policy, as for `run`.
     clock
-        How long batches take. None counts in steps. On a clock all is compared with the bound in
-        seconds, and the loss is not split.
+        How long batches take. None counts in steps. On a clock everything is compared with the
+        bound in seconds, and the loss is not split.
     intervals
         What policies know of outputs, as for `run`, such as "relative:0.5"; None: all. The best
-        schedules know all outputs in any case, so that losses contain what not knowing costs.
+        schedules know all outputs in any case, so losses include the cost of not knowing.
     time_limit
         Seconds for all optima together, shared equally; in steps, since a clock has only a bound.
     seed

@@ -72,7 +72,7 @@ def solve(
         `LinearModel`; or a Pyomo model, whose variables take the values of the answer.
     time_limit
         Seconds for everything but the compilation of kernels. None for no limit: solvers go on to
-        their proof, and searches, which know no end, take the work of a minute.
+        their proof, and searches, which have no end of their own, do a minute's work.
     objective
         Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
     method

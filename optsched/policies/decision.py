@@ -135,8 +135,8 @@ class DecisionPolicy(DecidedPolicy):
 
     The memory is kept for the function: where the next step would not fit, the requests that
     started last, which have made the fewest tokens in their attempts, are preempted before it is
-    asked and once more after those it chose have started. One that preempts is asked first, and
-    also where none waits but the memory overflows.
+    called and again after those it chose have started. One that preempts is called first, and
+    also where no request waits but the memory overflows.
 
     Parameters
     ----------

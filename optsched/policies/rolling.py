@@ -28,7 +28,7 @@ ORDERS = {policy.name: policy for policy in PRIORITIES}
 class RollingPolicy(Policy):
     """Plan the requests that wait, start those whose time has come, and plan again.
 
-    Reviews take place when requests have arrived, when an output turns out other than planned, and
+    Reviews take place when requests have arrived, when an output differs from the plan, and
     when a request has started while others wait beyond the window; `Execution.decisions` says how
     decisions came about. Ctrl-C ends the planning, not the run: the fallback decides the rest. A
     second Ctrl-C ends the run.

@@ -55,7 +55,7 @@ def capacity(
     on_progress: Callable[[str], object] | None = None,
     **options: Any,
 ) -> Capacity:
-    """Find how many workers requests need for objectives: at least, proven, and at most.
+    """Find how many workers requests need to meet objectives: at least (proven) and at most.
 
     The lower number holds for every scheduler, router and way to form batches. Each upper one is of
     a policy and a router that meet the objectives in a simulation.

@@ -45,7 +45,7 @@ class Slo:
     such as `p99`, which says that at least 99 % of them have at most VALUE.
     ``within:CONDITION&CONDITION:99%`` asks that 99 % of the requests meet all conditions, such as
     ``ttft<=1``. With ``TENANT/`` before it an objective is about the requests whose labels begin
-    so. Values are in seconds on a clock, otherwise in steps.
+    with it. Values are in seconds on a clock, otherwise in steps.
 
     A request with a single token has no TPOT: ``tpot:...`` leaves it out, ``within`` counts the
     condition as met. A request that never completes meets nothing.

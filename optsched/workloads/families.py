@@ -120,7 +120,7 @@ def family(
     rate
         Requests per step of a Poisson process of arrivals (of a bounded number per step for
         equal-prompts), or per second where the length of a step is given; None: all arrive at step
-        0, unless the family says otherwise. Of conversations the first turns arrive so.
+        0, unless the family says otherwise. In conversations this is about first turns.
     load
         Sets the rate so that the requests bring this share of the memory-time that passes between
         arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.

@@ -261,7 +261,7 @@ def read_trace(
 ) -> Instance:
     r"""Read an instance from a trace, a JSON file or the name of a family.
 
-    A trace is a CSV, packed with gzip or not, with columns ``prompt_tokens`` and ``output_tokens``
+    A trace is a CSV, plain or gzipped, with columns ``prompt_tokens`` and ``output_tokens``
     and, in any order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority`` and ``label``; or one of
     the public traces: Azure LLM inference 2023 to 2025, BurstGPT, Vidur; or JSON lines of Mooncake,

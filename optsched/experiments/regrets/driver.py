@@ -76,8 +76,8 @@ def regret(
         A clock that is a weighted sum, or its name: horizons and regret are in its unit, and bounds
         hold for all ways to form batches. None: steps.
     time_limit
-        Seconds of `optsched.solve` per instance, which is asked in instances of up to 20,000
-        requests. With 0 the result does not depend on the speed of the machine.
+        Seconds of `optsched.solve` per instance, which is called for instances of up to
+        20,000 requests. With 0 the result does not depend on the speed of the machine.
     tolerance
         Growth of regret per tenfold horizon, in steps, that does not count; None means 5 % of the
         mean output.

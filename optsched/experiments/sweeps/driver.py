@@ -140,7 +140,7 @@ def sweep(
     resume
         Whether to go on with results of this sweep that are in the folder.
     seed
-        By how much all seeds are moved; another seed makes another sweep.
+        Added to all seeds; another value makes another sweep.
     on_progress
         Called when a run is done, with `done`, `count`, `failed` and `seconds_left`; printed, it
         is one line.

@@ -76,8 +76,8 @@ def write_model(model: LinearModel, path: str | Path) -> None:
 def read_model(path: str | Path) -> LinearModel:
     """Read a model from an MPS or LP file of any origin.
 
-    What `write_model` wrote comes back but for names of indices. Where the names in the file are
-    no families of ours, columns and rows are numbered instead. A file that HiGHS cannot read
+    A file of `write_model` is restored except for names of indices. Where the names in the file
+    are not those of families, columns and rows are numbered instead. A file that HiGHS cannot read
     raises a `SolverError`.
     """
     ending = ending_of(path)

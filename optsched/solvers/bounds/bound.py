@@ -121,7 +121,7 @@ def bound(
     Returns
     -------
     Bound or ClockBound
-        The bound and, but for the closed form in steps, its certificate.
+        The bound and, except for the closed form in steps, its certificate.
 
     Raises
     ------

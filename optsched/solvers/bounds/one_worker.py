@@ -49,7 +49,7 @@ class Bound:
     interrupted
         Whether Ctrl-C ended its improvement.
     premises
-        Of which runs it holds (`optsched.premises.World`); unless it says so, of none.
+        The runs for which it holds (`optsched.premises.World`); none unless stated.
     workers
         The workers that it holds for; None is one.
     """
