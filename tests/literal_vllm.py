@@ -72,6 +72,7 @@ class Outcome:
     contents: list[BatchContent] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
     engine: Scheduler | None = None
+    in_flight: list[Batch] = field(default_factory=list)  # at a pause
 
 
 class Scheduler:
@@ -398,6 +399,7 @@ def run(
             if batch.row[-1] and not flying:
                 continue  # all were preempted: the queue goes on
         if flying and flying[0][-1] > pause:
+            outcome.in_flight = [batch for _, batch, _ in flying]
             break
         if flying:
             number, batch, end = flying.pop(0)

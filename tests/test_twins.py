@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import DYADIC, NAMES, SOLVED, drawn_run
 from twins import Routed, Twin, twin_of
 
-from optsched import Instance, run
+from optsched import Instance, family, run
 from optsched.clock import LinearClock
 from optsched.errors import OptschedError
 from optsched.policies import POLICIES, get_policy
@@ -128,3 +128,14 @@ def test_a_router_sees_requests_run_until_the_worker_preempts_them(policy):
     routed = run(instance, policy, workers=1, router=router, **options)
     assert routed.preemptions > 0
     assert seen[-1] == ([2], [10], [0])
+
+
+@pytest.mark.parametrize(
+    ("seed", "load", "workers", "policy"),
+    [(962810843, 2.5, 7, "vllm:area"), (744778558, 4.0, 9, "vllm")],
+)
+def test_a_token_in_flight_of_a_preempted_request_counts_as_made(seed, load, workers, policy):
+    instance = family("binomial", n=19, seed=seed, load=load).replace(seconds_per_step=0.1)
+    how = {"clock": "affine:0.2,0.001", "workers": workers, "router": "least-work"}
+    routed = run(instance, policy, **how)
+    assert twin_of(instance, policy, **how).placement == routed.placement.tolist()

@@ -153,7 +153,9 @@ def _load(own: Instance, policy: Any, world: World, time: float) -> dict[str, fl
         assert outcome.engine is not None
         there = [r for r in outcome.requests if r.last is None]
         runs = {r.index: r.computed for r in outcome.engine.running}
-        made = {r.index: r.made + r.in_flight for r in there}
+        # Also those of a request that was preempted meanwhile: it keeps the token.
+        making = [r.index for batch in outcome.in_flight for r, *_, makes in batch.parts if makes]
+        made = {r.index: r.made + making.count(r.index) for r in there}
     else:
         found = alone(own, policy, world)
         assert found is not None
