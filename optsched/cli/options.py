@@ -339,6 +339,11 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
         how["seconds_per_step"] = TICK
     family = trace.startswith("family:")
     if family and on_clock and "seconds_per_step=" not in trace:
+        if "load=" in trace:
+            output.note(
+                f"a load counts steps, which are {TICK:g} s here: give rate=, in requests per "
+                "second, or say with seconds_per_step= how long a step is"
+            )
         trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
     instance = read_instance(output, trace, seed=options["seed"], **how)
     converted = not (family or on_clock) and instance.seconds_per_step == how["seconds_per_step"]

@@ -38,6 +38,7 @@ def test_on_a_clock_there_are_percentiles(optsched_command):
     )
     assert code == 0
     assert "--time-limit 2 counts only without --clock" in err
+    assert "a load counts steps, which are 1e-06 s here" in err
     entry = json.loads(out)["routers"][0]
     assert entry["order"] is None
     assert set(entry) >= {"loss", "p50_latency", "p99_latency", "mean_ttft", "p99_ttft"}
