@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from optsched.schedule import Schedule
 
 _SHARE = 0.5  # of the time left, for the configuration bound
+_SLOW = 0.85  # of the time left, when a beam ends on a slow machine
 _LARGE = 0.7  # quantile of memory-time from which requests are priced on coarse grids
 _GRIDS = ((CELLS, 300), (4 * CELLS, 200))  # cells in an output, and rounds
 
@@ -60,14 +61,16 @@ def start_large(state: State, seed: int) -> None:
     """Start large requests anew where memory is worth it, and let a search move all."""
     if state.finished or state.prices is None or state.best is None:
         return
-    before, work = state.cost, state.tuning.beam * state.searching * WORK_PER_SECOND
+    tuning = state.tuning
+    share = tuning.windows if state.instance.arrivals.any() else tuning.beam
+    before, work = state.cost, share * state.searching * WORK_PER_SECOND
     found = start_by_beam(
         state.best,
         state.prices,
         work=work,
         seed=seed,
         threads=state.params.threads,
-        deadline=state.until(2 * work / WORK_PER_SECOND),
+        deadline=state.until(_SLOW * state.searching),
         on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
         stop=state.ended,
     )

@@ -42,6 +42,7 @@ from optsched.solvers.search.beam_kernels import (
     add_chosen,
     sweep,
 )
+from optsched.solvers.search.sliding import parts_of_windows, slide
 
 if TYPE_CHECKING:
     import threading
@@ -66,6 +67,10 @@ _QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
 _STARTS, _STARTS_ARRIVALS = (0.1, 0.2, 0.15), (0.7, 1.0, 0.4)
 _MANY_OFFLINE = 10_000  # requests from which slices hold fewer of more that wait
 _NEAR = 0.007  # by which shares differ from seed to seed
+_WORK_OF_WINDOWS = 8e5  # for each request, from which windows slide with arrivals
+_NODES = 0.35  # share of the work before they do, of fewer than many requests
+_FEW_PLANS, _TRIED = 2, 0.4  # that first runs keep, and their share of the work
+_MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and at most
 _NARROW, _WIDE = 10, 20  # widths of the first runs
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
 _WIDER = 3  # times the width of the runs before, for a third as many
@@ -76,7 +81,7 @@ class Setting(NamedTuple):
 
     share: float  # of the memory that the prices are for
     quantile: float
-    starts: float  # large requests for each slice
+    starts: float  # large requests for each slice, or 0 for windows that slide
 
 
 class Run(NamedTuple):
@@ -115,9 +120,42 @@ def start_by_beam(
     # than one from the start. Deadlines are not respected.
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
         return start
-    runs = _Runs(start, certificate, work, Watch(deadline, stop), threads, on_progress)
-    memory = _MEMORY_ARRIVALS if start.instance.arrivals.any() else _MEMORY
+    runs = _Runs(start, certificate, work, seed, Watch(deadline, stop), threads, on_progress)
+    arrivals = bool(start.instance.arrivals.any())
+    memory = _MEMORY_ARRIVALS if arrivals else _MEMORY
     settings = _settings(start.instance, [runs.usage() + each for each in memory], seed)
+    sliding = arrivals and work >= _WORK_OF_WINDOWS * len(start.instance)
+    rest = (1 - _NODES) * work if sliding else 0.0
+    runs.left -= rest
+    if not sliding or len(start.instance) < _MANY:
+        _by_nodes(runs, settings)
+    runs.left += rest
+    if sliding:
+        _by_windows(runs, [each._replace(starts=0.0) for each in settings], deadline)
+    return runs.best
+
+
+def _by_windows(runs: _Runs, settings: list[Setting], deadline: float) -> None:
+    """Slide windows at several settings, and with the rest of the work at the best ones."""
+    began, before = stopwatch(), runs.left
+
+    def plans(tried: int) -> int:
+        """Return for how many plans there is work, and time at the speed of runs so far."""
+        spent, seconds = max(before - runs.left, 1.0), max(stopwatch() - began, 1e-9)
+        left = min(runs.left, spent * (deadline - stopwatch()) / seconds)
+        return max(0, int(left / spent * tried * _FEW_PLANS))
+
+    runs.follow(settings[:1], _FEW_PLANS)
+    number = min(len(settings), 1 + int(_TRIED * plans(1) / _FEW_PLANS))
+    runs.follow(settings[1:number], _FEW_PLANS)
+    left = plans(number)
+    best = [each for each in runs.ranked() if not each.starts][: max(1, left // _MANY_PLANS)]
+    if best and (width := min(left // len(best), _MOST_PLANS)) > _FEW_PLANS:
+        runs.follow(best, width)
+
+
+def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
+    """Follow narrow beams, and wider ones at the better settings."""
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
     unit = max(runs.done, 1.0) / _NARROW
@@ -136,7 +174,6 @@ def start_by_beam(
         if width <= before:
             break
         runs.follow(runs.ranked()[:number], width)
-    return runs.best
 
 
 def _settings(instance: Instance, shares: list[float], seed: int) -> list[Setting]:
@@ -169,12 +206,13 @@ class _Runs:
         start: Schedule,
         certificate: Certificate,
         work: float,
+        seed: int,
         watch: Watch,
         threads: int,
         on_progress: Callable[[float], None] | None,
     ) -> None:
         self._start, self._certificate, self._watch = start, certificate, watch
-        self._threads, self._on_progress = threads, on_progress
+        self._seed, self._threads, self._on_progress = seed, threads, on_progress
         self._weights = weights_of(start.instance, certificate.objective)
         self._prices: dict[float, FloatArray] = {}
         self._costs: dict[Setting, float] = {}
@@ -257,16 +295,21 @@ class _Runs:
         small, background = background_of(start, setting.quantile)
         if small.all():
             return Run(None, 0.0)
+        parts, most = start.starts[~small], 2 * max(self.left, 0.0)
+        sliding = not setting.starts
         beam = Beam(
             start.instance,
             self._weights,
             self._prices[setting.share],
             ~small,
             background,
-            slices(start.starts[~small], setting.starts),
-            width,
+            parts_of_windows(start, ~small) if sliding else slices(parts, setting.starts),
+            1 if sliding else width,
         )
-        starts, work = beam.follow(self._watch, 2 * max(self.left, 0.0))
+        if sliding:
+            starts, work = slide(beam.large, width, self._seed, lambda: self._watch.over, most)
+        else:
+            starts, work = beam.follow(self._watch, most)
         if starts is None:
             return Run(None, work)
         found = np.where(small, background.starts, 0)
