@@ -46,6 +46,8 @@ class GapExplanation:
 
     Attributes
     ----------
+    bound
+        What the certificate proves.
     gap
         Total or weighted latency of the schedule minus the certified bound, in steps.
     regrets
@@ -62,11 +64,13 @@ class GapExplanation:
     >>> from optsched import Instance, bound, explain_gap, run
     >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64, name="example 1")
     >>> print(explain_gap(run(instance, "mc-sf"), bound(instance, "lagrangian").certificate))
-    the gap of mc-sf is 21.0 steps: order regret 21.0 (100.0%), wasted memory 0.0 (0.0%)
+    the gap of mc-sf to a bound of 43.0 is 21.0 steps
+    order regret makes up 21.0 (100.0%), wasted memory 0.0 (0.0%)
     the start of request 1 (prompt 1, output 2) at step 1 carries 4.8% of it
     """
 
     schedule: Schedule
+    bound: float
     gap: float
     regrets: FloatArray
     waste: FloatArray
@@ -110,11 +114,11 @@ class GapExplanation:
             return f"{self.schedule.policy} has no gap: it is optimal"
         request = int(np.argmax(self.regrets))
         instance = self.schedule.instance
-        gap = proven(self.gap, up=True, decimals=1)
+        bound, gap = proven(self.bound, decimals=1), proven(self.gap, up=True, decimals=1)
         lines = [
-            f"the gap of {self.schedule.policy} is {gap} steps: order regret "
-            f"{self.order_regret:,.1f} ({self.order_regret / self.gap:.1%}), wasted memory "
-            f"{self.wasted_memory:,.1f} ({self.wasted_memory / self.gap:.1%})"
+            f"the gap of {self.schedule.policy} to a bound of {bound} is {gap} steps",
+            f"order regret makes up {self.order_regret:,.1f} ({self.order_regret / self.gap:.1%}), "
+            f"wasted memory {self.wasted_memory:,.1f} ({self.wasted_memory / self.gap:.1%})",
         ]
         if self.wasted_memory > 0:
             shares = {kind: each / self.wasted_memory for kind, each in self.idle.items()}
@@ -165,9 +169,9 @@ def explain_gap(
     idle = _idle(given, certificate)
     weighted = certificate.objective == "weighted-latency"
     cost = float(schedule.weighted_latency if weighted else schedule.total_latency)
-    gap, waste = cost - float(certificate.value), np.sum(list(idle.values()), axis=0)
+    bound, waste = float(certificate.value), np.sum(list(idle.values()), axis=0)
     kinds = {kind: float(each.sum()) for kind, each in idle.items()}
-    return GapExplanation(schedule, gap, regrets / unit, waste, kinds)
+    return GapExplanation(schedule, bound, cost - bound, regrets / unit, waste, kinds)
 
 
 def _idle(
