@@ -270,7 +270,7 @@ def _relocate(
     start: int,
     worker: int,
 ) -> None:
-    """Give a request another start and worker, in the orders too."""
+    """Move a request to another start and worker, in the orders too."""
     order, count = orders[placement[request]], counts[placement[request]]
     place = first_from(starts, order[:count], starts[request])
     while order[place] != request:
