@@ -8,7 +8,7 @@ import literal
 import numpy as np
 import pytest
 from effort import examples
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import HindsightProgram, Instance, Schedule, family, run, solve
@@ -117,10 +117,11 @@ def test_theorem_4_2_of_jaillet_fails_on_finite_integers(solver):
 @given(data=st.data())
 @examples(60)
 def test_theorem_4_2_holds_where_as_many_requests_fit_at_any_age(data):
-    prompt = data.draw(st.integers(0, 12))
     outputs = data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=7))
-    memory = data.draw(st.integers(prompt + max(outputs), 3 * (prompt + max(outputs))))
-    assume(memory // (prompt + 1) == memory // (prompt + max(outputs)))
+    prompt = data.draw(st.integers(max(outputs) - 1, 12))  # no memory fits with a smaller one
+    peak = prompt + max(outputs)
+    fit = [m for m in range(peak, 3 * peak + 1) if m // (prompt + 1) == m // peak]
+    memory = data.draw(st.sampled_from(fit))
     instance = Instance([prompt] * len(outputs), outputs, memory)
     assert run(instance, "mc-sf").total_latency == optimum(instance, "cp-sat events")
 
