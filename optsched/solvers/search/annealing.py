@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ONE, compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
 
@@ -129,9 +129,11 @@ def uniform(random: RandomState) -> float:
 @compiled
 def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> None:
     """Add the memory of a request to the usage, or with the sign -1 remove it."""
-    held = prompt - start
-    for step in range(start + 1, start + output + 1):
-        usage[step] += sign * (held + step)
+    # In 32 bits, as the usage is, eight steps are one instruction.
+    held = usage[start + 1 : start + output + 1]
+    first, times = np.int32(prompt + 1), np.int32(sign)
+    for at in range(len(held)):
+        held[at] += np.int32(times * np.int32(first + np.int32(at)))
 
 
 @compiled
@@ -139,16 +141,20 @@ def earliest_fit(
     usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int
 ) -> int:
     """Return the first feasible start from `start` to `latest`, or -1 (`optsched.admission`)."""
-    shift = prompt - memory
+    shift = np.int32(prompt - memory)
     seen = start
     while start <= latest:
-        jump = start
-        for step in range(max(seen, start) + 1, start + output + 1):
-            jump = max(jump, min(usage[step] + shift + step, step))
+        first = max(seen, start) + 1
+        held = usage[first : start + output + 1]
+        jump, begin = np.int32(start), np.int32(first)
+        for at in range(len(held)):
+            step = np.int32(begin + np.int32(at))
+            fits = np.int32(np.int32(held[at] + shift) + step)
+            jump = max(jump, min(fits, step))
         if jump == start:
             return start
         seen = start + output
-        start = jump
+        start = int(jump)
     return -1
 
 
@@ -186,10 +192,8 @@ def occupy_before(
             break
         over = start + outputs[request]
         if over > clock:
-            held = prompts[request] - start
             begin = max(clock, start)
-            for step in range(begin + 1, over + 1):
-                usage[step] += held + step
+            add_usage(usage, prompts[request] + begin - start, over - begin, begin, ONE)
             spent += over - begin
             end = max(end, over)
     return end, spent
