@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Usage = npt.NDArray[np.int32]
     RandomState = npt.NDArray[np.uint64]
 
-#: Token-steps touched per second on a slow core: turns a time limit into work.
+#: Work per second on a slow core: turns a time limit into work.
 WORK_PER_SECOND = 4e8
 
 #: Steps of a dense usage profile at most.
@@ -31,7 +31,8 @@ STRIDE = 1_000_003
 
 _LATE = 1.1  # the share of time spent over that of work done, beyond which an annealing is late
 
-MOVE_WORK = 150.0  # work of a move beyond its token-steps
+# Work of a token-step, of which eight are touched at once, and of a move beyond them.
+STEP_WORK, MOVE_WORK = 0.25, 150.0
 
 
 class Requests(NamedTuple):
@@ -140,7 +141,10 @@ def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> 
 def earliest_fit(
     usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int
 ) -> int:
-    """Return the first feasible start from `start` to `latest`, or -1 (`optsched.admission`)."""
+    """Return the first feasible start from `start` to `latest` (`optsched.admission`).
+
+    If there is none, return -1 - k, where k is a step after `latest` before which it cannot start.
+    """
     shift = np.int32(prompt - memory)
     seen = start
     while start <= latest:
@@ -155,7 +159,7 @@ def earliest_fit(
             return start
         seen = start + output
         start = int(jump)
-    return -1
+    return -1 - start
 
 
 @compiled
@@ -194,6 +198,6 @@ def occupy_before(
         if over > clock:
             begin = max(clock, start)
             add_usage(usage, prompts[request] + begin - start, over - begin, begin, ONE)
-            spent += over - begin
+            spent += STEP_WORK * (over - begin)
             end = max(end, over)
     return end, spent

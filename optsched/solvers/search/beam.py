@@ -32,7 +32,6 @@ from optsched.solvers.bounds.lagrangian import weights_of
 from optsched.solvers.search.annealing import MAX_STEPS, empty_usage
 from optsched.solvers.search.beam_costs import Large, tabulate
 from optsched.solvers.search.beam_kernels import (
-    BLOCK,
     CHILDREN,
     MAX_STARTS,
     Active,
@@ -67,7 +66,7 @@ _QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
 _STARTS, _STARTS_ARRIVALS = (0.1, 0.2, 0.15), (0.7, 1.0, 0.4)
 _MANY_OFFLINE = 10_000  # requests from which slices hold fewer of more that wait
 _NEAR = 0.007  # by which shares differ from seed to seed
-_WORK_OF_WINDOWS = 8e5  # for each request, from which windows slide with arrivals
+_WORK_OF_WINDOWS = 2.5e5  # for each request, from which windows slide with arrivals
 _NODES = 0.35  # share of the work before they do, of fewer than many requests
 _FEW_PLANS, _TRIED = 2, 0.4  # that first runs keep, and their share of the work
 _MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and at most
@@ -395,15 +394,12 @@ class Beam:
             begins,
             keys,
         )
-        steps = int(np.diff(begins).max()) + int(outputs.max()) + 1
-        self._make_nodes(width, count, -(-steps // BLOCK))
+        self._make_nodes(width, count, int(np.diff(begins).max()) + int(outputs.max()) + 1)
 
-    def _make_nodes(self, width: int, count: int, blocks: int) -> None:
-        reach = blocks * BLOCK
+    def _make_nodes(self, width: int, count: int, reach: int) -> None:
         background = self.large.background[:reach]
         self.nodes = Nodes(
-            usage=np.zeros((2, width, 2 * reach + BLOCK), dtype=np.int32),
-            peaks=np.zeros((2, width, 2 * blocks + 1), dtype=np.int32),
+            usage=np.zeros((2, width, 2 * reach), dtype=np.int32),
             started=np.zeros((2, width, count), dtype=np.uint8),
             earliest=np.zeros((2, width, count), dtype=np.int32),
             costs=np.zeros((2, width)),
@@ -411,9 +407,7 @@ class Beam:
             hashes=np.zeros((2, width), dtype=np.uint64),
             tails=np.full((2, width), -1),
         )
-        first = self.nodes.usage[0, 0]
-        first[: len(background)] = background
-        self.nodes.peaks[0, 0] = first.reshape(-1, BLOCK).max(axis=1)
+        self.nodes.usage[0, 0, : len(background)] = background
         self.counts = np.array([0, count, 0, 1, 0, 0, 0, reach])
         most = width * CHILDREN
         self._children = Children(

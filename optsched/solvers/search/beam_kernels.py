@@ -8,7 +8,7 @@ import numpy as np
 
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
 from optsched._internal.small_kernels import pop_by_key, sink_by_key
-from optsched.solvers.search.annealing import add_usage
+from optsched.solvers.search.annealing import STEP_WORK, add_usage, earliest_fit
 from optsched.solvers.search.beam_costs import begin_of, cost_from, gain_of, least_from
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MAX_STARTS = 6  # in a slice
 CHILDREN = 60  # of a node
 _CANDIDATES = 8
-BLOCK, _SHIFT = 32, 5  # steps whose largest usage is kept, and their logarithm
 # Work of a look at a request, of a child and of a node, beyond the steps that they touch.
 _LOOK_WORK, _CHILD_WORK, _NODE_WORK = 10.0, 50.0, 200.0
 
@@ -31,8 +30,7 @@ _LOOK_WORK, _CHILD_WORK, _NODE_WORK = 10.0, 50.0, 200.0
 class Nodes(NamedTuple):
     """The nodes of a beam: one side holds those of a slice, the other those of the next."""
 
-    usage: Usage  # tokens held, from some block of steps on, shape (2, width, steps)
-    peaks: Usage  # at least the largest of each block of steps
+    usage: Usage  # tokens held, from some step on, shape (2, width, steps)
     started: Flags  # shape (2, width, n)
     earliest: Usage  # step before which a request is known not to fit, shape (2, width, n)
     costs: FloatArray  # latencies of what has started, and prices of what it will hold yet
@@ -78,53 +76,6 @@ def add_chosen(
     for request in range(len(chosen)):
         if chosen[request]:
             add_usage(usage, prompts[request], outputs[request], starts[request], ONE)
-
-
-@compiled
-def _fit(
-    usage: Usage, peaks: Usage, memory: int, prompt: int, output: int, start: int, latest: int
-) -> int:
-    """Return the first feasible start from `start` to `latest` (`optsched.admission`)."""
-    # If there is none, return -1 - k, where k is a step after `latest` before which it cannot
-    # start.
-    shift = prompt - memory
-    seen = start
-    while start <= latest:
-        jump = start
-        step, last = max(seen, start) + 1, start + output
-        while step <= last:
-            block = step >> _SHIFT
-            stop = min(last, (block << _SHIFT) + BLOCK - 1)
-            if peaks[block] + shift + stop > start:
-                for at in range(step, stop + 1):
-                    jump = max(jump, min(usage[at] + shift + at, at))
-                if jump > latest:
-                    return -1 - jump
-            step = stop + 1
-        if jump == start:
-            return start
-        seen = last
-        start = jump
-    return -1 - start
-
-
-@compiled
-def _hold(usage: Usage, peaks: Usage, prompt: int, output: int, start: int, sign: int) -> None:
-    """Add a request to the usage of a node, or with the sign -1 remove it."""
-    held = prompt - start
-    for step in range(start + 1, start + output + 1):
-        usage[step] += sign * (held + step)
-    _renew(usage, peaks, (start + 1) >> _SHIFT, (start + output) >> _SHIFT)
-
-
-@compiled
-def _renew(usage: Usage, peaks: Usage, first: int, last: int) -> None:
-    """Compute the largest usage of some blocks, and of what the buffer held before."""
-    for block in range(first, last + 1):
-        largest = usage[block << _SHIFT]
-        for step in range((block << _SHIFT) + 1, (block + 1) << _SHIFT):
-            largest = max(largest, usage[step])
-        peaks[block] = largest
 
 
 @compiled_apart
@@ -187,7 +138,6 @@ def _expand(
     base: int,
     parent: int,
     usage: Usage,
-    peaks: Usage,
     started: Flags,
     earliest: Usage,
     cost: float,
@@ -216,8 +166,8 @@ def _expand(
             continue
         output = outputs[request]
         first = max(begin, max(arrivals[request], earliest[request])) - base
-        spent += _LOOK_WORK + output / BLOCK
-        start = _fit(usage, peaks, memory, prompts[request], output, first, latest)
+        spent += _LOOK_WORK + STEP_WORK * output
+        start = earliest_fit(usage, memory, prompts[request], output, first, latest)
         earliest[request] = base + (start if start >= 0 else -1 - start)
         if start >= 0:
             candidates[found] = request
@@ -237,7 +187,7 @@ def _expand(
             if depth >= 0:
                 request = taken[depth]
                 key ^= large.keys[request]
-                _hold(usage, peaks, prompts[request], outputs[request], starts[depth], MINUS_ONE)
+                add_usage(usage, prompts[request], outputs[request], starts[depth], MINUS_ONE)
             continue
         request = candidates[chosen[depth]]
         clock = starts[depth - 1] if depth else begin - base
@@ -248,8 +198,8 @@ def _expand(
             continue
         output = outputs[request]
         first = max(clock, arrivals[request] - base)
-        start = _fit(usage, peaks, memory, prompts[request], output, first, latest)
-        spent += _LOOK_WORK + output / BLOCK
+        start = earliest_fit(usage, memory, prompts[request], output, first, latest)
+        spent += _LOOK_WORK + STEP_WORK * output
         # Of those that start together, one order is enough.
         if start < 0 or (depth and start == clock and chosen[depth] < chosen[depth - 1]):
             continue
@@ -257,8 +207,8 @@ def _expand(
         gain = least_from(large, request, row + 1, row // rows) - added
         if gain <= 0:
             continue
-        _hold(usage, peaks, prompts[request], output, start, ONE)
-        spent += _CHILD_WORK + output
+        add_usage(usage, prompts[request], output, start, ONE)
+        spent += _CHILD_WORK + STEP_WORK * output
         key ^= large.keys[request]
         taken[depth], starts[depth] = request, start
         values[depth + 1], costs[depth + 1] = values[depth] - gain, costs[depth] + added
@@ -327,13 +277,11 @@ def _descend(
     # Both sides hold a step at the same place, so that what is ahead is copied as it is.
     parent, base, reach = children.parents[child], counts[6], counts[7]
     before, begin = begin_of(large.begins, row), begin_of(large.begins, row + 1)
-    first, kept, last = (begin - base) >> _SHIFT, before + reach - base, begin + reach - base
-    usage, peaks, background = nodes.usage[side, node], nodes.peaks[side, node], large.background
-    _copy(nodes.usage[1 - side, parent, first << _SHIFT : kept], usage[first << _SHIFT :])
-    _copy(nodes.peaks[1 - side, parent, first : kept >> _SHIFT], peaks[first:])
+    first, kept, last = begin - base, before + reach - base, begin + reach - base
+    usage, background = nodes.usage[side, node], large.background
+    _copy(nodes.usage[1 - side, parent, first:kept], usage[first:])
     for step in range(kept, last):
         usage[step] = background[base + step] if base + step < len(background) else 0
-    _renew(usage, peaks, kept >> _SHIFT, (last - 1) >> _SHIFT)
     started, ahead = nodes.started[side, node], nodes.started[1 - side, parent]
     earliest, known = nodes.earliest[side, node], nodes.earliest[1 - side, parent]
     requests = active.requests
@@ -344,7 +292,7 @@ def _descend(
     for place in range(children.counts[child]):
         request, start = children.requests[child, place], children.starts[child, place]
         prompt, output = large.prompts[request], large.outputs[request]
-        _hold(usage, peaks, prompt, output, start - base, ONE)
+        add_usage(usage, prompt, output, start - base, ONE)
         started[request] = 1
         log.requests[logged], log.starts[logged], log.before[logged] = request, start, tail
         tail = logged
@@ -360,14 +308,6 @@ def _copy(source: Usage, target: Usage) -> None:
     """Copy one row to the front of another, or of itself, from the left."""
     for place in range(len(source)):
         target[place] = source[place]
-
-
-@compiled
-def _move(nodes: Nodes, side: int, number: int, blocks: int) -> None:
-    """Move what some nodes hold to the front by some blocks."""
-    for node in range(number):
-        _copy(nodes.usage[side, node, blocks << _SHIFT :], nodes.usage[side, node])
-        _copy(nodes.peaks[side, node, blocks:], nodes.peaks[side, node])
 
 
 @compiled
@@ -396,9 +336,10 @@ def sweep(
         side = row % 2
         begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
         if end + counts[7] - counts[6] > nodes.usage.shape[2]:
-            blocks = (begin - counts[6]) >> _SHIFT
-            _move(nodes, side, counts[3], blocks)
-            counts[6] += blocks << _SHIFT
+            for node in range(counts[3]):
+                usage = nodes.usage[side, node]
+                _copy(usage[begin - counts[6] :], usage)
+            counts[6] = begin
         base = counts[6]
         _join(large, active, counts, row)
         born = ZERO
@@ -419,7 +360,6 @@ def sweep(
                 base,
                 node,
                 usage,
-                nodes.peaks[side, node],
                 nodes.started[side, node],
                 nodes.earliest[side, node],
                 cost,
@@ -431,7 +371,7 @@ def sweep(
         number = _select(children, born, width, kept)
         for node in range(number):
             _descend(large, active, nodes, children, kept[node], 1 - side, node, row, counts, log)
-        spent += number * (counts[7] + len(large.prompts) / 8)
+        spent += STEP_WORK * number * (counts[7] + len(large.prompts))
         counts[2], counts[3] = row + 1, number
         _settle(active, counts, nodes.started[1 - side], number)
         done = counts[1] == 0

@@ -24,6 +24,7 @@ from optsched.schedule import Schedule
 from optsched.solvers.bounds.lagrangian import PricedStarts
 from optsched.solvers.search.annealing import (
     MAX_STEPS,
+    STEP_WORK,
     STRIDE,
     Budget,
     Cooling,
@@ -183,7 +184,7 @@ class Anneal:
 
 
 _NEVER = 1 << 60
-# Work of a trial beyond its token-steps, and of each request from its first change on.
+# Work of a trial beyond its steps, and of each request from its first change on.
 _TRIAL_WORK, _REQUEST_WORK = 500.0, 2.0
 
 
@@ -285,7 +286,7 @@ def _decode(
             last = start
         size = pop(waiting, size)
         add_usage(usage, prompt, output, start, 1)
-        spent += 2 * output
+        spent += 2 * STEP_WORK * output
         end = max(end, start + output)
         admitted[number], fresh[number] = request, start
         number += 1

@@ -17,6 +17,7 @@ from optsched._internal.small_kernels import copy
 from optsched._internal.start_prices import price_of_start
 from optsched.solvers.search.annealing import (
     MOVE_WORK,
+    STEP_WORK,
     add_usage,
     earliest_fit,
     first_from,
@@ -373,7 +374,7 @@ def move_starts(
             rest += weights[request] * begin[rank]
             old[rank] = placement[request] * steps + start
             add_usage(usage, prompt, output, old[rank], MINUS_ONE)
-            spent += output
+            spent += STEP_WORK * output
         # Put them back in this order, each as soon as it fits; `rest` is the least the others add.
         budget = before - temperature * math.log(1.0 - uniform(random))
         after = 0.0
@@ -394,9 +395,9 @@ def move_starts(
                     )
                     if at >= 0:
                         start, new[rank] = at - base, at
-            spent += output
+            spent += STEP_WORK * output
             if workers > 1:
-                spent += output + (latest if start < 0 else start) - begin[rank]
+                spent += STEP_WORK * (output + (latest if start < 0 else start) - begin[rank])
             if start < 0:
                 break
             after += weight * start + price_of_start(prompt, output, start, total, moment)

@@ -11,6 +11,7 @@ from optsched._internal.compiled import ONE, ZERO, compiled
 from optsched._internal.small_kernels import copy
 from optsched.solvers.search.annealing import (
     MOVE_WORK,
+    STEP_WORK,
     add_usage,
     earliest_fit,
     occupy_before,
@@ -87,7 +88,7 @@ def anneal_orders(
             fresh[request] = start
             total += weight * start
             rest -= weight
-            spent += 0.6 * (output + start - begin) + 0.5 * output + 6.0
+            spent += STEP_WORK * (1.1 * output + 0.6 * (start - begin)) + 6.0
             if not backfill:
                 clock = start
                 if rank > last:

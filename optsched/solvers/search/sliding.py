@@ -17,6 +17,7 @@ import numpy as np
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
 from optsched.solvers.search.annealing import (
     MOVE_WORK,
+    STEP_WORK,
     Leg,
     add_usage,
     earliest_fit,
@@ -174,7 +175,7 @@ def _anneal(
             before += cost_from(large, request, start, end)
             add_usage(usage, prompts[request], outputs[request], start - begin, MINUS_ONE)
             first = min(first, start)
-            spent += outputs[request]
+            spent += STEP_WORK * outputs[request]
         if first == end:
             first = begin + int(uniform(random) * (end - begin))
         # Put back those that gain by it; `rest` is the least that the others add.
@@ -193,14 +194,14 @@ def _anneal(
                 start += int(uniform(random) * (_DELAY * scale + 1))
             most = min(later[place], budget - after - rest)
             last = min(end - 1, arrivals[request] - output + int(most / weights[request]))
-            spent += output
+            spent += STEP_WORK * output
             cost, new[placed] = later[place], -1
             if start <= last:
                 at = earliest_fit(
                     usage, memory, prompts[request], output, start - begin, last - begin
                 )
                 if at >= 0:
-                    spent += begin + at - start
+                    spent += STEP_WORK * (begin + at - start)
                     cost = min(cost, cost_from(large, request, begin + at, end))
                     if cost < later[place]:
                         new[placed] = begin + at
@@ -312,7 +313,7 @@ def plan_window(
             added, work = _anneal(
                 large, own, ours, begin, end, listed, waits, soonest, scale, leg, random
             )
-            spent += work + len(usage) + 2 * arrived
+            spent += work + STEP_WORK * len(usage) + 2 * arrived
             fixed = kept.fixed[plan]
             made.values[child] = fixed + value + added
             for request in range(arrived):
