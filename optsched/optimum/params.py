@@ -59,8 +59,7 @@ class Tuning(_Brief):
     delays_few: float = 0.2
     unlimited: float = 60.0  # seconds that searches reckon with where there is no limit
     few: int = 400  # requests that are better searched than delayed
-    beam: float = 0.8
-    windows: float = 1.3  # in its place with arrivals: faster than work is counted
+    beam: float = 1.9  # where runs are faster than work is counted
     beam_least: int = 150  # requests from which a beam gains on what the search finds
     beam_most: int = 30_000  # and up to which it does,
     beam_arrivals: int = 3_500  # with arrivals also so many per second, of a minute at most

@@ -62,8 +62,7 @@ def start_large(state: State, seed: int) -> None:
     if state.finished or state.prices is None or state.best is None:
         return
     tuning = state.tuning
-    share = tuning.windows if state.instance.arrivals.any() else tuning.beam
-    before, work = state.cost, share * state.searching * WORK_PER_SECOND
+    before, work = state.cost, tuning.beam * state.searching * WORK_PER_SECOND
     found = start_by_beam(
         state.best,
         state.prices,

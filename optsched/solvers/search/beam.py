@@ -41,6 +41,7 @@ from optsched.solvers.search.beam_kernels import (
     add_chosen,
     sweep,
 )
+from optsched.solvers.search.search import search
 from optsched.solvers.search.sliding import parts_of_windows, slide
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ _WORK_OF_WINDOWS = 2.5e5  # for each request, from which windows slide with arri
 _NODES = 0.35  # share of the work before they do, of fewer than many requests
 _FEW_PLANS, _TRIED = 2, 0.4  # that first runs keep, and their share of the work
 _MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and at most
-_NARROW, _WIDE = 10, 20  # widths of the first runs
+_NARROW, _WIDEST = 10, 500  # width of the first run, and of any
+_POLISH = 0.1  # of the work of a run, for a search from what it found
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
 _WIDER = 3  # times the width of the runs before, for a third as many
 
@@ -130,26 +132,19 @@ def start_by_beam(
         _by_nodes(runs, settings)
     runs.left += rest
     if sliding:
-        _by_windows(runs, [each._replace(starts=0.0) for each in settings], deadline)
+        _by_windows(runs, [each._replace(starts=0.0) for each in settings])
     return runs.best
 
 
-def _by_windows(runs: _Runs, settings: list[Setting], deadline: float) -> None:
+def _by_windows(runs: _Runs, settings: list[Setting]) -> None:
     """Slide windows at several settings, and with the rest of the work at the best ones."""
-    began, before = stopwatch(), runs.left
-
-    def plans(tried: int) -> int:
-        """Return for how many plans there is work, and time at the speed of runs so far."""
-        spent, seconds = max(before - runs.left, 1.0), max(stopwatch() - began, 1e-9)
-        left = min(runs.left, spent * (deadline - stopwatch()) / seconds)
-        return max(0, int(left / spent * tried * _FEW_PLANS))
-
     runs.follow(settings[:1], _FEW_PLANS)
-    number = min(len(settings), 1 + int(_TRIED * plans(1) / _FEW_PLANS))
+    unit = max(runs.done, 1.0) / _FEW_PLANS
+    number = min(len(settings), 1 + int(_TRIED * runs.ahead / unit / _FEW_PLANS))
     runs.follow(settings[1:number], _FEW_PLANS)
-    left = plans(number)
-    best = [each for each in runs.ranked() if not each.starts][: max(1, left // _MANY_PLANS)]
-    if best and (width := min(left // len(best), _MOST_PLANS)) > _FEW_PLANS:
+    plans = int(runs.ahead / unit)
+    best = [each for each in runs.ranked() if not each.starts][: max(1, plans // _MANY_PLANS)]
+    if best and (width := min(plans // len(best), _MOST_PLANS)) > _FEW_PLANS:
         runs.follow(best, width)
 
 
@@ -157,19 +152,21 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
     """Follow narrow beams, and wider ones at the better settings."""
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
-    unit = max(runs.done, 1.0) / _NARROW
-    rounds = 1 + round(math.log(len(settings), _WIDER))
-    width = min(_WIDE, int(runs.left / unit / (rounds * len(settings))))
-    number = len(settings)
+    unit, number = max(runs.done, 1.0) / _NARROW, len(settings)
+    rounds = 1 + round(math.log(number, _WIDER))
+    width = min(_WIDEST, int(runs.ahead / unit / (rounds * number)))
     if width > _NARROW:
         runs.follow(settings, width)
     else:
         width = _NARROW
-        number = min(number, 1 + max(0, int(runs.left / unit / (rounds * width))))
+        number = min(number, 1 + max(0, int(runs.ahead / unit / (rounds * width))))
         runs.follow(settings[1:number], width)
-    while number > 1 and runs.left > 0 and runs.hopeful:
-        number = max(1, number // _WIDER)
-        before, width = width, min(_WIDER * width, int(runs.left / unit / number))
+    for left in range(rounds - 1, 0, -1):
+        if number == 1 or runs.ahead <= 0 or not runs.hopeful:
+            break
+        before, width = width, min(_WIDER * width, _WIDEST)
+        number = min(number, max(1, int(runs.ahead / unit / (left * width))))
+        width = min(width, int(runs.ahead / unit / number))
         if width <= before:
             break
         runs.follow(runs.ranked()[:number], width)
@@ -217,6 +214,7 @@ class _Runs:
         self._costs: dict[Setting, float] = {}
         self.best, self._least = start, math.inf
         self.left, self.done = work, 0.0
+        self._began, self._spent = stopwatch(), 0.0
 
     def usage(self) -> float:
         """Return what the memory that the schedule holds is worth, as a share of all there is."""
@@ -224,6 +222,14 @@ class _Runs:
         prices = np.array(self._certificate.prices)[: len(held)]
         all_there_is = float(prices.sum()) * self._start.instance.memory
         return float(prices @ held[: len(prices)]) / all_there_is if all_there_is else 1.0
+
+    @property
+    def ahead(self) -> float:
+        """The work that is left and for which there is time, at the speed of runs so far."""
+        now, deadline = stopwatch(), self._watch.deadline
+        if math.isinf(deadline):
+            return self.left
+        return min(self.left, self._spent * (deadline - now) / max(now - self._began, 1e-9))
 
     @property
     def hopeful(self) -> bool:
@@ -249,6 +255,7 @@ class _Runs:
                 found = list(pool.map(run, settings))
         self.done = sum(each.work for each in found)
         self.left -= self.done
+        self._spent += self.done
         for each, setting in zip(found, settings, strict=True):
             if each.schedule is None:
                 continue
@@ -313,7 +320,16 @@ class _Runs:
             return Run(None, work)
         found = np.where(small, background.starts, 0)
         found[~small] = starts
-        return Run(Schedule(start.instance, found, "beam"), work)
+        # Some runs leave more to a search than others.
+        polished = search(
+            Schedule(start.instance, found, "beam"),
+            self._weights,
+            work=_POLISH * work,
+            seed=self._seed,
+            deadline=self._watch.deadline,
+            stop=self._watch.stop,
+        )
+        return Run(polished.schedule, (1 + _POLISH) * work)
 
 
 class Background(NamedTuple):
