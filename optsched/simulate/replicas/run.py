@@ -68,7 +68,7 @@ def _placed(
         with EngineWorkers(task, workers) as engines:
             placement = ask(router, engines, instance, workers, requests.arrivals, choices)
         return placement, lambda worker, _: engines.spans(worker)
-    if policy.needs.kind != "order" or policy.rule == "backfill":
+    if policy.needs.kind != "order" or policy.rule.partition(":")[0] in ("backfill", "delay"):
         from optsched.simulate.replicas.trajectories import Trajectories
 
         replicas = Trajectories(
