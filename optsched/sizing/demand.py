@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 _SAFE = 2.0**-40  # relative allowance for roundings
 _LESS = 1 - _SAFE
 FINE = 2**40  # multipliers are whole numbers of its parts
-_CELLS, _FEW_CELLS, _ALL_CELLS = 48, 12, 100_000  # of latencies, and of all requests together
-_NEAR = 0.3  # of a mean: up to there latencies are cut evenly, then by their ratio
+_CELLS, _FEW_CELLS, _ALL_CELLS = 80, 12, 130_000  # of latencies, and of all requests together
+# Of a mean: up to there latencies are cut evenly, then by their ratio; less where little is left.
+_NEAR, _NEAREST, _FAR = 0.3, 1e-4, 22.0
 
 
 class Charging(NamedTuple):
@@ -106,7 +107,9 @@ class Demand:
         self.offsets = np.zeros(0)
         if self.mean is not None:
             most = max(_FEW_CELLS, min(_CELLS, _ALL_CELLS // len(instance)))
-            found = np.sinh(np.linspace(0.0, 5.0, most)) * _NEAR * self.mean
+            spare = float((self.due - self.own)[self.asked].max(initial=0.0))
+            near = min(_NEAR, max(_NEAREST, spare / self.mean)) if self.mean else 1.0
+            found = np.sinh(np.linspace(0.0, np.arcsinh(_FAR / near), most)) * near * self.mean
             if self.whole:
                 found = np.unique(np.append(np.arange(most), np.ceil(found)))
             self.offsets = found

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _FEW = 24  # requests up to which all windows between arrivals and due dates are tried
 _MAX_LENGTHS = 9  # halvings of the whole time
 _KEPT = 6  # windows of each length that are mixed
-_NESTED = 16  # windows that begin with the first request
-_ROUNDS = 60
+_NESTED = 20  # windows that begin with the first request
+_ROUNDS = 100
 _ENOUGH = 1e-3  # relative distance to the best mixture
 _LEAST = 1e-4  # weight of a window that is kept
 SAFE = 1 - 2.0**-36
@@ -70,7 +70,9 @@ def _candidates(demand: Demand) -> list[tuple[float, float]]:
     last = arrivals + due + 2 * demand.slack
     if len(arrivals) <= _FEW:
         begins = np.unique(np.append(arrivals, last - demand.own[demand.asked]))
-        ends = np.unique(np.append(last, arrivals + demand.own[demand.asked]))
+        own = demand.own[demand.asked]
+        later = [] if demand.mean is None else [own * share for share in (0.05, 0.2, 0.5)]
+        ends = np.unique(np.concatenate([last, *(arrivals + own + more for more in (0.0, *later))]))
         return [(b, e) for b in begins.tolist() for e in ends.tolist() if e - b > demand.slack]
     first, end = float(arrivals[0]), float(last.max())
     share = demand.allowed / len(arrivals)
