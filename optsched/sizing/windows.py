@@ -18,6 +18,7 @@ _KEPT = 6  # windows of each length that are mixed
 _NESTED = 20  # windows that begin with the first request
 _ROUNDS = 100
 _ENOUGH = 1e-3  # relative distance to the best mixture
+_MOST = 30_000_000  # numbers for windows, requests and cells together
 _LEAST = 1e-4  # weight of a window that is kept
 SAFE = 1 - 2.0**-36
 
@@ -175,6 +176,8 @@ class _Latencies:
 
 def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
     """Return the best windows and price of latencies whose mean is limited."""
+    most = max(_FEW, _MOST // (int(demand.asked.sum()) * len(demand.offsets)))
+    windows = windows[:: -(-len(windows) // most)]
     cells = _Latencies(demand, windows, np.float32)
     scale = 1 / (len(cells.asked) * (demand.mean or 1.0))
     weights = best_weights(cells.answer, len(windows), [[1e9 * scale], [scale]])
