@@ -74,8 +74,13 @@ class Worker:
 
 
 def route(instance, memories, key, clock, arrivals, weights, skips=False):
-    """Send each request to the worker with the least score; return placement and beginnings."""
-    workers = [Worker(instance, memory, key, clock, skips) for memory in memories]
+    """Send each request to the worker with the least score; return placement and beginnings.
+
+    Workers with clocks of their own are given lists of clocks and keys.
+    """
+    several = isinstance(clock, list)
+    clocks, keys = (clock, key) if several else ([clock] * len(memories), [key] * len(memories))
+    workers = [Worker(instance, *own, skips) for own in zip(memories, keys, clocks, strict=True)]
     scale = [max(memories) / memory for memory in memories]
     if not {"held", "waiting_prompts", "work"} & set(weights):
         scale = [1] * len(memories)

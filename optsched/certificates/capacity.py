@@ -10,20 +10,35 @@ the largest demand are left out, and those that would be late even alone count a
 
 Of a prompt that is cut by the begin of a window, in chunks, at least the part counts that is left
 if the last chunk is as late as it can be: the constant of one batch is charged by share, what is
-before it in full. The constant may also be charged by time: a request whose :math:`d` decodings
-take at most :math:`V` seconds each, in the mean, is charged :math:`c_0 w / (V - c_0)` for each,
-where :math:`w` is its least own time. For multipliers :math:`\mu_i` on :math:`\sum_b D_b \le V d`
-and :math:`D = c_0 + W`, :math:`D (1 + \sum \mu) \ge W + c_0 \sum \mu + 2 \sqrt{c_0 W \sum \mu}`,
-in which the root is at least :math:`\sum \sqrt{c_0 w_i \mu_i}`; the best :math:`\mu_i` gives that.
+before it in full.
 
-**Means.** A certificate of a bound for one worker less exceeds the limit times the requests. A mean
-TTFT is bounded by requests that end with their first tokens.
+**By time.** The constant may also be charged to requests that lie wholly in a window, since their
+batches must be short. From its first token to its last a request spends no more than it may,
+:math:`T_i`: the constants and the decoding of its batches, and the prefill :math:`p_j` of each
+request that arrives later and shares a batch of decodings with it, for that comes in between. Two
+share at most :math:`\min(d_i, d_j)` batches. With multipliers :math:`\mu_i` on these sums, a batch
+with decodings of :math:`B` lasts at least what prefills take in it, :math:`\sum_B w_i`, and
+
+.. math:: \sum_B c_0 \mu_i + c_0 + \sum_{i, j \in B} K_{ij} - \frac{1}{2} \sum_B \mu_i r_i, \quad
+    K_{ij} = \sqrt{\mu_i w_i \mu_j w_j} + \frac{1}{2} \mu_i \mu_j
+    \min\Bigl(\frac{r_i}{\mu_i}, \frac{r_j}{\mu_j}\Bigr), \quad r_i = \frac{p_i}{d_i},
+
+less the :math:`\mu_i T_i`. :math:`K` has no negative eigenvalue, so that for any :math:`v` the root
+of its sum is at least :math:`\sum_B (K v)_i / \sqrt{v^T K v}`, here with :math:`v = d`, and
+:math:`c_0 + x \ge 2 \sqrt{c_0 x}` makes all of it a sum over requests. A decoding that is done
+again as a prefill must take as much as it would have been charged. Within a limit on the time per
+token nothing is said of prefills.
+
+**Means.** A latency may be any, at a price. With :math:`\lambda` on each, the weighted windows take
+at least :math:`\sum_i \min_l (\lambda l + \sum_w z_w q_{iw}(l)) - \lambda n L`, where the demand
+:math:`q_{iw}` falls in :math:`l`: in each of the cells between some latencies it counts as at the
+end of the cell. A mean TTFT is bounded by requests that end with their first tokens.
 """
 
 from __future__ import annotations
 
 import bisect
-import json
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -37,13 +52,15 @@ from optsched.errors import CertificateError
 from optsched.premises import STORAGES, Storage, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from optsched.instance import Instance
 
 FORMAT = "optsched-capacity-certificate"
 _METRICS = ("latency", "ttft", "tpot")
+_UNITS = 2**40  # parts of a multiplier
+_FINE = 2**80  # parts of what is charged by time
 _ROUNDING = 1 + 1e-9  # limits are met up to this factor
 
 
@@ -78,7 +95,9 @@ class CapacityCertificate:
     by_time: int = 0  # and by time; the others by memory
     storage: Storage = "at-once"
     shared: bool = False  # whether requests may share the blocks of their hash_ids
-    mean: Any = None  # the certificate of a bound for one worker less
+    price: float = 0.0  # of each request's latency, where the goal is a mean
+    latencies: tuple[float, ...] = ()  # beyond those alone: between them demand is as at the larger
+    multipliers: tuple[int, ...] = ()  # of each request, in parts of 2**40, with `by_time`
 
     def __post_init__(self) -> None:
         every = (*self.clock, self.seconds_per_step, *(n for w in self.windows for n in w))
@@ -96,6 +115,12 @@ class CapacityCertificate:
             raise CertificateError("storage, unit or workers are none that there are")
         if not {metric for goal in self.goals for metric in goal.limits} <= set(_METRICS):
             raise CertificateError(f"goals limit {', '.join(_METRICS[:2])} and {_METRICS[2]} only")
+        if not 0 <= self.price < math.inf or min(self.multipliers, default=0) < 0:
+            raise CertificateError("prices and multipliers must be numbers, none negative")
+        if any(b <= a for a, b in itertools.pairwise((-1.0, *self.latencies))) or (
+            self.latencies and not self.latencies[0] == 0 <= self.latencies[-1] < math.inf
+        ):
+            raise CertificateError("latencies must begin at 0 and grow")
 
     @property
     def premises(self) -> World:
@@ -114,17 +139,16 @@ class CapacityCertificate:
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON."""
-        mean = None if self.mean is None else json.loads(self.mean.to_json())
         goals = [goal._asdict() for goal in self.goals]
-        content = {"format": FORMAT, **vars(self), "goals": goals, "mean": mean}
-        return write_object(content, path)
+        return write_object({"format": FORMAT, **vars(self), "goals": goals}, path)
 
     @classmethod
-    def from_json(cls, source: str | Path, read: Callable[[str], Any]) -> CapacityCertificate:
-        """Read a certificate from a JSON file or text; `read` reads the one in it."""
+    def from_json(cls, source: str | Path) -> CapacityCertificate:
+        """Read a certificate from a JSON file or text."""
         content, where = read_object(source, CertificateError, "goals and windows")
         counts = ("workers", "max_num_seqs", "by_requests", "by_time")
-        fields = read_fields(content, where, **dict.fromkeys(counts, 0))
+        content = {"price": 0.0, "latencies": [], "multipliers": [], **content}
+        fields = read_fields(content, where, **dict.fromkeys(counts, 0), multipliers=1)
         del fields["value"]
         try:
             goals = tuple(
@@ -133,7 +157,8 @@ class CapacityCertificate:
             )
             windows = tuple((float(b), float(e), float(w)) for b, e, w in content["windows"])
             clock = tuple(float(number) for number in content["clock"])
-            step, mean = float(content["seconds_per_step"]), content["mean"]
+            step, price = float(content["seconds_per_step"]), float(content["price"])
+            latencies = tuple(map(float, content["latencies"]))
             words: dict[str, Any] = {name: str(content[name]) for name in ("unit", "storage")}
             if not all(goal.misses is None or type(goal.misses) is int for goal in goals):
                 raise TypeError
@@ -145,7 +170,8 @@ class CapacityCertificate:
             seconds_per_step=step,
             windows=windows,
             shared=content.get("shared") is True,
-            mean=None if mean is None else read(json.dumps(mean)),
+            price=price,
+            latencies=latencies,
             **words,
             **fields,
         )
@@ -154,13 +180,20 @@ class CapacityCertificate:
 _REST = ("misses", "tenant")
 
 
-def verify_capacity(
-    certificate: CapacityCertificate, instance: Instance, verify: Callable[..., Fraction]
-) -> Fraction:
-    """Find how many workers a certificate proves to be needed; `verify` checks the one in it."""
-    if certificate.mean is not None:
-        return _mean(certificate, _needed(certificate, instance), verify)
-    return max(Fraction(1), _in_windows(certificate, instance))
+def verify_capacity(certificate: CapacityCertificate, instance: Instance) -> Fraction:
+    """Find how many workers a certificate proves to be needed."""
+    demands, scale, length = demands_in(certificate, instance)
+    known = sorted(demand for demand in demands if demand is not None)
+    kept = known[: max(0, len(known) - allowed_misses(certificate, demands.count(None)))]
+    return max(Fraction(1), Fraction(sum(kept), scale) / length if length else Fraction(0))
+
+
+def allowed_misses(certificate: CapacityCertificate, late: int) -> int:
+    """Return how many requests may miss their limits beside those that are late even alone."""
+    allowed = sum(goal.misses or 0 for goal in certificate.goals) - late
+    if allowed < 0:
+        raise CertificateError("more requests would be late even alone than may miss their limits")
+    return allowed
 
 
 def _needed(certificate: CapacityCertificate, instance: Instance) -> Instance:
@@ -189,35 +222,7 @@ def _belongs(instance: Instance, tenant: str | None) -> list[bool]:
     return [label.startswith(f"{tenant}/") for label in instance.labels or [""] * len(instance)]
 
 
-def _mean(
-    certificate: CapacityCertificate, instance: Instance, verify: Callable[..., Fraction]
-) -> Fraction:
-    """Check that one worker less exceeds a mean."""
-    if len(certificate.goals) != 1 or len(certificate.goals[0].limits) != 1:
-        raise CertificateError("the certificate of a mean must have one goal with one limit")
-    (goal,) = certificate.goals
-    ((metric, limit),) = goal.limits.items()
-    if metric == "tpot" or goal.misses is not None:
-        raise CertificateError("only the means of latency and ttft have certificates")
-    some = [i for i, asked in enumerate(_belongs(instance, goal.tenant)) if asked]
-    instance = instance.take(some)
-    if metric == "ttft":
-        instance = instance.replace(outputs=[1] * len(instance), hash_ids=None, hash_block=None)
-    nested = certificate.mean
-    told = getattr(nested, "workers", certificate.workers - 1)
-    world = (getattr(nested, name, None) for name in ("clock", "objective"))
-    clock, objective = world
-    if objective != "total-latency" or told != certificate.workers - 1:
-        raise CertificateError("the certificate in it is of another objective or other workers")
-    if clock not in (None, certificate.clock):
-        raise CertificateError("the certificate in it is for another clock")
-    several = None if clock is not None else certificate.workers - 1
-    proven = verify(nested, instance, several)
-    enough = proven > Fraction(limit * _ROUNDING) * len(instance)
-    return Fraction(certificate.workers if enough else 1)
-
-
-class _Due(NamedTuple):
+class _Request(NamedTuple):
     """A request with its limits, in whole units of time."""
 
     request: ChargedRequest
@@ -225,7 +230,9 @@ class _Due(NamedTuple):
     decodes: int
     ttft: int | None  # when its first token is due, after the arrival
     due: int  # when its last token, or the only one that has a date, is due
-    extra: int  # charged by time, times `whole`, if a window holds all of it
+    spare: int = 0  # time for its decodings, and the pauses in between if it is paused
+    paused: bool = False
+    dear: int = 0  # what doing a decoding again takes more than it
 
     def lasts(self, decodes: int) -> int:
         """Return the time until so many decodings are done, if nothing else runs."""
@@ -233,12 +240,12 @@ class _Due(NamedTuple):
         growing = r.growth * (decodes * (decodes - 1) // 2)
         return self.constant + r.first + (self.constant + r.decode) * decodes + growing
 
-    def charge(self, begin: int, end: int, whole: int) -> int:
-        """Return what it must charge inside a window, times `whole`."""
+    def charge(self, begin: int, end: int, whole: int) -> tuple[int, bool]:
+        """Return what it must charge in a window, times `whole`, and whether it is all in it."""
         r, constant = self.request, self.constant
         done, late = begin - r.arrival, r.arrival + self.due - end
         if self.due <= done or r.arrival >= end:
-            return 0
+            return 0, False
         early = self.decodes
         if late > 0:
             reached = self.lasts(self.decodes) - late
@@ -246,7 +253,7 @@ class _Due(NamedTuple):
         if early < 0 and self.ttft is not None and r.arrival + self.ttft <= end:
             early = 0
         if early < 0:
-            return 0
+            return 0, False
         if done <= 0:
             after, first = 0, whole * r.first + constant * r.share
         else:
@@ -254,7 +261,7 @@ class _Due(NamedTuple):
             left = max(0, self.lasts(0) - done)
             first = r.share * min(left, constant) + whole * max(0, left - constant)
         total = first + max(0, self._decoding(early, whole) - self._decoding(after, whole))
-        return total + (self.extra if done <= 0 and late <= 0 else 0)
+        return total, done <= 0 and late <= 0
 
     def _decoding(self, count: int, whole: int) -> int:
         """Return what the first so many decodings charge."""
@@ -265,22 +272,13 @@ class _Due(NamedTuple):
         )
 
 
-def _in_windows(certificate: CapacityCertificate, instance: Instance) -> Fraction:
-    demands, scale, length = demands_in(certificate, instance)
-    known = sorted(demand for demand in demands if demand is not None)
-    allowed = sum(goal.misses or 0 for goal in certificate.goals) - (len(demands) - len(known))
-    if allowed < 0:
-        raise CertificateError("more requests would be late even alone than may miss their limits")
-    kept = known[: max(0, len(known) - allowed)]
-    return Fraction(sum(kept), scale) / length if length else Fraction(0)
-
-
 def demands_in(
     certificate: CapacityCertificate, instance: Instance
 ) -> tuple[list[int | None], int, Fraction]:
     """Return what each request demands in the windows, times a scale, and their weighted length.
 
-    None stands for a request that would be late even alone.
+    None stands for a request that would be late even alone. Of a mean, the demand of a request is
+    what is left of it once its latency is paid for, and that of the limit is given back.
     """
     instance = _needed(certificate, instance)
     step = certificate.seconds_per_step
@@ -294,9 +292,10 @@ def demands_in(
         )
         for goal in certificate.goals
     ]
+    price, offsets = Fraction(certificate.price), list(map(Fraction, certificate.latencies))
     limits = [limit for _, each in goals for limit in each.values()]
     unit = math.lcm(
-        *(n.denominator for n in (*numbers, *arrivals, *limits)),
+        *(n.denominator for n in (*numbers, *arrivals, *limits, *offsets)),
         *(n.denominator for window in windows for n in window[:2]),
     )
     c0, *own = (int(number * unit) for number in numbers)
@@ -305,64 +304,162 @@ def demands_in(
     sharing = (PARTS - parts - certificate.by_time) * most
     later = certificate.storage == "next-batch"
     shares = parts * instance.memory - later * sharing, sharing
-    weigh = math.lcm(*(weight.denominator for _, _, weight in windows))
+    weigh = math.lcm(price.denominator, *(weight.denominator for _, _, weight in windows))
     spans = [(int(b * unit), int(e * unit), int(w * weigh)) for b, e, w in windows]
-    if any(goal.misses is None for goal in certificate.goals):
-        raise CertificateError("windows prove nothing about a mean")
-    demands: list[int | None] = []
+    mean = _mean_of(certificate)
+    cells = [int(offset * unit) for offset in offsets]
+    less = unit if certificate.unit == "steps" and not any(own) else 0  # times are whole steps
+    requests: list[tuple[()] | _Request | None] = []
     for index, (prompt, output) in enumerate(
         zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
     ):
         mine: dict[str, int] = {}
-        for belongs, each in goals:
-            for metric, limit in each.items() if belongs[index] else ():
+        for belongs, asked in goals:
+            for metric, limit in asked.items() if belongs[index] else ():
                 mine[metric] = min(mine.get(metric, int(limit * unit)), int(limit * unit))
         arrival = int(arrivals[index] * unit)
         request = charged_request(prompt, output, arrival, Fraction(1), own, shares)
-        timed = _timed(request, prompt, c0, own, mine, certificate, whole, unit)
-        charged = (w * due.charge(b, e, whole) for due in timed or () for b, e, w in spans)
-        demands.append(None if timed is None else sum(charged))
+        held = prompt + 1
+        again = own[0] * held + own[3] * held * held
+        if certificate.shared:  # all but two tokens may be found
+            again = 2 * own[0] + 4 * own[3] * prompt
+        dear = max(0, again - own[1] - own[2] * held) if own[0] >= own[2] else 0
+        requests.append(_limited(request, c0, dear, mine, certificate, unit, mean))
+    demands: list[int | None] = []
+    for each, timed in zip(requests, _timed(requests, c0, certificate), strict=True):
+        if not each:
+            demands.append(None if each is None else 0)
+        elif mean is None:
+            charged = (
+                w * (_FINE * charge + inside * whole * max(0, timed[0] - timed[1] * each.spare))
+                for charge, inside, w in ((*each.charge(b, e, whole), w) for b, e, w in spans)
+            )
+            demands.append(sum(charged))
+        else:
+            paid = int(price * weigh) * whole * _FINE
+            given = paid * int(goals[0][1][mean] * unit)
+            demands.append(_least(each, cells, less, paid, spans, whole, timed) - given)
     length = sum(weight * (end - begin) for begin, end, weight in spans)
-    return demands, whole * unit * weigh, Fraction(length, unit * weigh)
+    return demands, _FINE * whole * unit * weigh, Fraction(length, unit * weigh)
 
 
-def _timed(
+def _mean_of(certificate: CapacityCertificate) -> str | None:
+    """Return the metric whose mean is limited; None where shares of the requests have limits."""
+    goals = certificate.goals
+    if all(goal.misses is not None for goal in goals):
+        return None
+    metric, *others = goals[0].limits
+    if len(goals) > 1 or others or metric == "tpot" or not certificate.latencies:
+        raise CertificateError(
+            "the certificate of a mean must have one goal with one limit, of latency or ttft"
+        )
+    return metric
+
+
+def _limited(
     request: ChargedRequest,
-    prompt: int,
     c0: int,
-    own: list[int],
+    dear: int,
     limits: dict[str, int],
     certificate: CapacityCertificate,
-    whole: int,
     unit: int,
-) -> tuple[()] | tuple[_Due] | None:
+    mean: str | None,
+) -> tuple[()] | _Request | None:
     """Return a request with its due dates, nothing without one; None if it is late alone."""
     d, first = request.decodes, c0 + request.first
     ttft, due = limits.get("ttft"), limits.get("latency")
+    if mean is not None:
+        if mean not in limits:
+            return ()
+        d *= mean == "latency"
+        return _Request(request, c0, d, None, 0, 0, d > 0, dear)
     paced = limits["tpot"] * d if "tpot" in limits else None
     if ttft is not None and (paced is not None or not d):
         both = ttft + (paced or 0)
         due = both if due is None else min(due, both)
-    if certificate.unit == "steps" and not any(own):  # all times are whole steps
+    if certificate.unit == "steps" and not any(certificate.clock[1:]):  # all times are whole steps
         ttft, due = (None if t is None else t // unit * unit for t in (ttft, due))
     decoding = request.decoding(c0)
     late = (ttft is not None and first > ttft) or (due is not None and first + decoding > due)
     if late or (d and paced is not None and decoding > paced):
         return None
     if due is None:
-        return () if ttft is None else (_Due(request, c0, 0, ttft, ttft, 0),)
-    extra = 0
-    if d and certificate.by_time:
-        pace = Fraction(due - first, d)
-        if paced is not None:
-            pace = min(pace, Fraction(paced, d))
-        prefill, decode, resident, squared, _ = own
-        if pace > c0:
-            ratio, held = Fraction(c0) / (pace - c0), prompt + 1
-            again = prefill * held + squared * held * held
-            if prefill >= resident and again >= (
-                decode + resident * held + 2 * ratio * request.decode
-            ):
-                part = ratio * request.decode * d * certificate.by_time
-                extra = math.floor(part * whole / PARTS)
-    return (_Due(request, c0, d, ttft, due, extra),)
+        return () if ttft is None else _Request(request, c0, 0, ttft, ttft)
+    # Within a time per token the prefills of others may come before the first one.
+    paused = d > 0 and (paced is None or due - first < paced)
+    spare = due - first if paused or paced is None else paced
+    return _Request(request, c0, d, ttft, due, spare, paused, dear)
+
+
+def _timed(
+    requests: list[tuple[()] | _Request | None], c0: int, certificate: CapacityCertificate
+) -> list[tuple[int, int]]:
+    """Return what each request is charged by time, and what less for each unit of time it has.
+
+    All is in parts of `_FINE`, which are whole with the sixteenths.
+    """
+    found = [(0, 0)] * len(requests)
+    part = certificate.by_time
+    if not part or not certificate.multipliers:
+        return found
+    if len(certificate.multipliers) != len(requests):
+        raise CertificateError("there must be one multiplier for each request")
+    rows = [
+        (at, each, m)
+        for at, (each, m) in enumerate(zip(requests, certificate.multipliers, strict=True))
+        if each and m and each.decodes
+    ]
+    # The roots, and how steep: both in parts, rounded down.
+    roots = [math.isqrt(m * each.request.decode * _FINE) for _, each, m in rows]
+    pauses = [each.request.first if each.paused else 0 for _, each, _ in rows]
+    steep = [p * _FINE // (each.decodes * m) for p, (_, each, m) in zip(pauses, rows, strict=True)]
+    order = sorted(range(len(rows)), key=steep.__getitem__)
+    total = sum(each.decodes * root for root, (_, each, _) in zip(roots, rows, strict=True))
+    after = sum(each.decodes * m for _, each, m in rows)
+    before, pairs = 0, [0] * len(rows)
+    for at in order:
+        _, each, m = rows[at]
+        before, after = before + each.decodes * m * steep[at], after - each.decodes * m
+        pairs[at] = m * (before + steep[at] * after)
+    norm = 2 * total**2 + sum(each.decodes * x for x, (_, each, _) in zip(pairs, rows, strict=True))
+    if not norm:
+        return found
+    shift = 1 << (norm.bit_length() + 128)
+    rate = math.isqrt(2 * c0 * shift * shift // (norm * _UNITS * _FINE)) if norm else 0
+    for (at, each, m), root, pair, pause in zip(rows, roots, pairs, pauses, strict=True):
+        gain = min((2 * root * total + pair) * rate // shift, each.dear)
+        d = each.decodes
+        extra = 2 * d * (c0 * m + gain * _UNITS) - m * pause
+        found[at] = (
+            part * extra * (_FINE // (2 * _UNITS * PARTS)),
+            part * m * (_FINE // (_UNITS * PARTS)),
+        )
+    return found
+
+
+def _least(
+    each: _Request,
+    cells: list[int],
+    less: int,
+    price: int,
+    spans: list[tuple[int, int, int]],
+    whole: int,
+    timed: tuple[int, int],
+) -> int:
+    """Return the least that a latency and what is demanded under it cost, over all latencies."""
+    extra, slope = timed
+    alone, first = each.lasts(each.decodes), each.lasts(0)
+    best = price * (alone + cells[-1])
+    kink = first + (extra // slope if slope else 0)  # from when on nothing is charged by time
+    for begin, end in itertools.pairwise(cells):
+        low, high = alone + begin, alone + end - less
+        if price * low >= best:
+            break
+        due = each._replace(due=high)
+        charges = [(*due.charge(b, e, whole), w) for b, e, w in spans]
+        inside = whole * sum(w for _, within, w in charges if within)
+        held = _FINE * sum(w * charge for charge, _, w in charges)
+        points = (low, high, min(max(kink, low), high))
+        sums = (price * t + inside * max(0, extra - slope * (t - first)) for t in points)
+        best = min(best, held + min(sums))
+    return best

@@ -12,15 +12,15 @@ import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from optsched._internal.json import read_object, write_object
-from optsched.certificates.capacity import CapacityCertificate, demands_in
+from optsched.certificates.capacity import CapacityCertificate, allowed_misses, demands_in
 from optsched.errors import CertificateError
 from optsched.workers.memories import MAX_WORKERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from optsched.instance import Instance
@@ -71,8 +71,8 @@ class FleetCertificate:
         return write_object({"format": FORMAT, **vars(self), "cuts": cuts}, path)
 
     @classmethod
-    def from_json(cls, source: str | Path, read: Callable[[str], Any]) -> FleetCertificate:
-        """Read a certificate from a JSON file or text; `read` reads those in it."""
+    def from_json(cls, source: str | Path) -> FleetCertificate:
+        """Read a certificate from a JSON file or text."""
         content, where = read_object(source, CertificateError, "costs and cuts")
         try:
             costs = tuple(map(float, content["costs"]))
@@ -80,7 +80,8 @@ class FleetCertificate:
             cuts = [[json.dumps(part) for part in cut] for cut in content["cuts"]]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise CertificateError(f"{where}: workers, costs or cuts cannot be read") from None
-        return cls(workers, costs, memories, tuple(tuple(map(read, cut)) for cut in cuts))
+        parts = tuple(tuple(map(CapacityCertificate.from_json, cut)) for cut in cuts)
+        return cls(workers, costs, memories, parts)
 
 
 def verify_fleet(certificate: FleetCertificate, instance: Instance) -> Fraction:
@@ -94,8 +95,8 @@ def _cut(
     parts: Sequence[CapacityCertificate], memories: Sequence[int], instance: Instance
 ) -> tuple[list[Fraction], Fraction]:
     """Return how long the windows of each kind are, and what is demanded in them."""
-    if any(part.goals != parts[0].goals for part in parts):
-        raise CertificateError("the parts of a cut have different goals")
+    if any((part.goals, part.price) != (parts[0].goals, parts[0].price) for part in parts):
+        raise CertificateError("the parts of a cut have different goals or prices")
     found = [
         demands_in(part, instance.replace(memory=memory))
         for part, memory in zip(parts, memories, strict=True)
@@ -106,9 +107,7 @@ def _cut(
         min((demand for demand in row if demand is not None), default=None)
         for row in zip(*columns, strict=True)
     ]
-    allowed = sum(goal.misses or 0 for goal in parts[0].goals) - least.count(None)
-    if allowed < 0:
-        raise CertificateError("more requests would be late even alone than may miss their limits")
+    allowed = allowed_misses(parts[0], least.count(None))
     kept = sorted(demand for demand in least if demand is not None)
     needed = Fraction(sum(kept[: max(0, len(kept) - allowed)]), unit)
     return [length for _, _, length in found], needed

@@ -160,9 +160,9 @@ def read_certificate(
     if content.get("format") == on_clock.FORMAT:
         return on_clock.ClockCertificate.from_json(source)
     if content.get("format") == capacity.FORMAT:
-        return capacity.CapacityCertificate.from_json(source, read_certificate)
+        return capacity.CapacityCertificate.from_json(source)
     if content.get("format") == fleet.FORMAT:
-        return fleet.FleetCertificate.from_json(source, read_certificate)
+        return fleet.FleetCertificate.from_json(source)
     return Certificate.from_json(source)
 
 
@@ -225,7 +225,7 @@ def verify(
     if isinstance(certificate, ConfigurationCertificate):
         return verify_configuration(certificate, instance, several)
     if isinstance(certificate, CapacityCertificate):
-        return verify_capacity(certificate, instance, verify)
+        return verify_capacity(certificate, instance)
     if isinstance(certificate, FleetCertificate):
         return verify_fleet(certificate, instance)
     return verify_on_clock(certificate, instance)

@@ -331,10 +331,11 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
-    if not str(options.get("workers") or "1").isdecimal():
+    workers = options.get("workers")
+    if isinstance(workers, str) and not workers.isdecimal():  # else they are counted
         from optsched.workers import Workers
 
-        how["memory"] = max(Workers.parse(options["workers"], how["memory"]).memories)
+        how["memory"] = max(Workers.parse(workers, how["memory"]).memories)
     if on_clock:
         how["seconds_per_step"] = TICK
     family = trace.startswith("family:")

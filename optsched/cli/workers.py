@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from optsched.comparison import ClusterComparison
     from optsched.instance import Instance
     from optsched.simulate.replicas.result import RoutedRun
-    from optsched.sizing.upper import Plan
 
 _WHOLE = Numbers(int)
 _OF_BF_IO = (
@@ -203,7 +202,7 @@ def route(
     ),
     option("--policies P,Q", str, "Policies of the workers; each runs with each router."),
     option("--routers A,B", "least-tokens", "Routers, as of route."),
-    option("--workers G", int, "Simulate only this number of workers."),
+    option("--workers G", _WHOLE, "Simulate only so many workers, or so many of each kind."),
     option("--loads X,Y", Numbers(float), "The same where all arrive so many times as fast."),
     option("--cost-per-hour cost C", float, "Cost of a worker per hour, for the table."),
     option(
@@ -274,7 +273,9 @@ def capacity(
         (found, *found.kinds), ("", *kinds), (content, *content.get("kinds", ())), strict=False
     ):
         for plan, entry in zip(each.plans, own["plans"], strict=True):
-            entry["command"] = _again(plan, text)
+            entry["command"] = _again(plan.policy, plan.router, plan.workers, text)
+    for mix, entry in zip(found.mixes, content.get("mixes", ()), strict=True):
+        entry["command"] = _again(mix.policy, mix.router, mix.workers)
     output.show(found, content)
     if found.interrupted:
         return INTERRUPTED
@@ -291,13 +292,19 @@ def _kind(text: str, timed: bool) -> tuple[int, str | None, float]:
     raise OptschedError(f"--kind {text} has a wrong form; write it like {form}")
 
 
-def _again(plan: Plan, kind: str) -> str | None:
-    """Return the command that simulates what decides on a plan, perhaps of another kind."""
-    if plan.workers is None:
+def _again(
+    policy: str, router: str, workers: int | tuple[int, ...] | None, kind: str = ""
+) -> str | None:
+    """Return the command that simulates what decides, perhaps of another kind, or a fleet."""
+    if workers is None:
         return None
     words, skipped = [], {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
-    skipped |= {"--certificate", "--cost-per-hour", "--kind"}
-    chosen = ["--policies", plan.policy, "--routers", plan.router, "--workers", str(plan.workers)]
+    skipped.add("--certificate")
+    if isinstance(workers, int):
+        skipped |= {"--cost-per-hour", "--kind"}
+        workers = (workers,)
+    count = ",".join(map(str, workers))
+    chosen = ["--policies", policy, "--routers", router, "--workers", count]
     if kind:
         memory, *clock, _ = kind.split(",")
         skipped |= {"--memory", "--clock", "--llm", "--gpu", "--gpus"}

@@ -303,8 +303,8 @@ def window_of(rule: Rule) -> tuple[float, int]:
         return np.inf, NEVER
     if rule.startswith("delay"):
         raise PolicyError(
-            f"the rule {rule!r} weighs prefill against decoding, which takes a clock and one "
-            "worker; pass a clock such as llama-2-70b-2xa100, or leave the rule out"
+            f"the rule {rule!r} weighs prefill against decoding, which takes a clock; pass one, "
+            "such as llama-2-70b-2xa100, or leave the rule out"
         )
     _, colon, text = rule.partition(":")
     if not colon:

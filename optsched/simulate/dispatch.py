@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
     from optsched.simulate.replicas.result import RoutedRun
     from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.simulate.settings import RunOptions, RunSettings
+    from optsched.simulate.settings import AnyClock, RunOptions, RunSettings
     from optsched.workers import Workers
 
 
@@ -51,7 +51,7 @@ def run(
     policy: str | Policy | Callable[[Any], Any],
     *,
     workers: int | str | Sequence[int] | Workers,
-    clock: str | Clock | Callable[[BatchContent], float] | None = None,
+    clock: AnyClock | Sequence[AnyClock] | None = None,
     **options: Unpack[RunOptions],
 ) -> RoutedRun: ...
 @overload

@@ -13,6 +13,7 @@ from optsched.errors import InstanceError, PolicyError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     import numpy.typing as npt
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
     from optsched.workers import Router, RouterState, Workers
+
+    AnyClock: TypeAlias = str | Clock | Callable[[BatchContent], float]
 
 REVEAL = 128  # the paper's revelation target
 
@@ -38,7 +41,8 @@ class RunSettings:
     ----------
     clock
         How long batches take, as for `get_clock`: "unit", "affine:D0,D1", the name of a profiled
-        model, a clock, or a function. None: one step each, and times are counted in steps.
+        model, a clock, or a function; or on several workers one such clock for each. None: one step
+        each, and times are counted in steps.
     cluster
         Workers that wait for each other. At every step requests are revealed in order of arrival;
         the policy admits; the step takes :math:`C + t_\ell \max_g a_g L_g` seconds; every running
@@ -97,7 +101,7 @@ class RunSettings:
     array([0.147, 0.22 ])
     """
 
-    clock: str | Clock | Callable[[BatchContent], float] | None = None
+    clock: AnyClock | Sequence[AnyClock] | None = None
     cluster: Cluster | None = None
     workers: int | str | Sequence[int] | Workers | None = None
     router: str | Router | Callable[[RouterState], int] | None = None
@@ -118,8 +122,11 @@ class RunSettings:
         as_count("seed", self.seed, 0, MAX_SEED, error=PolicyError)
         if self.patience is not None:
             as_count("patience", self.patience, most=MAX_STEP, error=PolicyError)
-        if self.clock is not None:
-            object.__setattr__(self, "clock", get_clock(self.clock))
+        if isinstance(self.clock, list | tuple):
+            object.__setattr__(self, "clock", self._clocks(self.clock))
+        elif self.clock is not None:
+            one: Any = self.clock
+            object.__setattr__(self, "clock", get_clock(one))
         if self.cluster is not None:
             self._check_cluster()
             return
@@ -142,6 +149,17 @@ class RunSettings:
                 "beliefs or a history say which outputs in an interval are likely; pass intervals "
                 "too, such as common:1,1000"
             )
+
+    def _clocks(self, given: Sequence[Any]) -> Clock | tuple[Clock, ...]:
+        """Return the clocks of workers, one where all have the same."""
+        clocks = tuple(map(get_clock, given))
+        if self.workers is None or not clocks:
+            raise PolicyError(
+                "several clocks are those of several workers; pass workers too, or one clock"
+            )
+        if len({clock.unit for clock in clocks}) > 1:
+            raise PolicyError("of the clocks of workers some count seconds and others steps")
+        return clocks[0] if all(clock == clocks[0] for clock in clocks) else clocks
 
     def _check_cluster(self) -> None:
         if self.workers is not None or self.router is not None:
@@ -175,9 +193,17 @@ class RunSettings:
 
     @property
     def batch_clock(self) -> Clock:
-        """How long batches take; in steps that of the unit clock."""
+        """How long batches take; in steps that of the unit clock, of several that of the first."""
         timed: Any = self.clock
-        return UNIT if timed is None else timed
+        return UNIT if timed is None else timed[0] if isinstance(timed, tuple) else timed
+
+    def clocks(self, workers: int) -> tuple[Clock, ...]:
+        """Return the clock of each of so many workers."""
+        if not isinstance(self.clock, tuple):
+            return (self.batch_clock,) * workers
+        if len(self.clock) != workers:
+            raise PolicyError(f"there are {len(self.clock)} clocks for {workers} workers")
+        return self.clock
 
 
 def settings_of(

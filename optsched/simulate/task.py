@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ class Task(NamedTuple):
     def clock(self) -> Clock:
         """How long batches take; in steps that of the unit clock."""
         return self.settings.batch_clock
+
+    def on(self, clock: Clock) -> Task:
+        """Return the same on another clock, if the settings have one at all."""
+        if self.settings.clock is None or clock == self.settings.clock:
+            return self
+        return self._replace(settings=replace(self.settings, clock=clock))
 
     @property
     def intervals(self) -> str | None:

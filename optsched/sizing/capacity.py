@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.loading import stopwatch
-from optsched.clock import UNIT, LinearClock, get_clock
+from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.instance import Instance
 from optsched.policies import get_policies
@@ -20,7 +22,7 @@ from optsched.sizing.fleet import least_cost
 from optsched.sizing.lower import Bounded, at_least, late_alone
 from optsched.sizing.result import Capacity
 from optsched.sizing.slo import as_slos
-from optsched.sizing.upper import Attempt, Plan, attempt, fewest
+from optsched.sizing.upper import Attempt, Mix, Plan, attempt, cheapest, fewest
 from optsched.workers import Router, get_routers
 from optsched.workers.memories import MAX_WORKERS
 
@@ -47,7 +49,7 @@ def capacity(
     policies: str | Policy | Iterable[str | Policy] | None = None,
     routers: str | Router | Iterable[str | Router | Callable[[RouterState], int]] = ROUTERS,
     *,
-    workers: int | None = None,
+    workers: int | Sequence[int] | None = None,
     loads: Iterable[float] = (),
     cost: float | None = None,
     kinds: Iterable[tuple[int, Any, float]] = (),
@@ -71,14 +73,15 @@ def capacity(
         Every policy runs with every router, as for `run`. None: on a clock "vllm",
         "vllm:work+plan" and "work", in steps "fcfs" and "area".
     workers
-        Try only this number of workers.
+        Try only this number of workers, or only this fleet: the number of each kind.
     loads
         Find the same for requests that arrive so many times as fast, such as (0.5, 2).
     cost
         Cost of a worker per hour, which the table multiplies.
     kinds
         Other kinds of workers: memory, clock (None in steps) and cost of each. The same is found
-        for each of them alone, and what any fleet of all kinds costs at least.
+        for each of them alone, what any fleet of all kinds costs at least, and fleets of two kinds
+        that cost less than those of one.
     at_least_only
         Simulate nothing.
     on_progress
@@ -125,10 +128,12 @@ def capacity(
         None if cost is None else as_number("cost", cost, lambda c: c >= 0, "a number from 0 on")
     )
     others = _kinds(kinds, price, settings)
+    asked = _asked(workers, len(others))
+    number = None if asked else cast("int | None", workers)
     found = Capacity(instances[0], slos, None, (), (), True, world, 0.0, price)
     tell = on_progress or (lambda _: None)
     tell("proving how many workers anyone needs")
-    if isinstance(get_clock(settings.clock or UNIT), LinearClock):
+    if isinstance(settings.batch_clock, LinearClock):
         found = max(
             (_proven(replace(found, instance=each)) for each in instances),
             key=lambda one: math.inf if one.at_least is None else one.at_least,
@@ -140,6 +145,7 @@ def capacity(
     scaled: dict[float, Capacity] = {}
     alone: list[Capacity] = []
     fleet: FleetCertificate | None = None
+    mixed: _Mixes | None = None
 
     def same(some: list[Instance], about: str, **other: Any) -> Capacity:
         return capacity(
@@ -147,17 +153,17 @@ def capacity(
             slos,
             chosen,
             routers,
-            workers=workers,
-            at_least_only=at_least_only,
+            workers=number,
+            at_least_only=at_least_only or asked is not None,
             on_progress=lambda news: tell(f"{about}: {news}"),
             **options | other | ({} if limit is None else {"max_num_seqs": limit}),
         )
 
     try:
-        if found.possible and not at_least_only:
+        if found.possible and not at_least_only and not asked:
             for policy in chosen:
                 for router in get_routers(routers):
-                    _plan(instances, found, (policy, router), settings, plans, workers, tell)
+                    _plan(instances, found, (policy, router), settings, plans, number, tell)
         for load in loads if found.possible else ():
             faster = [_faster(each, load) for each in instances]
             scaled[load] = same(faster, f"load x {load:g}")
@@ -171,6 +177,16 @@ def capacity(
         if others and not interrupted:
             tell("proving what a fleet of all kinds costs")
             fleet = _fleet([found, *alone])
+            if not at_least_only:
+                every = [replace(found, plans=tuple(plans)), *alone]
+                clocks = [settings.clock, *(clock for _, clock, _ in others)]
+                mixed = _Mixes(instances, every, settings, clocks, tell)
+                for policy, router in itertools.product(chosen, get_routers(routers)):
+                    if asked:
+                        mixed.add(policy, router, {asked: mixed.tried(policy, router, asked)})
+                    else:
+                        low = Fraction(0) if fleet is None else fleet.cost
+                        mixed.search(policy, router, low)
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise
@@ -181,6 +197,7 @@ def capacity(
         loads=scaled,
         kinds=tuple(alone),
         fleet=fleet,
+        mixes=() if mixed is None else tuple(mixed.found),
         seconds=stopwatch() - began,
         interrupted=interrupted,
     )
@@ -242,7 +259,7 @@ def _world(
 ) -> Bounded:
     """Return what a proof must be about to cover all that runs."""
     caching = any(getattr(policy, "enable_prefix_caching", None) for policy in chosen)
-    timed = None if settings.clock is None else get_clock(settings.clock)
+    timed = None if settings.clock is None else settings.batch_clock
     clock = timed if isinstance(timed, LinearClock) else UNIT
     return Bounded(
         instance,
@@ -298,6 +315,83 @@ def _plan(
             plans.append(
                 Plan(policy.name, router.name, number, binds, dict(sorted(attempts.items())))
             )
+
+
+def _asked(workers: object, others: int) -> tuple[int, ...] | None:
+    """Return the fleet that a caller asks for; None where it is a number of workers, or open."""
+    if not isinstance(workers, list | tuple):
+        return None
+    found = tuple(as_count("workers", count, 0, MAX_WORKERS) for count in workers)
+    if len(found) != others + 1 or not sum(found):
+        raise PolicyError(
+            f"workers are {list(found)}, but must be one number for each of {others + 1} kinds, "
+            "not all of them zero"
+        )
+    return found
+
+
+class _Mixes:
+    """Fleets of several kinds of workers, tried one after another."""
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        kinds: Sequence[Capacity],
+        settings: RunSettings,
+        clocks: Sequence[Any],
+        tell: Callable[[str], object],
+    ) -> None:
+        self._instances, self._kinds, self._settings = instances, kinds, settings
+        self._clocks, self._tell = clocks, tell
+        self._costs = [Fraction(each.cost or 0.0) for each in kinds]
+        bought = zip(self._costs, (each.at_most for each in kinds), strict=True)
+        self._high = min((cost * count for cost, count in bought if count), default=None)
+        self.found: list[Mix] = []
+
+    def price(self, fleet: Sequence[int]) -> Fraction:
+        """Return what a fleet costs."""
+        return sum((n * cost for n, cost in zip(fleet, self._costs, strict=True)), Fraction())
+
+    def tried(self, policy: Policy, router: Router, fleet: Sequence[int]) -> Attempt:
+        """Run a policy and a router with a fleet."""
+        self._tell(f"{router.name} with {policy.name} on {' + '.join(map(str, fleet))} workers")
+        every = [kind for kind, count in enumerate(fleet) for _ in range(count)]
+        memories = [self._kinds[kind].instance.memory for kind in every]
+        own = self._settings
+        if own.clock is not None:
+            own = replace(own, workers=memories, clock=[self._clocks[kind] for kind in every])
+        return attempt(self._instances, self._kinds[0].slos, policy, router, own, memories)
+
+    def add(self, policy: Policy, router: Router, known: dict[tuple[int, ...], Attempt]) -> None:
+        """Keep the cheapest fleet that is enough, or the only one that was asked for."""
+        enough = [fleet for fleet, each in known.items() if each.met]
+        if enough or len(known) == 1:
+            best = min(enough or known, key=self.price)
+            price = float(self.price(best))
+            self.found.append(Mix(policy.name, router.name, best, price, known))
+
+    def search(self, policy: Policy, router: Router, low: Fraction) -> None:
+        """Find fleets of two kinds that cost less than all before, but not less than is proven."""
+        for pair in itertools.combinations(range(len(self._kinds)), 2):
+            if self._high is None:
+                return
+            known: dict[tuple[int, ...], Attempt] = {}
+
+            def enough(
+                two: tuple[int, int], pair: tuple[int, ...] = pair, known: Any = known
+            ) -> bool:
+                counts = dict(zip(pair, two, strict=True))
+                fleet = tuple(counts.get(kind, 0) for kind in range(len(self._kinds)))
+                if fleet not in known:
+                    known[fleet] = self.tried(policy, router, fleet)
+                return bool(known[fleet].met)
+
+            try:
+                cheapest(enough, (self._costs[pair[0]], self._costs[pair[1]]), low, self._high)
+            finally:
+                if any(each.met for each in known.values()):
+                    self.add(policy, router, known)
+                    self._high = min(self._high, Fraction(self.found[-1].cost))
 
 
 def _faster(instance: Instance, load: float) -> Instance:

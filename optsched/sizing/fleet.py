@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.certificates.fleet import FleetCertificate
-from optsched.sizing.lower import best_windows, sets_of
+from optsched.sizing.lower import best_windows, proof_of, sets_of
 from optsched.sizing.windows import SAFE, game
 
 if TYPE_CHECKING:
@@ -115,12 +115,12 @@ def _part(worlds: Sequence[Bounded], slos: Sequence[Slo]) -> _Part:
     for (kind, (demand, _, _)), (at, (begin, end)) in itertools.product(
         enumerate(found), enumerate(windows)
     ):
-        some, values = demand.within(begin, end)
+        some, values = demand.demanded(begin, end)
         rows[kind, at, some] = values / (end - begin)
     late = np.array([demand.impossible for demand, _, _ in found])
     allowed = sum(slo.misses(int(slo.asked(worlds[0].instance).sum())) for slo in slos)
     proofs = [
-        world.certificate(1, slos, **way._asdict())
-        for world, (_, _, way) in zip(worlds, found, strict=True)
+        world.certificate(1, slos, **proof_of(demand, proof._replace(windows=()), way))
+        for world, (demand, proof, way) in zip(worlds, found, strict=True)
     ]
     return _Part(rows, late, allowed, windows, proofs)

@@ -15,9 +15,7 @@ from optsched.clock.work import step_of
 from optsched.sizing.demand import Charging, Demand
 from optsched.sizing.slo import ROUNDING
 from optsched.sizing.windows import Proof, best_proof
-from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.on_clock import PARTS, least_work
-from optsched.workers.memories import MAX_WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from optsched.sizing.slo import Slo
 
 _MAX_SETS = 3  # objectives of which all combinations are tried
-_PRICED = 5_000  # requests up to which a mean is also bounded by prices
 
 
 @dataclass(frozen=True)
@@ -128,11 +125,9 @@ def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
 def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
     """Return the largest number of workers that is proven to be needed."""
     best = AtLeast(1, tuple(slos))
-    for some in sets_of(slos):
+    means = [(slo,) for slo in slos if slo.share is None and "tpot" not in slo.limits]
+    for some in [*sets_of(slos), *means]:
         best = max(best, _by_windows(world, some), key=lambda each: each.workers)
-    for slo in slos:
-        if slo.share is None:
-            best = max(best, _by_mean(world, slo, best.workers), key=lambda each: each.workers)
     return best
 
 
@@ -149,21 +144,23 @@ def best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof, Ch
     ways = [Charging(), Charging(0, half), Charging(0, PARTS)]
     if world.max_num_seqs:
         ways += [Charging(PARTS, 0), Charging(half, half), Charging(half, 0)]
+    if slos[0].share is None:
+        ways = [way for way in ways if way.by_time != half]
     if not any(world.clock.coefficients[1:]):
         ways = [way for way in ways if not way.by_time]
     limits = world.max_num_seqs, world.storage
-    demands = (Demand(world.needed, world.clock, slos, way, *limits) for way in ways)
+    demands = (Demand(world.needed, world.clock, slos, way, *limits, world.shared) for way in ways)
     found = [(demand, best_proof(demand)) for demand in demands]
     best = max(range(len(ways)), key=lambda at: found[at][1].value)
     return *found[best], ways[best]
 
 
 def _by_windows(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
-    _, best, chosen = best_windows(world, slos)
+    demand, best, chosen = best_windows(world, slos)
     workers = math.ceil(best.value)
     if workers < 2:
         return AtLeast(1, tuple(slos))
-    proof = world.certificate(workers, slos, windows=best.windows, **chosen._asdict())
+    proof = world.certificate(workers, slos, **proof_of(demand, best, chosen))
     begin, end, _ = max(best.windows, key=lambda window: window[2] * (window[1] - window[0]))
     unit = world.clock.unit
     why = (
@@ -175,40 +172,12 @@ def _by_windows(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
     return AtLeast(workers, tuple(slos), proof, why)
 
 
-def _by_mean(world: Bounded, slo: Slo, known: int) -> AtLeast:
-    """Return what bounds on a total prove of a mean, if that is more than is known."""
-    nothing = AtLeast(1, (slo,))
-    ((metric, limit),) = slo.limits.items()
-    some = np.flatnonzero(slo.asked(world.needed))
-    if metric == "tpot" or not len(some):
-        return nothing
-    instance = world.needed.take(some)
-    if metric == "ttft":
-        instance = instance.replace(outputs=np.ones(len(some)), hash_ids=None, hash_block=None)
-    most = limit * (1 + ROUNDING) * len(instance)
-    how: dict[str, Any] = {}
-    if world.timed:
-        limits = world.max_num_seqs or None, world.storage
-        how = {"clock": world.clock, **dict(zip(("max_num_seqs", "storage"), limits, strict=True))}
-
-    def refutes(workers: int, method: Any) -> Any:
-        found = bound(instance, method, workers=workers, **how)
-        return found if found.value > most else None
-
-    quick = "closed-form" if how else "lagrangian"
-    low, proof = known - 1, None  # so many workers are known to be too few
-    priced = how and len(instance) <= _PRICED
-    for method in (quick, "auto", "lagrangian") if priced else (quick,):
-        step = 1
-        while low + step < MAX_WORKERS and (found := refutes(low + step, method)) is not None:
-            low, proof, step = low + step, found, 2 * step
-        while step > 1:
-            step //= 2
-            if low + step < MAX_WORKERS and (found := refutes(low + step, method)) is not None:
-                low, proof = low + step, found
-    if proof is None or proof.certificate is None:
-        return nothing
-    per_request = proof.value / len(instance)
-    some_workers = f"{low:,} worker{'s' * (low > 1)}"
-    why = f"with {some_workers} the mean {metric} is above {per_request:,.6g} {world.clock.unit}"
-    return AtLeast(low + 1, (slo,), world.certificate(low + 1, [slo], mean=proof.certificate), why)
+def proof_of(demand: Demand, best: Proof, charging: Charging) -> dict[str, Any]:
+    """Return what a certificate holds."""
+    return {
+        "windows": best.windows,
+        "price": best.price,
+        "latencies": tuple(demand.offsets.tolist()),
+        "multipliers": tuple(demand.multipliers.tolist()) if charging.by_time else (),
+        **charging._asdict(),
+    }

@@ -12,6 +12,7 @@ from optsched._internal.views import draw, html, text, write
 from optsched.clock.work import load_on_clock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.sizing.lower import AtLeast, Bounded
     from optsched.sizing.slo import Slo
-    from optsched.sizing.upper import Plan
+    from optsched.sizing.upper import Mix, Plan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,6 +52,8 @@ class Capacity:
         The same for each other kind of workers alone.
     fleet
         What proves the least cost per hour of any fleet of all kinds.
+    mixes
+        Fleets of several kinds that cost less than those of one, or that was asked for.
 
     Examples
     --------
@@ -73,6 +76,7 @@ class Capacity:
     loads: dict[float, Capacity] = field(default_factory=dict)
     kinds: tuple[Capacity, ...] = ()
     fleet: FleetCertificate | None = None
+    mixes: tuple[Mix, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -169,6 +173,12 @@ class Capacity:
         least = math.inf if self.at_least is None else round(each * self.at_least, 9)
         return least, math.inf if self.at_most is None else round(each * self.at_most, 9)
 
+    def named(self, fleet: Sequence[int]) -> str:
+        """Return a fleet in words, by the memories of its kinds."""
+        kinds = (self, *self.kinds)
+        parts = (f"{n:,} x {k.instance.memory:,}" for n, k in zip(fleet, kinds, strict=True) if n)
+        return " + ".join(parts)
+
     @property
     def _costs(self) -> list[str]:
         """What kinds of workers cost, in sentences."""
@@ -186,6 +196,12 @@ class Capacity:
                 found.append(
                     f"Of one kind alone, {each.instance.memory:,} tokens are proven cheapest."
                 )
+        for mix in self.mixes:
+            verb = "meet" if mix.met else "do not meet"
+            found.append(
+                f"{self.named(mix.workers)} {verb} it under {mix.router} with {mix.policy} for "
+                f"{proven(round(mix.cost, 9), up=True)} per hour."
+            )
         if self.fleet is not None:
             least = proven(round(float(self.fleet.cost), 9))
             found.append(f"No fleet of all kinds costs less than {least} per hour.")
@@ -224,6 +240,7 @@ class Capacity:
                 {"memory": each.instance.memory, "cost": each.cost} | each.to_dict()
                 for each in self.kinds
             ]
+            content["mixes"] = [mix.to_dict() for mix in self.mixes]
             content["fleet"] = None if fleet is None else json.loads(fleet.to_json())
         if self.loads:
             content["loads"] = [
@@ -260,5 +277,6 @@ class Capacity:
         about = "\n".join(
             line for line in str(self.instance).splitlines() if not line.startswith("  load")
         )
-        table = f"{text('capacity_table', self)}\n" if self.plans else ""
+        any_plan = self.mixes or any(each.plans for each in (self, *self.kinds))
+        table = f"{text('capacity_table', self)}\n" if any_plan else ""
         return f"{about}\n\n{table}" + "\n".join(self.answer)

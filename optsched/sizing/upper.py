@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from optsched.workers.memories import MAX_WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from fractions import Fraction
 
     from optsched.instance import Instance
     from optsched.policies import Policy
@@ -96,6 +98,44 @@ class Plan:
         }
 
 
+@dataclass(frozen=True)
+class Mix:
+    """A fleet of several kinds with which a policy and a router meet the objectives.
+
+    Attributes
+    ----------
+    workers
+        Number of workers of each kind.
+    cost
+        What they cost per hour.
+    attempts
+        Every fleet that was tried.
+    """
+
+    policy: str
+    router: str
+    workers: tuple[int, ...]
+    cost: float
+    attempts: dict[tuple[int, ...], Attempt] = field(repr=False)
+
+    @property
+    def met(self) -> bool:
+        """Whether the objectives are met; what a caller asked for need not."""
+        return self.attempts[self.workers].met
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            **{name: getattr(self, name) for name in ("policy", "router", "met")},
+            "workers": list(self.workers),
+            "cost_per_hour": self.cost,
+            "attempts": [
+                {"workers": list(fleet), "attained": each.attained, "held": each.held}
+                for fleet, each in self.attempts.items()
+            ],
+        }
+
+
 def times_of(found: Any) -> Times:
     """Return what each request waited in a run, NaN where it is unfinished."""
     times = Times(found.latencies, found.first_token_latencies, found.times_per_token)
@@ -110,9 +150,9 @@ def attempt(
     policy: Policy,
     router: Router,
     settings: RunSettings,
-    workers: int,
+    workers: int | Sequence[int],
 ) -> Attempt:
-    """Run a policy and a router with so many workers on all instances."""
+    """Run a policy and a router with so many workers, or their memories, on all instances."""
     held, reached, binds = 0, [], ""
     for number, instance in enumerate(instances):
         own = replace(settings, workers=workers, router=router, seed=settings.seed + number)
@@ -139,10 +179,10 @@ def _binding(found: Any, times: Times, slos: Sequence[Slo]) -> str:
         return "one large request"
     if span and float((arrivals[half:] - arrivals[: len(arrivals) - half]).min()) < _BURST * span:
         return "a burst"
-    peaks = [part.peak_memory for part in found.runs if part is not None]
-    largest = int(instance.peaks.max())
-    full = float(np.median(peaks)) + largest > instance.memory or max(peaks) > (
-        _FULL * instance.memory
+    parts = [part for part in found.runs if part is not None]
+    free = [part.instance.memory - part.peak_memory for part in parts]
+    full = float(np.median(free)) < int(instance.peaks.max()) or any(
+        part.peak_memory > _FULL * part.instance.memory for part in parts
     )
     return "memory" if full else "compute"
 
@@ -181,3 +221,33 @@ def fewest(
                 break
         else:
             return
+
+
+def cheapest(
+    enough: Callable[[tuple[int, int]], bool],
+    costs: tuple[Fraction, Fraction],
+    low: Fraction,
+    high: Fraction,
+) -> None:
+    """Try fleets of both of two kinds that cost from `low` to below `high` for the cheapest.
+
+    For each number of the first kind the second is bisected, below what the best so far costs. As
+    more need not be better, the fleets around the answer are tried, too.
+    """
+    best: tuple[int, int] | None = None
+    first = 1
+    while (most := math.ceil((high - first * costs[0]) / costs[1]) - 1) > 0:
+        least = max(1, math.ceil((low - first * costs[0]) / costs[1]))
+        if least <= most <= MAX_WORKERS - first and enough((first, most)):
+            while least < most:
+                middle = (least + most) // 2
+                least, most = (least, middle) if enough((first, middle)) else (middle + 1, most)
+            best, high = (first, most), first * costs[0] + most * costs[1]
+        first += 1
+    while best is not None:
+        (one, other), best = best, None
+        for fleet in ((one - 1, other), (one, other - 1), (one + 1, other), (one, other + 1)):
+            price = fleet[0] * costs[0] + fleet[1] * costs[1]
+            if min(fleet) > 0 and price >= low and enough(fleet) and price < high:
+                best, high = fleet, price
+                break

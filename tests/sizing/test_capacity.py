@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from brute_force_capacity import ROUNDING
+from effort import share
 from twins import twin_of
 
 import optsched
 from optsched import Instance, Slo, capacity, read_certificate, run, verify
+from optsched.clock import LinearClock
 from optsched.errors import CertificateError, OptschedError
-from optsched.sizing.upper import Attempt, fewest
+from optsched.sizing.upper import Attempt, cheapest, fewest
 
 TRACE = optsched.family("uniform", n=60, seed=2, load=2.5)
+CLOCK = LinearClock("fast", 0.3, 0.002, 0.004, 0.0002)
+SLOW = LinearClock("slow", 0.5, 0.003, 0.006, 0.0003)
 
 
 def attained(instance, slo, latencies):
@@ -61,6 +67,55 @@ def test_more_workers_need_not_be_better_and_the_answer_says_so():
     none = {}
     fewest(lambda _: Attempt(0, 1, 0.0), 1, 9, 3, none)
     assert not any(each.met for each in none.values())
+
+
+def test_the_cheapest_fleet_is_found_where_more_is_never_worse():
+    rng = np.random.default_rng(5)
+    for _ in range(share(300)):
+        costs = tuple(Fraction(int(n), 4) for n in rng.integers(1, 20, 2))
+        weights, needed = rng.integers(1, 9, 2).tolist(), int(rng.integers(1, 60))
+        fleets = {
+            (a, b): a * costs[0] + b * costs[1]
+            for a in range(1, 80)
+            for b in range(1, 80)
+            if a * weights[0] + b * weights[1] >= needed
+        }
+        low = min(fleets.values()) * Fraction(int(rng.integers(1, 5)), 4)
+        high = low * Fraction(int(rng.integers(4, 9)), 4) + Fraction(1, 8)
+        tried = {}
+
+        def enough(fleet, tried=tried, weights=weights, needed=needed):
+            tried[fleet] = fleet[0] * weights[0] + fleet[1] * weights[1] >= needed
+            return tried[fleet]
+
+        cheapest(enough, costs, low, high)
+        met = [fleets[fleet] for fleet, good in tried.items() if good]
+        cheaper = [price for price in fleets.values() if low <= price < high]
+        assert min(met, default=None) == min(cheaper, default=None)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "limit", "cost"), [((None, None), 60, 5.5), ((CLOCK, SLOW), 30, 3)]
+)
+def test_no_fleet_of_two_kinds_is_cheaper_than_the_one_found(clocks, limit, cost):
+    trace = optsched.family("uniform", n=90, seed=3, load=7).replace(seconds_per_step=0.5)
+    slo = f"latency:p90<={limit}"
+    found = capacity(trace, slo, "area", clock=clocks[0], cost=4, kinds=[(130, clocks[1], cost)])
+    pure = min(each.price[1] for each in (found, *found.kinds))
+    met = {}
+    for a, b in itertools.product(range(1, 10), range(1, 9)):
+        if 4 * a + cost * b < pure:
+            memories = [trace.memory] * a + [130] * b
+            options = {} if clocks[0] is None else {"clock": [CLOCK] * a + [SLOW] * b}
+            routed = run(trace, "area", workers=memories, **options)
+            met[a, b] = attained(trace, Slo(slo), routed.latencies.tolist())
+    (mix,) = found.mixes
+    assert mix.met
+    assert met[mix.workers]
+    assert mix.cost == min(4 * a + cost * b for (a, b), each in met.items() if each)
+    assert found.fleet is None or found.fleet.cost <= mix.cost
+    assert len(mix.attempts) < len(met)
+    assert f"{mix.workers[0]} x {trace.memory} + {mix.workers[1]} x 130" in str(found)
 
 
 def test_no_number_of_workers_serves_a_request_that_is_late_alone():
@@ -198,6 +253,15 @@ def test_kinds_of_workers_are_compared_by_cost(optsched_command, tmp_path):
     assert code == 0
     assert f"together never meet latency <= 70 for all but {len(TRACE) // 10} requests" in out
     assert 3 < claimed.cost <= min(3 * found["at_least"], 4 * larger["at_least"])
+    fleet = ["--workers", "2,1", "--json", "-"]
+    code, out, _ = optsched_command(*given, *fleet)
+    (mix,) = json.loads(out)["mixes"]
+    assert (code, mix["workers"], mix["cost_per_hour"]) == (0, [2, 1], 10)
+    again = json.loads(optsched_command(*shlex.split(mix["command"])[1:], "--json", "-")[1])
+    assert again["mixes"][0]["attempts"] == mix["attempts"]
+    for few in ("2,1,1", "0,0", "2,-1"):
+        code, _, err = optsched_command(*given, "--workers", few)
+        assert (code, err.count("\n")) == (2, 1)
     for wrong in ("70", "70,0", "70,unit,4", "x,4"):
         code, _, err = optsched_command(*given, "--kind", wrong)
         assert (code, err.count("\n")) == (2, 1)

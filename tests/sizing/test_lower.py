@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute_force_capacity import fewest_workers, least_cost
-from brute_force_clocked import drawn
+from brute_force_clocked import drawn, least_latency_of_pool
 from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ from optsched.policies import get_policy
 from optsched.simulate.settings import settings_of
 from optsched.sizing.capacity import _going_on_from_a_cache
 from optsched.sizing.capacity import _world as capacity_world
+from optsched.sizing.demand import Charging, Demand
 from optsched.sizing.fleet import least_cost as cheapest
 from optsched.sizing.lower import Bounded, at_least, late_alone
 from optsched.solvers.bounds.on_clock import least_work
@@ -65,6 +66,65 @@ def test_no_more_workers_are_proven_than_brute_force_needs_on_clocks():
         assert needed is None or found.workers <= needed
         proven += needed is not None and found.workers == needed > 1
     assert proven > 0
+
+
+@pytest.mark.no_cover
+def test_no_more_workers_are_proven_for_a_mean_than_brute_force_needs():
+    rng = np.random.default_rng(2)
+    proven = 0
+    for _ in range(share(150)):
+        instance, clock = drawn(rng, 2)
+        if rng.random() < 0.5:  # what requests add to batches is most of them
+            clock = LinearClock("drawn", 0.05, *rng.choice([0.3, 1.0], 3).tolist())
+        storage = str(rng.choice(["at-once", "next-batch"]))
+        world = Bounded(instance, clock, 0, storage, timed=True)
+        work, metric = least_work(instance, clock), str(rng.choice(["latency", "ttft"]))
+        alone = work.own if metric == "latency" else work.first + work.constant
+        limit = round(float(alone.mean() * rng.choice([1.001, 1.01, 1.05, 1.3])) + 1e-6, 6)
+        some = instance if metric == "latency" else instance.replace(outputs=[1] * len(instance))
+        times = arrival_times(instance, clock).tolist()
+        enough = (
+            count
+            for count in range(1, len(instance) + 1)
+            if least_latency_of_pool(some, clock, times, count, storage=storage)
+            <= limit * len(instance) * (1 + 1e-9)
+        )
+        if (needed := next(enough, None)) is None:
+            continue
+        found = at_least(world, [Slo(f"{metric}:mean<={limit}")])
+        assert found.workers <= needed
+        proven += found.workers == needed > 1
+    assert proven > 0
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("policy", ["vllm", "mixed", "work+delay:2", "sarathi"])
+def test_what_is_demanded_at_the_latencies_of_a_run_took_no_longer_than_the_run(policy):
+    rng = np.random.default_rng(4)
+    shares = []
+    for _ in range(share(250)):
+        count, equal = int(rng.integers(2, 40)), rng.random() < 0.5
+        prompts, outputs = rng.integers(1, 2000, count), rng.integers(1, 60, count)
+        if equal:  # then little is lost by adding up over requests
+            prompts[:], outputs[:] = prompts[0], outputs[0]
+        arrivals = np.sort(rng.integers(0, int(rng.choice([1, 20, 400])), count))
+        instance = Instance(prompts, outputs, 100_000, arrivals, seconds_per_step=0.05)
+        numbers = ([0.05, 0.01], [3e-4, 1e-4], [1.8e-4, 1e-3, 1e-5], [2e-7, 0.0], [1e-8, 0.0])
+        clock = LinearClock("drawn", *(float(rng.choice(each)) for each in numbers))
+        done = run(instance, policy, clock=clock)
+        latencies = done.latencies
+        slo = Slo(f"latency:mean<={latencies.mean():.9f}")
+        demand = Demand(instance, clock, [slo], Charging(0, 16), 0, "next-batch")
+        scaled = demand.multipliers * rng.choice([0.1, 0.3, 1, 1, 3], 1 if equal else count)
+        demand.multipliers = np.minimum(scaled, 2**40).astype(np.int64)
+        demand.price_time()
+        end = float(done.completions.max())
+        begin, end = (0.0, end) if rng.random() < 0.6 else sorted(rng.uniform(0, end, 2))
+        some, charged, whole = demand.within(begin, end + 1e-9, latencies)
+        waited = (latencies - demand.first)[some]
+        timed = np.maximum(0.0, demand.extra[some] - demand.slope[some] * waited)
+        shares.append((charged + whole * timed).sum() / (end - begin))
+    assert 0.8 < max(shares) <= 1 + 1e-6
 
 
 @pytest.mark.no_cover
@@ -291,3 +351,24 @@ def test_on_the_clock_of_a_cache_no_token_is_charged_more_than_it_may_take(numbe
     token = charged(BatchContent(0, 1, known, 0, 0))
     assert token <= chunk
     assert token <= clock(BatchContent(0, 1, known, 0, 0))
+
+
+def test_where_a_cache_may_be_used_no_token_is_charged_by_time_more_than_two_found_anew():
+    rng = np.random.default_rng(6)
+    charged = 0
+    for _ in range(share(300)):
+        clock = _going_on_from_a_cache(
+            LinearClock("drawn", 0.05, 3e-4, *rng.choice([1e-5, 2e-4], 2), rng.choice([0.0, 1e-8]))
+        )
+        many = Instance(rng.integers(1, 3000, 5), rng.integers(2, 90, 5), 10_000)
+        slo = Slo(f"latency:mean<={least_work(many, clock).own.mean() * 1.5:.9f}")
+        demand = Demand(many, clock, [slo], Charging(0, 16), shared=True)
+        mu, d = demand.multipliers / 2**40, demand.decodes
+        paused = demand.first - demand.constant
+        gained = (demand.extra + mu * paused / 2) / d - demand.constant * mu
+        for prompt, gain in zip(many.prompts.tolist(), gained.tolist(), strict=True):
+            anew = clock(BatchContent(2, 0, 0, (prompt + 2) ** 2 - prompt**2, 0))
+            decoded = clock(BatchContent(0, 1, prompt + 1, 0, 0))
+            assert gain <= max(0.0, anew - decoded) + 1e-12
+            charged += gain > 0
+    assert charged > 0

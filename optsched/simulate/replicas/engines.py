@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.clock import Clock
     from optsched.instance import Instance
     from optsched.simulate.seconds.batches import Progress
     from optsched.simulate.task import Task
@@ -39,16 +40,17 @@ class EngineWorkers:
 
     def __enter__(self) -> EngineWorkers:
         task, policy = self._task, self._task.policy
-        timer = self._stack.enter_context(timing(task.clock))
+        clocks = task.settings.clocks(len(self._memories))
+        timers = {each: self._stack.enter_context(timing(each)) for each in dict.fromkeys(clocks)}
         requests = requests_of(task.instance, task.clock)
         is_vllm = policy.needs.kind == "vllm"
         served = (vllm if is_vllm else serving).new_records(requests)
         prefixes = Prefixes.of(task.instance) if is_vllm and policy.enable_prefix_caching else None
-        for memory in self._memories:
-            own = self._fitting(memory)
+        for memory, clock in zip(self._memories, clocks, strict=True):
+            own, timer = self._fitting(memory), timers[clock]
             engine: vllm.Server | serving.Server
             if is_vllm:
-                options, queue = vllm_limits(policy, own), self._queue(own)
+                options, queue = vllm_limits(policy, own), self._queue(own, clock)
                 engine = vllm.Server(served, queue, options, timer, task.until, prefixes=prefixes)
             else:
                 how, limits = serving.BATCHING.index(policy.batching), engine_limits(policy, own)
@@ -63,14 +65,14 @@ class EngineWorkers:
             return type(self._instance)([memory - 1], [1], memory)
         return self._instance.take(fits).replace(memory=memory)
 
-    def _queue(self, own: Instance) -> vllm.Queue:
-        """Return the queue of an engine; keys and bounds of outputs depend on its memory."""
+    def _queue(self, own: Instance, clock: Clock) -> vllm.Queue:
+        """Return the queue of an engine; keys and bounds depend on its memory and clock."""
         fits = self._instance.peaks <= own.memory
         if not fits.any():
             own, fits = self._instance, ~fits
         place = np.zeros(len(fits), dtype=np.int64)  # of others, which never come here, too
         place[fits] = np.arange(len(own))
-        task = self._task._replace(instance=own)
+        task = self._task.on(clock)._replace(instance=own)
         queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
         turns, levels = task.policy.ranks(self._instance)
         lower, upper = queue.intervals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,10 @@ from optsched.simulate.seconds.worker import Limits, advance, new_queues, place
 from optsched.workers import Load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.clock import Clock
     from optsched.simulate.seconds.batches import BatchLog
     from optsched.simulate.seconds.worker import Queues
     from optsched.simulate.task import Task
@@ -24,21 +28,26 @@ if TYPE_CHECKING:
 class OrderedWorkers:
     """Workers under a fixed order of requests, run as far as they are looked at."""
 
-    def __init__(self, task: Task, memories: IntArray) -> None:
+    def __init__(self, task: Task, memories: IntArray, clocks: Sequence[Clock]) -> None:
         instance, policy = task.instance, task.policy
 
-        def order_of(size: int) -> IntArray:
-            """Return the requests that fit a size of memory, most urgent first."""
+        def order_of(worker: int) -> IntArray:
+            """Return the requests that fit a worker, most urgent first."""
+            size = int(memories[worker])
             fits = np.flatnonzero(instance.peaks <= size)
             if not len(fits):
                 return fits
             some = instance.take(fits) if len(fits) < len(instance) else instance
             own = some if size == instance.memory else some.replace(memory=size)
-            return np.asarray(fits[policy.order(own, task.clock)])
+            return np.asarray(fits[policy.order(own, clocks[worker])])
 
         requests = requests_of(instance, task.clock)
-        self._arrivals, self._clock = requests.arrivals, task.clock
-        self._queues = new_queues(requests, memories, order_of)
+        self._arrivals, self._clocks = requests.arrivals, clocks
+        kinds = {
+            pair: kind for kind, pair in enumerate(zip(memories.tolist(), clocks, strict=True))
+        }
+        every = [kinds[pair] for pair in zip(memories.tolist(), clocks, strict=True)]
+        self._queues = new_queues(requests, memories, np.array(every), order_of)
         self._limits = Limits(*window_of(policy.rule), task.until)
         self._log = new_log()
 
@@ -48,14 +57,14 @@ class OrderedWorkers:
         placement = np.zeros(len(arrivals), dtype=np.int64)
         kernel = interruptible_kernel(_route, len(arrivals))
         choices = (drawn, which, weights)
-        with timing(self._clock) as timer:
+        with _timing(self._clocks) as timer:
             kernel(queues, arrivals, choices, self._limits, self._log, timer, placement)
         return placement
 
     def look(self, time: float, indices: IntArray) -> FloatArray:
         """Return the load of workers, shape (workers asked for, 5)."""
         loads = np.zeros((len(self._queues.counts), len(Load._fields)))
-        with timing(self._clock) as timer:
+        with _timing(self._clocks) as timer:
             _look(self._queues, time, self._limits, self._log, timer, loads)
         return loads[indices]
 
@@ -69,6 +78,18 @@ class OrderedWorkers:
         ranks = self._queues.ranks[kinds, np.arange(len(placement))]
         times: FloatArray = self._queues.begun[kinds, ranks]
         return times
+
+
+@contextmanager
+def _timing(clocks: Sequence[Clock]) -> Iterator[tuple[FloatArray, Any]]:
+    """Turn the clocks of workers into rows of coefficients, and what times batches without any."""
+    rows = []
+    for clock in clocks:
+        with timing(clock) as (weights, _):
+            rows.append(weights)
+    longest = max(map(len, rows))
+    with timing(clocks[0]) as (_, callback):
+        yield np.array([np.append(row, np.zeros(longest - len(row))) for row in rows]), callback
 
 
 @compiled
@@ -104,7 +125,8 @@ def _route(
             index = drawn[which[request], choice]
             if index < 0:
                 break
-            if not advance(queues, index, until, False, limits, log, timer):
+            own = (timer[0][index], timer[1])
+            if not advance(queues, index, until, False, limits, log, own):
                 return
             _see(queues, index, time, load)
             score = 0.0
@@ -127,6 +149,7 @@ def _look(
 ) -> None:
     """Run all workers until a time, and write down what is on them."""
     for index in range(len(loads)):
-        if not advance(queues, index, min(time, limits.until), False, limits, log, timer):
+        own = (timer[0][index], timer[1])
+        if not advance(queues, index, min(time, limits.until), False, limits, log, own):
             return
         _see(queues, index, time, loads[index])

@@ -38,6 +38,8 @@ class RoutedRun(TimedRun):
         Worker of each request, shape (n,).
     runs
         Run of each worker on its own requests; None for a worker that got none.
+    clocks
+        Clock of each worker, where they differ; `clock` is then that of the first.
 
     Examples
     --------
@@ -56,6 +58,7 @@ class RoutedRun(TimedRun):
     placement: IntArray
     runs: tuple[Execution | ClockedRun | None, ...]
     clock: Clock | None = None
+    clocks: tuple[Clock, ...] = ()
 
     def __post_init__(self) -> None:
         served = self._served
@@ -147,7 +150,13 @@ class RoutedRun(TimedRun):
             max_num_seqs=None if None in limits else max(filter(None, limits)),
             unfinished=self.unfinished,
             cached=any(part.cached for part in parts),
+            clock=() if self.clocks else least.clock,  # of several no bound is known
         )
+
+    @property
+    def _clock_names(self) -> str | None:
+        clocks = self.clocks or (self.clock,)
+        return ", ".join(dict.fromkeys(c.name for c in clocks if c is not None)) or None
 
     @property
     def unfinished(self) -> int:
@@ -211,7 +220,7 @@ class RoutedRun(TimedRun):
             "router": self.router,
             "policy": self.policy,
             "workers": list(self.workers.memories),
-            "clock": None if self.clock is None else self.clock.name,
+            "clock": self._clock_names,
             "unit": self.unit,
             "requests": len(self.instance),
             "completed": len(self.instance) - self.unfinished,
@@ -257,7 +266,7 @@ class RoutedRun(TimedRun):
     def __str__(self) -> str:
         metrics = self.metrics()
         served = np.bincount(self.placement, minlength=len(self.workers))
-        timed = "" if self.clock is None else f" on {self.clock.name}"
+        timed = f" on {self._clock_names}" if self._clock_names else ""
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
         lines = [
             f"{self.router}, {self.policy}{timed}: {len(self.instance):,} requests on "

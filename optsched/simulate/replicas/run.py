@@ -22,9 +22,16 @@ if TYPE_CHECKING:
     from optsched.workers import Router, Workers
 
 
+#: Rules of orders under which a worker is run again to its end when a request arrives.
+_OF_WHOLE_RUNS = ("backfill", "delay")
+
+
 def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> RoutedRun:
     """Send requests to workers as they arrive, and run each worker on what it got."""
+    clocks = task.settings.clocks(len(workers))
     if router.name == "central":
+        if isinstance(task.settings.clock, tuple):
+            raise PolicyError("a central queue orders requests on one clock; pass one, or a router")
         from optsched.simulate.replicas.central import run_central
 
         return run_central(task, workers, timed)
@@ -44,9 +51,15 @@ def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> Rou
             runs.append(runner.in_steps(own))
         if seen is not None:
             _check(runs[-1], seen(worker, requests))
-    clock = task.clock if timed else None
     return RoutedRun(
-        task.instance, workers, router.name, task.policy.name, placement, tuple(runs), clock
+        task.instance,
+        workers,
+        router.name,
+        task.policy.name,
+        placement,
+        tuple(runs),
+        task.clock if timed else None,
+        clocks if isinstance(task.settings.clock, tuple) else (),
     )
 
 
@@ -68,7 +81,11 @@ def _placed(
         with EngineWorkers(task, workers) as engines:
             placement = ask(router, engines, instance, workers, requests.arrivals, choices)
         return placement, lambda worker, _: engines.spans(worker)
-    if policy.needs.kind != "order" or policy.rule == "backfill":
+    whole_runs = policy.needs.kind != "order" or policy.rule.partition(":")[0] in _OF_WHOLE_RUNS
+    # Rows of coefficients are all that the kernel for orders knows of different clocks.
+    clocks = task.settings.clocks(len(workers))
+    functions = len(set(clocks)) > 1 and any(each.coefficients is None for each in clocks)
+    if whole_runs or functions:
         from optsched.simulate.replicas.trajectories import Trajectories
 
         replicas = Trajectories(
@@ -78,7 +95,7 @@ def _placed(
     from optsched.simulate.replicas.orders import OrderedWorkers
 
     memories = np.array(workers.memories)
-    ordered = OrderedWorkers(task, memories)
+    ordered = OrderedWorkers(task, memories, clocks)
     if router.function is None:
         placement = ordered.route(choices.drawn, choices.which, router.coefficients(memories))
     else:
@@ -93,6 +110,7 @@ def _task_of(task: Task, workers: Workers, worker: int, requests: IntArray) -> T
     if own.memory != workers.memories[worker]:
         own = own.replace(memory=workers.memories[worker])
     seed = task.seed + worker
+    task = task.on(task.settings.clocks(len(workers))[worker])
     settings = replace(task.settings, seed=seed, patience=task.patience)
     return task._replace(instance=own, policy=task.policy.seeded(seed), settings=settings)
 

@@ -35,7 +35,9 @@ def admit_on_clock(
     ranked = order if isinstance(order, np.ndarray) else np.arange(count)
     # Many that arrive at once are quick to add in their order.
     coming = np.lexsort((ranks_in(ranked), requests.arrivals))[: count if ordered else 0]
-    queues = new_queues(requests, np.array([requests.memory]), lambda _: ranked, coming)
+    queues = new_queues(
+        requests, np.array([requests.memory]), np.array([0]), lambda _: ranked, coming
+    )
     go_on = interruptible_kernel(advance, len(coming))
     rule, log = Limits(*limits, until, logged=True), new_log()
 

@@ -26,7 +26,7 @@ _WORKER = (
     "memory",
     *BATCH,
     *("running", "held"),  # requests and tokens in the last batch
-    "kind",  # workers of one memory share the rows of requests
+    "kind",  # workers of one memory and clock share the rows of requests
     *("waiting", "waiting_prompts", "work"),
     *("head", "tail"),  # of the chain of requests that came
     "came",  # requests of those that come by themselves
@@ -84,22 +84,23 @@ def new_workers(memories: IntArray, longest: int) -> Replicas:
 def new_queues(
     requests: Requests,
     memories: IntArray,
+    kinds: IntArray,
     order_of: Callable[[int], IntArray],
     coming: IntArray | None = None,
 ) -> Queues:
-    """Make idle workers; the order of what fits is asked for once for each size of memory."""
+    """Make idle workers; the order of what fits is asked for once for a worker of each kind."""
     prompts, arrivals, outputs, _ = requests
     count = len(prompts)
-    sizes, kinds = np.unique(memories, return_inverse=True)
+    _, first, kinds = np.unique(kinds, return_index=True, return_inverse=True)
     workers = new_workers(memories, int(outputs.max()))
     workers.state.kind = kinds
-    queues, ranks = [], np.zeros((len(sizes), count), dtype=np.int64)
-    for kind, size in enumerate(sizes.tolist()):
-        urgent = order_of(size)
+    queues, ranks = [], np.zeros((len(first), count), dtype=np.int64)
+    for kind, worker in enumerate(first.tolist()):
+        urgent = order_of(worker)
         ranks[kind, urgent] = np.arange(len(urgent))
         rest = np.delete(np.arange(count), urgent)  # never come here
         every = np.concatenate([urgent, rest])
-        queues.append(new_queue(prompts, outputs, np.full(count, NEVER), size, every))
+        queues.append(new_queue(prompts, outputs, np.full(count, NEVER), memories[worker], every))
     return Queues(
         workers,
         rows=np.stack([queue.requests for queue in queues]).view(np.recarray),
@@ -108,7 +109,7 @@ def new_queues(
         waiting=np.zeros((len(memories), 2 * count), dtype=np.int64),
         counts=np.tile(queues[0].counts, (len(memories), 1)),
         chain=np.full(count, -1),
-        begun=np.full((len(sizes), count), np.nan),
+        begun=np.full((len(first), count), np.nan),
         arrivals=arrivals,
         coming=np.zeros(0, dtype=np.int64) if coming is None else coming,
     )

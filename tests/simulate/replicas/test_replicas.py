@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import Instance, PriorityPolicy, Workers, run
 from optsched.clock import UNIT, LinearClock
-from optsched.clock.work import arrival_times
+from optsched.clock.work import arrival_times, work_on_clock
 from optsched.errors import InstanceError, PolicyError
 from optsched.execution import Execution
+from optsched.policies import get_policy
 from optsched.workers import ROUTERS, Router, get_routers
 from tests import literal_routing
 from tests.strategies import instances
@@ -80,6 +83,68 @@ def test_placement_and_beginnings_are_those_of_the_literal_twin(drawn, router, p
     assert routed.placement.tolist() == placement
     assert begun_in(routed).tolist() == begun
     assert routed.check() == []
+
+
+SLOW = LinearClock("slow", *(2 * CLOCK.coefficients).tolist(), hinges=((4.0, 0.25),))
+
+
+@examples(60)
+@given(several(), st.sampled_from(LOOKING), st.sampled_from(["fcfs", "work"]), st.data())
+def test_workers_with_clocks_of_their_own_do_what_literal_ones_do(drawn, router, policy, data):
+    instance, memories = drawn
+    clocks = [data.draw(st.sampled_from([CLOCK, SLOW])) for _ in memories]
+    arrivals = arrival_times(instance, CLOCK).tolist()
+    keys = [KEYS["fcfs"](instance).tolist()] * len(memories)
+    if policy == "work":  # each orders what fits by the work on its own clock and memory
+        keys = [
+            work_on_clock(instance.replace(memory=max(memories)), clock)
+            ._replace(constant=clock.constant * instance.areas / memory)
+            .total.tolist()
+            for clock, memory in zip(clocks, memories, strict=True)
+        ]
+    placement, begun = literal_routing.route(
+        instance, memories, keys, clocks, arrivals, ROUTERS[router].weights
+    )
+    routed = run(instance, policy, workers=memories, router=router, clock=clocks)
+    assert routed.placement.tolist() == placement
+    assert begun_in(routed).tolist() == begun
+    assert routed.check() == []
+    assert (routed.facts.clock == ()) == (len(set(clocks)) > 1)
+
+
+def test_clocks_of_workers_that_fit_nowhere_are_refused():
+    instance = Instance([5, 5], [2, 2], 8, seconds_per_step=1.0)
+    for options, said in (
+        ({"clock": [CLOCK, SLOW]}, "pass workers too"),
+        ({"clock": [CLOCK, SLOW], "workers": 3}, "2 clocks for 3 workers"),
+        ({"clock": [CLOCK, UNIT], "workers": 2}, "some count seconds"),
+        ({"clock": [CLOCK, SLOW], "workers": 2, "router": "central"}, "a central queue"),
+    ):
+        with pytest.raises(PolicyError, match=said):
+            run(instance, "fcfs", **options)
+    equal = run(instance, "fcfs", workers=2, clock=[CLOCK, CLOCK])
+    assert (equal.clock, equal.clocks) == (CLOCK, ())
+
+
+@pytest.mark.parametrize("policy", ["vllm", "vllm:work", "mixed", "work+delay"])
+def test_each_worker_does_on_its_own_clock_what_it_does_alone(policy):
+    rng = np.random.default_rng(3)
+    for _ in range(share(30)):
+        count, memories = int(rng.integers(4, 20)), rng.integers(24, 40, 3).tolist()
+        prompts, outputs = rng.integers(1, 13, count), rng.integers(1, 11, count)
+        arrivals = np.sort(rng.integers(0, 20, count))
+        instance = Instance(prompts, outputs, max(memories), arrivals, seconds_per_step=0.5)
+        chosen = get_policy(policy)
+        if policy != "work+delay":
+            chosen = replace(chosen, block_size=1)
+        clocks = [CLOCK, SLOW, CLOCK]
+        routed = run(instance, chosen, workers=memories, router="least-tokens", clock=clocks)
+        assert routed.check() == []
+        for worker, (memory, clock) in enumerate(zip(memories, clocks, strict=True)):
+            requests = routed.requests_on(worker)
+            if len(requests):
+                own = instance.take(requests).replace(memory=memory)
+                assert same_run(routed.on(worker), run(own, chosen, clock=clock, seed=worker))
 
 
 @examples(60)
