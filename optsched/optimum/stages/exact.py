@@ -76,7 +76,7 @@ def prove_small(state: State) -> None:
         running = together and number == 1
         work = tuning.running * len(instance) ** 3 if running else effort.search
         search_schedules(state, state.params.seed, threads=1, work=work)
-        price_configurations(state, state.params.seed, effort)
+        price_configurations(state, state.params.seed, tuning.efforts[-1] if running else effort)
         if running:
             search_running_sets(state)
         else:

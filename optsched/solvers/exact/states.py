@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _UNIT = 64  # of a step of latency, for multipliers
 _LARGEST = 2**28  # cost of a path, in units
 _SET_BYTES = 60  # of a running set with what follows on it; few of them are states
-_STATE_BYTES = 100  # of a state with its starts, while the next graph is made of it
+_STATE_BYTES = 60  # of a state with its starts, while the next graph is made of it
 _SETS_PER_SECOND = 4e5  # of the time limit: bounds by so many take about a third of it
 _STARTS = 3  # for which there is room, per set
 _ROUNDS = 8  # of ascent on each graph
@@ -98,7 +98,7 @@ def solve_by_states(
         return Stopped.TIME_LIMIT if seconds >= time_limit else None
 
     requests = ascent.outputs, ascent.peaks, instance.memory
-    graph = _Graph.whole(*requests, ascent.unit, max(int(most), len(instance) + 1))
+    graph = Graph.whole(*requests, ascent.unit, max(int(most), len(instance) + 1))
     nodes = graph.size
     before = ascent.lower
     while (reason := ascent.climb(graph, stopped)) is None:
@@ -113,7 +113,7 @@ def solve_by_states(
     return ExactResult(ascent.schedule, ascent.lower, reason, nodes, stopwatch() - began)
 
 
-class _Graph:
+class Graph:
     """States by the number of requests to start, with their costs to the end."""
 
     def __init__(self, levels: list[States], root: int, unit: int) -> None:
@@ -123,7 +123,7 @@ class _Graph:
         self.size = sum(len(level.later) for level in levels[1:])
 
     @classmethod
-    def whole(cls, outputs: IntArray, peaks: IntArray, limit: int, unit: int, most: int) -> _Graph:
+    def whole(cls, outputs: IntArray, peaks: IntArray, limit: int, unit: int, most: int) -> Graph:
         """List all running sets."""
         sets = Sets.empty(most)
         count = enumerate_sets(outputs, peaks, limit, sets)
@@ -156,7 +156,7 @@ class _Graph:
             state = int(states.target[start])
         return starts
 
-    def restricted(self, multipliers: Int32Array, slack: int, tracked: int) -> _Graph:
+    def restricted(self, multipliers: Int32Array, slack: int, tracked: int) -> Graph:
         """Leave out what no path of at most `slack` visits; tell whether a request has started."""
         slack = min(slack - int(multipliers.sum(dtype=np.int64)), FAR // 2)
         kept: list[tuple[IntArray, Int32Array]] = []  # states, twice the number, and cost to come
@@ -203,7 +203,7 @@ class _Graph:
                 fewer,
             )
             levels.append(fewer.cut(starts))
-        return _Graph(levels, 0, self.unit)
+        return Graph(levels, 0, self.unit)
 
     def _far(self, level: int) -> Int32Array:
         return np.full((len(self.levels[level].later), 2), FAR, dtype=np.int32)
@@ -255,7 +255,7 @@ class _Ascent:
         self.tracked[chosen] = True
         return chosen
 
-    def climb(self, graph: _Graph, stopped: Callable[[], Stopped | None]) -> Stopped | None:
+    def climb(self, graph: Graph, stopped: Callable[[], Stopped | None]) -> Stopped | None:
         """Raise the bound of a graph by subgradient steps; return why the search ends, if so."""
         best, length, idle = -math.inf, 1.0, 0
         at, direction = self.multipliers, np.zeros(len(self.order))
