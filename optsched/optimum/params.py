@@ -71,6 +71,7 @@ class Tuning(_Brief):
         Effort(search=4e6, phases=4, iterations=50, nodes=80_000),
         Effort(search=2e7, phases=8, iterations=200, nodes=300_000),
     )
+    running: float = 2e4  # times the cube of the requests: work of a search before running sets
     first_prices: float = 2e5  # work that takes milliseconds and gives most of what prices can
     tables: int = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
     tiny: int = 8  # requests up to which all efforts are worth it

@@ -23,12 +23,16 @@ from optsched.solvers.bounds.lagrangian import PricedStarts
 from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.exact.few import solve_few
 from optsched.solvers.exact.search import solve_exact
+from optsched.solvers.exact.states import solve_by_states
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optsched._internal.arrays import IntArray
     from optsched.models.solution import Solution
     from optsched.optimum.state import State
     from optsched.solvers.backends.base import Options
+    from optsched.solvers.exact.search import ExactResult
 
 _BYTES = 2**30  # that layers of nodes may take
 _TAKING = 0.3  # seconds
@@ -64,42 +68,61 @@ def prove_small(state: State) -> None:
         return
     tiny = len(instance) <= tuning.tiny
     raise_prices(state, tuning.first_prices)
-    for effort in tuning.efforts:
-        if effort is not tuning.efforts[0] and not tiny and state.gap > tuning.hopeless:
+    together = not (instance.arrivals > instance.arrivals[0]).any()
+    for number, effort in enumerate(tuning.efforts):
+        few = tiny or (together and number == 1)
+        if number > 0 and not few and state.gap > tuning.hopeless:
             break
-        search_schedules(state, state.params.seed, threads=1, work=effort.search)
-        price_configurations(state, state.params.seed, effort)
-        branch_and_bound(state, effort.nodes)
+        running = together and number == 1
+        work = tuning.running * len(instance) ** 3 if running else effort.search
+        search_schedules(state, state.params.seed, threads=1, work=work)
+        price_configurations(state, state.params.seed, tuning.efforts[-1] if running else effort)
+        if running:
+            search_running_sets(state)
+        else:
+            branch_and_bound(state, effort.nodes)
     state.sizes = None  # stronger ones are made where they pay
 
 
 def branch_and_bound(state: State, nodes: int | None = None) -> None:
     """Search in time order; stopped early it still narrows the interval."""
+    # Other stages follow limited nodes.
+    _search(state, "branch and bound", 0.3 if nodes else 0.9, solve_exact, node_limit=nodes)
+
+
+def search_running_sets(state: State) -> None:
+    """Search by sets of running requests, which ends soon or fails at once."""
+    _search(state, "running sets", 0.9, solve_by_states)
+
+
+def _search(
+    state: State, name: str, share: float, solve: Callable[..., ExactResult], **limits: Any
+) -> None:
     if state.left <= 0 or state.finished or state.sizes is None:
         return
     limit = state.params.memory_limit
     try:
-        found = solve_exact(
+        found = solve(
             state.instance,
             upper=state.best,
             certificate=state.sizes,
-            # Its last layer takes a while to put away; other stages follow limited nodes.
-            time_limit=(0.9 if nodes is None else 0.3) * state.left,
-            node_limit=nodes,
+            # What is in memory takes a while to put away.
+            time_limit=share * state.left,
             memory_limit=_BYTES if limit is None else limit,
-            on_progress=lambda _, lower, upper: state.report("branch and bound", upper, lower),
+            on_progress=lambda _, lower, upper: state.report(name, upper, lower),
             stop=state.ended,
+            **limits,
         )
     except OptschedError as error:
-        state.note(f"branch and bound: left out, {error}")
+        state.note(f"{name}: left out, {error}")
         return
     state.offer(found.schedule)
-    state.raise_bound(Bound(float(found.lower), "branch and bound", found.seconds))
+    state.raise_bound(Bound(float(found.lower), name, found.seconds))
     state.status = str(found.stopped)
     if found.stopped == "interrupted":
         state.interrupt()
     state.note(
-        f"branch and bound: {found.stopped}, {state.cost:,.10g}, bound "
+        f"{name}: {found.stopped}, {state.cost:,.10g}, bound "
         f"{proven(state.lowest, digits=10)}, {found.nodes:,} nodes"
     )
 

@@ -315,7 +315,8 @@ def charges_of_starts(
     problem = Problem.of(instance.replace(memory=workers.memories[0]), len(workers))
     unit = certificate.price_denominator * certificate.size_denominator
     prices = np.array(certificate.prices, dtype=np.int64)
-    sizes = np.array(certificate.sizes, dtype=np.int64)
+    shape = len(certificate.ends), len(problem.tokens)  # also where there is nothing
+    sizes = np.array(certificate.sizes, dtype=np.int64).reshape(shape)
     phase = np.searchsorted(certificate.ends, np.arange(1, len(prices) + 1))
     rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
     _, group = np.unique(rows, axis=0, return_inverse=True)
