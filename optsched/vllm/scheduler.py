@@ -34,7 +34,7 @@ class Known:
     client: Any = 0  # the priority that a client has set
     first: bool = False  # it goes before all others
     expected: int = 0  # tokens of the output, when it was first looked at
-    tag: float = 0.0  # its turn, where clients are served in turn
+    tag: float = 0.0  # its turn, or by how much later than others it comes
     blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
 
 
@@ -91,7 +91,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             else:
                 seen = self._seen[request.request_id] = Known(client=request.priority)
                 self._look(request, 0)
-                seen.tag = self.foresight.turn(seen.learned, seen.expected)
+                seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
                 self._rank(request)
                 if self.foresight.patience < inf:
                     self._by_arrival[request.request_id] = request
@@ -134,9 +134,9 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             if self.foresight.fair:
                 key = seen.tag
             else:
-                plain = self.foresight.plain_key(prompt, max(seen.look.output - made, 1))
+                plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
                 self.watch.waits(request.request_id, plain)
-                key = self.foresight.aged(plain, request.arrival_time)
+                key = self.foresight.aged(plain, seen.tag)
             key = -inf if seen.first else key
             request.priority = (seen.client, key) if self._by_client else key
 
@@ -164,7 +164,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             seen, made = self._seen.pop(request.request_id, None), request.num_output_tokens
             if seen is not None:
                 complete = made > 0 and request.status.name in _COMPLETE
-                self.foresight.ended(seen.learned, seen.expected, made, complete=complete)
+                self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
                 if complete:
                     self.watch.completed(seen.expected, made)
             self.watch.leaves(request.request_id)
@@ -184,7 +184,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             blocks = self._allocate(request, *args, **more)
             if blocks is not None:
                 self.watch.admitted(request, more.get("num_new_computed_tokens", 0))
-                self.foresight.serve(self._seen[request.request_id].tag)
+                self.foresight.admitted(request, self._seen[request.request_id].tag)
                 if self._plan is not None:
                     self._plan.joined(self._candidate, lambda: self._blocks_of(request))
             return blocks

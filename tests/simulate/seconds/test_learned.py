@@ -10,6 +10,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from literal_aging import with_aging
 from literal_learning import literal_learner
 from vllm_runs import CLOCK, policy_of, same
 
@@ -22,6 +23,10 @@ from optsched.policies import get_policy
 SMALL = "llama-2-7b-a100"
 
 
+NAMES = (
+    *("+learned", ":area+learned", "+plan+learned", ":area+plan+learned", "+fair"),
+    *(":area,load+learned", ":area,load+plan+learned"),
+)
 requests = st.tuples(
     *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
     *(st.integers(0, 2), st.integers(1, 30)),
@@ -31,7 +36,7 @@ requests = st.tuples(
 @examples(200)
 @given(
     st.lists(requests, min_size=1, max_size=14),
-    st.sampled_from(["+learned", ":area+learned", "+plan+learned", ":area+plan+learned", "+fair"]),
+    st.sampled_from(NAMES),
     st.integers(0, 8),
     st.booleans(),
     st.booleans(),
@@ -63,6 +68,7 @@ def test_runs_that_learn_equal_the_literal_scheduler(rows, name, blocks, later, 
     ]
     order = "area" if "area" in name else None
     scheduler = literal_learner(seen, order, "plan" in name, "fair" in name)
+    scheduler = with_aging(scheduler, "load") if "load" in name else scheduler
     made = [
         literal_vllm.Request(number, prompt, output, arrival)
         for number, ((prompt, output, *_), arrival) in enumerate(
