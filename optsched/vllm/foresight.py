@@ -118,16 +118,6 @@ class Foresight:
         alone = Instance([prompt], [left], max(self._memory, prompt + left))
         return float(self._policy.keys(alone, self.clock)[0])
 
-    @property
-    def ordered(self) -> bool:
-        """Whether there is an order, or turns."""
-        return self._settings.orders
-
-    @property
-    def patience(self) -> float:
-        """Seconds after which a waiting request comes first."""
-        return self._settings.patience
-
     def _row(self, request: Any, forecast: float | None) -> int:
         """Return the row of the belief about a request."""
         if forecast is not None:

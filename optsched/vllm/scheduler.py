@@ -57,6 +57,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             super().__init__(vllm_config, kv_cache_config, *args, **more)
             sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
             longest = vllm_config.model_config.max_model_len
+            self.orders, self.patience = settings.orders, settings.patience
             self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
             parallel = getattr(vllm_config, "parallel_config", None)
             self.watch = Watch(getattr(parallel, "data_parallel_index", 0))
@@ -93,7 +94,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
                 self._look(request, 0)
                 seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
                 self._rank(request)
-                if self.foresight.patience < inf:
+                if self.patience < inf:
                     self._by_arrival[request.request_id] = request
             super().add_request(request)
 
@@ -109,7 +110,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def _promote(self) -> None:
             """Let those who waited beyond the patience come first."""
-            now, patience = self.now(), self.foresight.patience
+            now, patience = self.now(), self.patience
             if now < self._promoted_s + patience / _PROMOTIONS:
                 return
             overdue = []
@@ -127,7 +128,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def _rank(self, request: Any) -> None:
             """Set the priority of a request that waits."""
-            if not self.foresight.ordered:
+            if not self.orders:
                 return
             made = request.num_output_tokens
             seen, prompt = self._look(request, made), request.num_prompt_tokens + made

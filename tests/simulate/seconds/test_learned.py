@@ -187,3 +187,19 @@ def test_learned_orders_that_age_go_by_the_arrivals_that_come_out():
     assert aged.completions.tolist() == by_arrival.completions.tolist()
     plain = optsched.run(chats, "vllm:area+learned", clock=SMALL)
     assert plain.completions.tolist() != aged.completions.tolist()
+
+
+@pytest.mark.parametrize("slower", [1, 2])
+def test_orders_that_age_by_the_load_gain_and_keep_the_tail(slower):
+    requests = overloaded(2)
+    arrivals, claims = slower * requests.arrivals, requests.outputs
+    requests = requests.replace(arrivals=arrivals, output_estimates=claims, clients=None)
+    mean, p99 = {}, {}
+    for name in ("vllm", "vllm:area,80+learned", "vllm:area,load+learned"):
+        run = optsched.run(requests, name, clock=SMALL)
+        latencies = run.completions - run.arrivals
+        mean[name], p99[name] = latencies.mean(), np.percentile(latencies, 99)
+    by_load = "vllm:area,load+learned"
+    assert mean[by_load] < 0.9 * mean["vllm"]
+    assert p99[by_load] < 1.1 * p99["vllm"]
+    assert p99["vllm:area,80+learned"] > 1.15 * p99["vllm"]  # longer than anybody waits
