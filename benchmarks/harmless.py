@@ -138,9 +138,9 @@ WORKLOADS = {
 #: and the policy that predicts it.
 WAYS = {
     "vLLM": (None, None, False, "vllm"),
-    "default, forecasts": (True, {}, True, "vllm:area,80+plan+learned"),
-    "default": (True, {}, False, "vllm:area,80+plan+learned"),
-    "ordered": (False, {}, False, "vllm:area,80+learned"),
+    "default, forecasts": (True, {}, True, "vllm:area,load+plan+learned"),
+    "default": (True, {}, False, "vllm:area,load+plan+learned"),
+    "ordered": (False, {}, False, "vllm:area,load+learned"),
 }
 
 

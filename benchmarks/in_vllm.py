@@ -196,12 +196,12 @@ class Engine:
             self.made = executor.sample_tokens(None)
         return process_time() - began
 
-    def forget(self):
+    def forget(self, scheduler):
         """Tell the model of the last requests that they have ended."""
-        while self.scheduler.has_requests():
-            output = self.scheduler.schedule()
+        while scheduler.has_requests():
+            output = scheduler.schedule()
             self.compute(output)
-            self.scheduler.update_from_output(output, self.made)
+            scheduler.update_from_output(output, self.made)
 
 
 class Window(PriorityRequestQueue):

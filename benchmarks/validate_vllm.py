@@ -91,6 +91,7 @@ KINDS = {
     "`PlannedScheduler`, area": (True, {"order": "area"}, "vllm:area+plan"),
     "`PlannedScheduler`, mc-sf": (True, {"order": "mc-sf"}, "vllm:mc-sf+plan"),
     "`PlannedScheduler`, area, learned": (True, {"order": "area"}, "vllm:area+plan+learned"),
+    "`PlannedScheduler`, by default": (True, {"aging": "load"}, "vllm:area,load+plan+learned"),
     "`PlannedScheduler`, clients in turn": (True, {"fair": True}, "vllm+plan+fair"),
 }
 CLIENTS = 3
@@ -102,7 +103,7 @@ def compared():
 
     for kind, (planned, settings, name) in KINDS.items():
         learns = get_policy(name).learns
-        settings = settings and settings | {"aging": None, "trusted": not learns}
+        settings = settings and {"aging": None, "trusted": not learns} | settings
         for asynchronous in (False, True):
             total = equal = preempted = 0
             for seed in range(CASES):
@@ -157,7 +158,7 @@ ROWS = (
     Row("work, planned, forecasts checked", True, CHECKED, "vllm:work+plan+learned"),
     Row("the same, rough ones", True, CHECKED, "vllm:work+plan+learned", LOG_ERROR),
     Row("the same, no forecasts", True, CHECKED, "vllm:work+plan+learned", np.nan),
-    Row("**by default**, no forecasts", True, {}, "vllm:area,80+plan+learned", np.nan, True),
+    Row("**by default**, no forecasts", True, {}, "vllm:area,load+plan+learned", np.nan, True),
 )
 
 

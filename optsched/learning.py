@@ -1,4 +1,4 @@
-"""Outputs that are expected, learned while requests complete; how far clients are believed.
+"""What is learned while requests come and go: outputs, whom to believe, how long ones wait.
 
 Completed outputs are counted in bins of a quarter of an octave, in groups from wide to narrow: all;
 prompts within such a bin; those with the same limit, priority and turn too; one client's; one
@@ -10,8 +10,9 @@ record allows.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from math import ceil, log, log2
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,13 @@ _CLAIM_ERROR = 1.0  # variance of the logarithm of a claim before any is checked
 _LEAST_ERROR = 0.01  # of it, since bins are coarse
 _CHECKED = 4.0  # claims that this is worth
 _PER_OUTPUT = 2  # tokens of a prompt that one of an output counts as
+_SMALL = 0.3  # of the mean key: what is larger waits much as by arrival
+_LEAST_KEY = 1e-300  # of which there is a logarithm
+_LEAST_WAIT_S = 0.01
+_MEAN_OF = 100  # keys, about
+
+#: Seconds over which keys age, or by the load; None: they do not.
+Scale = float | Literal["load"] | None
 
 
 class Seen(NamedTuple):
@@ -196,3 +204,50 @@ class TokenCounters:
         """Make up for what an output differed from what was expected."""
         if seen.client in self._counters:
             self._counters[seen.client] += _PER_OUTPUT * (output - expected)
+
+
+class Aging:
+    """Lets waiting requests age, so that none waits much longer than by arrival.
+
+    Over a scale in seconds, a key is its logarithm plus the arrival over the scale. By the load,
+    the scale follows the wait of the request that would be admitted next by arrival, had as much
+    work been admitted so; and keys far above those of small requests hardly differ. Either way the
+    key of a request never changes while it waits.
+    """
+
+    def __init__(self, scale: Scale) -> None:
+        self._scale = scale
+        self._line: deque[tuple[float, int]] = deque()  # arrivals, and all work up to each
+        self._came = self._left = 0  # work, in tokens times batches
+        self._works: dict[Hashable, int] = {}  # of those that were not admitted yet
+        self._last_s = self._virtual = self._mean = 0.0
+        self._count = 0
+
+    def arrives(
+        self, request: Hashable, time: float, key: float, prompt: int, output: int
+    ) -> float:
+        """Return by how much later than others a request comes that arrives."""
+        self._count = min(self._count + 1, _MEAN_OF)
+        self._mean += (key - self._mean) / self._count
+        if self._scale != "load":
+            return time / self._scale if self._scale else 0.0
+        wait = time - self._line[0][0] if self._line else 0.0
+        self._virtual += max(time - self._last_s, 0.0) / max(wait, _LEAST_WAIT_S)
+        self._last_s = max(self._last_s, time)
+        self._works[request] = prompt * output + output * (output + 1) // 2
+        self._came += self._works[request]
+        self._line.append((time, self._came))
+        return self._virtual
+
+    def leaves(self, request: Hashable) -> None:
+        """Take note that a request waits no longer."""
+        self._left += self._works.pop(request, 0)
+        while self._line and self._line[0][1] <= self._left:
+            self._line.popleft()
+
+    def key(self, key: float, later: float) -> float:
+        """Return the key of a request that comes by so much later than others."""
+        if self._scale is None:
+            return key
+        over = key + _SMALL * self._mean if self._scale == "load" else 1.0
+        return log(max(key, _LEAST_KEY) / max(over, _LEAST_KEY)) + later

@@ -1,4 +1,4 @@
-"""What completed requests show of outputs to come, what clients may claim, and fair turns."""
+"""What completed requests show of outputs to come, what clients may claim, turns, and ages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import math
 from collections import defaultdict
 
+import literal_aging
 import numpy as np
 import pytest
 from effort import examples
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import learning
-from optsched.learning import OutputLearner, Seen, TokenCounters
+from optsched.learning import Aging, OutputLearner, Seen, TokenCounters
 
 BINS = sorted({round(2 ** (k / 4)) for k in range(81)})
 
@@ -197,3 +198,28 @@ def test_counters_serve_clients_in_turn():
     assert counters.tag(Seen(10, 99, "new"), 5) == 150
     counters.settle(Seen(10, 99, "many"), 20, 50)
     assert counters.tag(Seen(10, 99, "many"), 20) == 250 + 60
+
+
+@examples(200)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 0.005, 0.5, 4]), *(st.integers(1, 60) for _ in range(4))),
+        min_size=1,
+        max_size=130,
+    ),
+    st.sampled_from(["load", 0.5]),
+)
+def test_keys_age_as_all_that_has_come_and_left_says(rows, scale):
+    aging, twin, now, waiting = Aging(scale), literal_aging.Aging(scale), 0.0, []
+    for number, (pause, key, prompt, output, leaves) in enumerate(rows):
+        now += pause
+        later = aging.arrives(number, now, key, prompt, output)
+        twin.arrives(number, now, key, prompt, output)
+        assert aging.key(key, later) == pytest.approx(twin.key(number, key), rel=1e-12)
+        waiting.append(number)
+        for _ in range(leaves % 3):
+            if waiting:
+                gone = waiting.pop(leaves % len(waiting))
+                aging.leaves(gone)
+                twin.left.add(gone)
+                aging.leaves(gone)  # when it ends, too

@@ -21,6 +21,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from literal_aging import with_aging
 from vllm_runs import CLOCK, policy_of, same
 
 import optsched
@@ -86,17 +87,16 @@ KEYS = {
 }
 
 
-def literal_key(order, aging):
+def literal_key(order):
     """Return the key of a request in an order, as the literal scheduler asks for it."""
-    if order is None:
-        return None
-    if aging is None:
-        return lambda prompt, left, _: KEYS[order](prompt, left)
-    return lambda prompt, left, request: log(KEYS[order](prompt, left)) + request.arrival / aging
+    return order and (lambda prompt, left, _: KEYS[order](prompt, left))
+
+
+AGES = [None, 0.05, 80.0, "load"]
 
 
 @examples(150)
-@given(cases(), st.sampled_from([None, *KEYS]), st.booleans(), st.sampled_from([None, 0.05, 80.0]))
+@given(cases(), st.sampled_from([None, *KEYS]), st.booleans(), st.sampled_from(AGES))
 def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order, plan, aging):
     case, requests, forecasts = drawn
     by_policy = replace(case, policy="fcfs" if order is None else "priority")
@@ -105,12 +105,13 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
         prompt, output, arrival = requests[index]
         return kind(index, prompt, output, arrival, **more)
 
-    known = literal_vllm.Foresight(forecasts, forecasts, literal_key(order, aging), plan)
+    known = literal_vllm.Foresight(forecasts, forecasts, literal_key(order), plan)
+    scheduler = literal_vllm.with_foresight(known)
     twin = literal_vllm.run(
         [request(i, literal_vllm.Request) for i in range(len(requests))],
         by_policy,
         CLOCK,
-        scheduler=literal_vllm.with_foresight(known),
+        scheduler=with_aging(scheduler, aging) if order and aging else scheduler,
     )
     name = f"{'Planned' if plan else 'Ordered'}{'Async' if case.async_scheduling else ''}Scheduler"
     given = {"order": order, "aging": aging, "trusted": True}
@@ -128,6 +129,10 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
     assert [r.last for r in ours.requests] == [r.last for r in twin.requests]
 
 
+LEARNING = (
+    *(":area+learned", ":mc-sf+plan+learned", ":area,0.2+plan+learned", "+fair"),
+    *(":area,load+learned", ":mc-sf,load+plan+learned"),
+)
 client_requests = st.tuples(
     *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
     *(st.sampled_from([None, 1, 2]), st.one_of(st.none(), st.integers(1, 30))),
@@ -137,7 +142,7 @@ client_requests = st.tuples(
 @examples(150)
 @given(
     st.lists(client_requests, min_size=1, max_size=14),
-    st.sampled_from([":area+learned", ":mc-sf+plan+learned", ":area,0.2+plan+learned", "+fair"]),
+    st.sampled_from(LEARNING),
     st.integers(0, 8),
     *(st.booleans(), st.booleans(), st.booleans()),
 )
@@ -151,7 +156,8 @@ def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
     case = replace(case, async_scheduling=later)
     memory = (11 + blocks) * 3
     order, aging = name.partition("+")[0][1:].partition(",")[::2]
-    extra = {"order": order or None, "aging": float(aging) if aging else None}
+    aging = float(aging) if aging[:1].isdigit() else aging or None
+    extra = {"order": order or None, "aging": aging}
     extra["fair"] = name == "+fair"
     kind = f"{'Planned' if 'plan' in name else 'Ordered'}{'Async' if later else ''}Scheduler"
     requests = []
@@ -197,7 +203,8 @@ def look(seen, request, made=0, limit=1000):
 
 def ended(seen, request, output, *, complete=True):
     """Let a request come and go."""
-    seen.ended(seen.expect(request, 1000), 1, output, complete=complete)
+    request.made = output
+    seen.ended(request, seen.expect(request, 1000), 1, complete=complete)
 
 
 def test_a_trusted_forecast_is_cut_to_the_limit():
@@ -236,7 +243,8 @@ def test_outputs_are_learned_by_client_prompt_priority_and_turn():
         expected = learner.expect(Seen(prompt, 1000, client, priority, turn, claim))
         assert seen.expect(request, 1000, priority) == expected
         output = 10 if client == "summaries" else 500
-        seen.ended(expected, expected.mean, output, complete=True)
+        request.made = output
+        seen.ended(request, expected, expected.mean, complete=True)
         learner.learn(output, expected)
     assert look(seen, asked(client="summaries")).output < 20
     assert look(seen, asked(client="stories")).output > 480
@@ -267,17 +275,20 @@ def test_a_completed_request_is_learnt_and_an_aborted_one_is_not():
         request.made, request.status.name = output, status
         scheduler._free_request(request)  # noqa: SLF001
     once = foresight()
-    once.ended(once.expect(asked(), scheduler.limit_of(asked())), 1, 9, complete=True)
+    request = asked()
+    request.made = 9
+    once.ended(request, once.expect(request, scheduler.limit_of(request)), 1, complete=True)
     assert look(scheduler.foresight, asked()) == look(once, asked())
 
 
 def test_an_aborted_request_counts_in_turns_as_what_it_made():
     seen = foresight(fair=True)
     mine, other = (seen.expect(asked(client=client), 1000) for client in ("mine", "other"))
-    assert [seen.turn(each, 100) for each in (mine, mine, other)] == [0, 210, 0]
-    seen.ended(mine, 100, 0, complete=False)
-    assert seen.turn(mine, 100) == 220  # 10 tokens of its prompt, and 210
-    assert foresight().turn(mine, 100) == 0
+    look = Outlook(100, 100)
+    assert [seen.arrives(asked(), each, look) for each in (mine, mine, other)] == [0, 210, 0]
+    seen.ended(asked(), mine, 100, complete=False)
+    assert seen.arrives(asked(), mine, look) == 220  # 10 tokens of its prompt, and 210
+    assert foresight(aging=None).arrives(asked(), mine, look) == 0
 
 
 def test_beliefs_give_the_mean_of_what_is_left():
@@ -449,6 +460,14 @@ def test_nothing_is_kept_of_requests_that_have_left():
     watch = scheduler.watch
     kept = (scheduler._seen, scheduler._by_arrival, watch._waiting)  # noqa: SLF001
     assert not any(kept)
+    scheduler = made("PlannedScheduler")
+    for index in range(300):
+        request = asked(index=index, expected_output=9)
+        scheduler.add_request(request)
+        scheduler._free_request(request)  # noqa: SLF001
+    aging = scheduler.foresight._aging  # noqa: SLF001
+    kept = (scheduler._seen, aging._works, aging._line)  # noqa: SLF001
+    assert not any(kept)
     assert len(watch._heap) < 100  # noqa: SLF001
 
 
@@ -524,12 +543,19 @@ def test_an_order_is_a_name_a_policy_or_a_function(monkeypatch):
 
 
 def test_orders_of_ours_age_with_the_arrival_and_others_do_not():
-    plain, aged = (foresight(order="area", aging=aging) for aging in (None, 40.0))
-    assert aged.key(10, 7, 100.0) == log(plain.key(10, 7, 100.0)) + 2.5
-    assert plain.key(10, 7, 100.0) == plain.key(10, 7) == 98
+    def key(seen):
+        request = asked(expected_output=7)
+        request.arrival = 100.0
+        expected = seen.expect(request, 1000)
+        later = seen.arrives(request, expected, seen.outlook(request, 0, expected))
+        return seen.aged(seen.key(10, 7), later)
+
+    aged = foresight(order="area", aging=40.0, trusted=True)
+    assert aged.key(10, 7) == 98
+    assert key(aged) == log(98) + 2.5
     for unaged in (foresight(order=lambda instance: -instance.outputs), foresight(patience=60)):
-        assert unaged.key(10, 7, 100.0) == unaged.key(10, 7) in (-7, 98)
-    assert foresight().key(10, 7, 80.0) == pytest.approx(log(98) + 1)  # a scale of 80 s
+        assert key(unaged) == unaged.key(10, 7) in (-7, 98)
+    assert key(foresight(trusted=True)) == log(98 / (98 + 0.3 * 98)) + 100 / 0.01  # by the load
 
 
 def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
@@ -555,7 +581,12 @@ def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
         ("OrderedScheduler", {"order": "work"}, "set clock to a name or a JSON file"),
         ("PlannedScheduler", {"factor": -1}, "factor is -1, but must be a finite number above 0"),
         ("PlannedScheduler", {"factor": "2"}, "factor is '2', but must be a finite number"),
-        ("OrderedScheduler", {"aging": 0}, "aging is 0, but must be a finite number above 0"),
+        (
+            "OrderedScheduler",
+            {"aging": 0},
+            "aging is 0, but must be a finite number above 0 or 'load'",
+        ),
+        ("OrderedScheduler", {"aging": "lode"}, "aging is 'lode', but must be a finite number"),
         ("PlannedScheduler", {"room": 1.5}, "room is 1.5, but must be a share above 0 and at most"),
         ("PlannedScheduler", {"patience": 0}, "patience is 0, but must be a number above 0"),
         ("PlannedScheduler", {"log_error": inf}, "log_error is inf, but must be a finite"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.clock import LinearClock
-from optsched.clock.work import arrival_times, work_on_clock
+from optsched.clock.work import work_on_clock
 from optsched.errors import PolicyError
 from optsched.policies.base import PriorityPolicy
 from optsched.solvers.bounds.on_clock import PARTS, best_share
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.instance import Instance
 
-LEAST_KEY = 1e-300  # of which there is a logarithm
 _SMITH = "Smith's rule for the relaxation behind the closed-form bound"
 
 PRIORITIES = tuple(
@@ -83,39 +82,3 @@ WORK = WorkPolicy(
     attrgetter("areas"),
     source="Smith's rule for the bound on a clock",
 )
-
-
-@dataclass(frozen=True)
-class AgedPolicy(PriorityPolicy):
-    """An order whose keys grow with the arrival: exp(1) times as large for so much later."""
-
-    order_of: PriorityPolicy | None = None
-    scale: float = 0.0  # in the unit of the clock
-
-    def keys(self, instance: Instance, clock: Clock) -> FloatArray:
-        """Return the logarithm of each key, and the arrival over the scale."""
-        assert self.order_of is not None
-        if instance.follows is not None:
-            raise PolicyError(
-                f"the order {self.name!r} needs all arrivals before the run, but some requests "
-                f"follow others; use {self.order_of.name}, or the instance of another run"
-            )
-        keys = np.asarray(self.order_of.keys(instance, clock), dtype=np.float64)
-        aged: FloatArray = np.log(np.maximum(keys, LEAST_KEY))
-        return aged + arrival_times(instance, clock) / self.scale
-
-
-def aged(policy: PriorityPolicy, scale: str) -> AgedPolicy:
-    """Return the order in which requests age over a scale."""
-    try:
-        value = float(scale)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < np.inf:
-        raise PolicyError(
-            f"the order '{policy.name},{scale}' should read {policy.name},S with the seconds S "
-            f"over which requests age, such as {policy.name},80"
-        )
-    description = f"{policy.description}, aged over {value:g} s"
-    name = f"{policy.name},{scale}"
-    return AgedPolicy(name, description, policy.key, order_of=policy, scale=value)

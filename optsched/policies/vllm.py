@@ -11,7 +11,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import NamedPolicy, Needs
-from optsched.policies.priorities import PRIORITIES, WORK, aged
+from optsched.policies.priorities import PRIORITIES, WORK
 from optsched.policies.serving import require_limits
 
 if TYPE_CHECKING:
@@ -70,6 +70,9 @@ class VllmPolicy(NamedPolicy):
     order
         By whose keys priorities are set, and again when a request is preempted, for the tokens that
         are then expected. None: as `scheduling_policy` says.
+    aging
+        Seconds over which the keys of the order age (`optsched.learning`), "load" for as fast as
+        the load allows, or None.
     plan
         Admit a request only if, with the outputs that are expected, none will be preempted.
     learned
@@ -106,6 +109,7 @@ class VllmPolicy(NamedPolicy):
     async_scheduling: bool = True
     enable_prefix_caching: bool = False
     order: PriorityPolicy | None = None
+    aging: float | Literal["load"] | None = None
     plan: bool = False
     learned: bool = False
     fair: bool = False
@@ -124,6 +128,11 @@ class VllmPolicy(NamedPolicy):
         self.require(
             0 <= self.deviations < np.inf,
             f"deviations is {self.deviations}, but must be a number of at least 0",
+        )
+        number = not isinstance(self.aging, str | None) and 0 < self.aging < np.inf
+        self.require(
+            self.aging is None or (self.order is not None and (number or self.aging == "load")),
+            f"aging is {self.aging!r}, but must be a finite number above 0 or 'load', beside order",
         )
         self.require(
             not (self.fair and self.order is not None),
@@ -154,20 +163,27 @@ class VllmPolicy(NamedPolicy):
         """Whether it has priorities of its own."""
         return self.fair or self.order is not None
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it goes by all that happens in the run."""
+        return self.learns or self.aging is not None
+
     def parsed(self, parameters: str) -> VllmPolicy:
-        """Return the policy with an order by name, as in vllm:area, which may age: vllm:area,80."""
+        """Return the policy with an order by name, as vllm:area; vllm:area,load ages."""
         orders = {order.name: order for order in (*PRIORITIES, WORK)}
         name, comma, scale = parameters.partition(",")
         if name not in orders:
             raise PolicyError(
                 f"policy 'vllm:{parameters}' has no order {name!r}: {nearest(name, orders)}"
             )
-        order = aged(orders[name], scale) if comma else orders[name]
+        aging: Any = float(scale) if scale.replace(".", "", 1).isdecimal() else scale
+        said = orders[name].description
         return replace(
             self,
             name=f"{self.name}:{parameters}",
-            description=f"{self.description}; {order.description}",
-            order=order,
+            description=f"{self.description}; {said}{', aged' if comma else ''}",
+            order=orders[name],
+            aging=aging if comma else None,
         )
 
     def with_options(self, names: str) -> VllmPolicy:

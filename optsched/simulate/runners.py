@@ -331,7 +331,7 @@ def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
         policy.scheduling_policy == "fcfs" and not policy.reorders,
         policy.reorders,
         policy.plan,
-        policy.learns,
+        policy.is_told,
         policy.version == "0.32",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, inf, isclose, log
+from math import ceil, inf, isclose
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy as np
 from optsched.clock import get_clock
 from optsched.forecasts import Beliefs
 from optsched.instance import Instance
-from optsched.learning import OutputLearner, Seen, TokenCounters
-from optsched.policies.priorities import LEAST_KEY
+from optsched.learning import Aging, OutputLearner, Seen, TokenCounters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +42,7 @@ class Foresight:
         self.deviations = settings.deviations
         self._settings = settings
         self._policy = settings.policy()
-        self._aging = settings.scale
+        self._aging = Aging(settings.scale)
         self.clock = get_clock("unit" if settings.clock is None else settings.clock)
         self._memory = usable * min(sizes, default=1)
         self.fair = settings.fair
@@ -81,49 +80,43 @@ class Foresight:
         planned = ceil(min(factor * learned.median, limit))
         return Outlook(learned.mean, planned, learned=True)
 
-    def turn(self, learned: Expected, output: int) -> float:
-        """Return the turn of a request that arrives."""
-        return self._counters.tag(learned.seen, output) if self.fair else 0.0
+    def arrives(self, request: Any, learned: Expected, look: Outlook) -> float:
+        """Return the turn of a request that arrives, or by how much later than others it comes."""
+        if self.fair:
+            return self._counters.tag(learned.seen, look.output)
+        if self._settings.scale is None:
+            return 0.0
+        name, came, prompt = request.request_id, request.arrival_time, request.num_prompt_tokens
+        return self._aging.arrives(name, came, self.key(prompt, look.output), prompt, look.planned)
 
-    def serve(self, tag: float) -> None:
+    def admitted(self, request: Any, tag: float) -> None:
         """Take note that a request is admitted."""
-        self._counters.serve(tag)
+        self._aging.leaves(request.request_id)
+        if self.fair:
+            self._counters.serve(tag)
 
-    def ended(self, learned: Expected, expected: int, made: int, *, complete: bool) -> None:
+    def ended(self, request: Any, learned: Expected, expected: int, *, complete: bool) -> None:
         """Take note of what a request has made that has ended, by itself or not."""
+        made = request.num_output_tokens
+        self._aging.leaves(request.request_id)
         if complete:
             self._learner.learn(made, learned)
         if self.fair:
             self._counters.settle(learned.seen, expected, made)
 
-    def key(self, prompt: int, left: int, arrival_s: float = 0.0) -> float:
-        """Return the key of a request in the order."""
-        return self.aged(self.plain_key(prompt, left), arrival_s)
+    def key(self, prompt: int, left: int) -> float:
+        """Return the key of a request in the order, without age."""
+        return self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
 
-    def plain_key(self, prompt: int, left: int) -> float:
-        """Return the key without age, or its logarithm."""
-        key = self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
-        return key if self._aging is None else log(max(key, LEAST_KEY))
-
-    def aged(self, key: float, arrival_s: float) -> float:
-        """Return a key at which a request stands that came at a time."""
-        return key if self._aging is None else key + arrival_s / self._aging
+    def aged(self, key: float, later: float) -> float:
+        """Return the key of a request that comes by so much later than others."""
+        return self._aging.key(key, later)
 
     def _alone(self, prompt: int, left: int) -> float:
         """Return the key of a request in an instance of its own."""
         assert self._policy is not None
         alone = Instance([prompt], [left], max(self._memory, prompt + left))
         return float(self._policy.keys(alone, self.clock)[0])
-
-    @property
-    def ordered(self) -> bool:
-        """Whether there is an order, or turns."""
-        return self._settings.orders
-
-    @property
-    def patience(self) -> float:
-        """Seconds after which a waiting request comes first."""
-        return self._settings.patience
 
     def _row(self, request: Any, forecast: float | None) -> int:
         """Return the row of the belief about a request."""

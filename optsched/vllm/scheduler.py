@@ -34,7 +34,7 @@ class Known:
     client: Any = 0  # the priority that a client has set
     first: bool = False  # it goes before all others
     expected: int = 0  # tokens of the output, when it was first looked at
-    tag: float = 0.0  # its turn, where clients are served in turn
+    tag: float = 0.0  # its turn, or by how much later than others it comes
     blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
 
 
@@ -57,6 +57,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             super().__init__(vllm_config, kv_cache_config, *args, **more)
             sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
             longest = vllm_config.model_config.max_model_len
+            self.orders, self.patience = settings.orders, settings.patience
             self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
             parallel = getattr(vllm_config, "parallel_config", None)
             self.watch = Watch(getattr(parallel, "data_parallel_index", 0))
@@ -91,9 +92,9 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             else:
                 seen = self._seen[request.request_id] = Known(client=request.priority)
                 self._look(request, 0)
-                seen.tag = self.foresight.turn(seen.learned, seen.expected)
+                seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
                 self._rank(request)
-                if self.foresight.patience < inf:
+                if self.patience < inf:
                     self._by_arrival[request.request_id] = request
             super().add_request(request)
 
@@ -109,7 +110,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def _promote(self) -> None:
             """Let those who waited beyond the patience come first."""
-            now, patience = self.now(), self.foresight.patience
+            now, patience = self.now(), self.patience
             if now < self._promoted_s + patience / _PROMOTIONS:
                 return
             overdue = []
@@ -127,16 +128,16 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def _rank(self, request: Any) -> None:
             """Set the priority of a request that waits."""
-            if not self.foresight.ordered:
+            if not self.orders:
                 return
             made = request.num_output_tokens
             seen, prompt = self._look(request, made), request.num_prompt_tokens + made
             if self.foresight.fair:
                 key = seen.tag
             else:
-                plain = self.foresight.plain_key(prompt, max(seen.look.output - made, 1))
+                plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
                 self.watch.waits(request.request_id, plain)
-                key = self.foresight.aged(plain, request.arrival_time)
+                key = self.foresight.aged(plain, seen.tag)
             key = -inf if seen.first else key
             request.priority = (seen.client, key) if self._by_client else key
 
@@ -164,7 +165,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             seen, made = self._seen.pop(request.request_id, None), request.num_output_tokens
             if seen is not None:
                 complete = made > 0 and request.status.name in _COMPLETE
-                self.foresight.ended(seen.learned, seen.expected, made, complete=complete)
+                self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
                 if complete:
                     self.watch.completed(seen.expected, made)
             self.watch.leaves(request.request_id)
@@ -184,7 +185,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             blocks = self._allocate(request, *args, **more)
             if blocks is not None:
                 self.watch.admitted(request, more.get("num_new_computed_tokens", 0))
-                self.foresight.serve(self._seen[request.request_id].tag)
+                self.foresight.admitted(request, self._seen[request.request_id].tag)
                 if self._plan is not None:
                     self._plan.joined(self._candidate, lambda: self._blocks_of(request))
             return blocks

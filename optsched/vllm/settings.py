@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.learning import Scale
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ class Settings:
     deviations
         Standard deviations of the memory that a plan leaves free where it goes by beliefs.
     aging
-        Waiting this many seconds longer makes up for a key that is 2.7 times as large, in orders of
-        optsched: they go by the logarithm of the key, plus the arrival over `aging`. None, or a
-        patience: keys alone.
+        Seconds by which a request must have come earlier to come before a key 2.7 times as small,
+        in orders of optsched: they go by the logarithm of the key, plus the arrival over `aging`.
+        "load": as many as the next request by arrival would have waited, had as much work been
+        admitted by arrival, and only what is small comes earlier. None, or a patience: keys alone.
     trusted
         Believe what clients say of outputs. If not, what one says counts by how right it has been
         (`optsched.learning`), and before that no less than the median of similar requests is.
@@ -74,7 +76,7 @@ class Settings:
     log_error: float | None = None
     history: str | Path | Instance | None = None
     deviations: float = 1.0
-    aging: float | None = 80.0
+    aging: Scale = "load"
     trusted: bool = False
     fair: bool = False
     room: float = 1.0
@@ -89,12 +91,11 @@ class Settings:
             *(("factor", 0, inf), ("log_error", 0, inf), ("aging", 0, inf)),
             ("patience", 0, None),
         ):
-            value = getattr(self, name)
-            if value is not None and not _is_between(value, least, most):
-                finite = "finite " if most else ""
-                raise OptschedError(
-                    f"optsched.vllm: {name} is {value!r}, but must be a {finite}number above 0"
-                )
+            value, other = getattr(self, name), " or 'load'" if name == "aging" else ""
+            by_load = other and value == "load"
+            if not by_load and value is not None and not _is_between(value, least, most):
+                wish = f"a {'finite ' if most else ''}number above 0{other}"
+                raise OptschedError(f"optsched.vllm: {name} is {value!r}, but must be {wish}")
         if not _is_between(self.room, 0, None) or self.room > 1:
             raise OptschedError(
                 f"optsched.vllm: room is {self.room!r}, but must be a share above 0 and at most 1"
@@ -126,8 +127,8 @@ class Settings:
         return isinstance(self.order, str) and is_shipped(self.order)
 
     @property
-    def scale(self) -> float | None:
-        """Seconds over which keys age, if they do."""
+    def scale(self) -> Scale:
+        """Over what keys age, if they do."""
         ages = self.is_ours and not self.fair and self.patience == inf
         return self.aging if ages else None
 

@@ -1,4 +1,4 @@
-"""Keys of an order inside an engine: of all requests, of those it preempts, and learned ones."""
+"""Keys of an order inside an engine: of all requests, of those it preempts, learned, aged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched.clock.work import step_of
 from optsched.instance import Instance
-from optsched.learning import OutputLearner, Seen, TokenCounters
+from optsched.learning import Aging, OutputLearner, Seen, TokenCounters
 from optsched.simulate.likely import TOLERANCE, tables
 from optsched.simulate.seconds.batches import called_back
 
@@ -38,21 +39,24 @@ def reranking(
     are those that come out.
     """
     instance, policy = task.instance, task.policy
-    if policy.learns:
-        with called_back(_Callback, _Learned(task, planned, arrivals).tell, 0.0) as callback:
-            yield np.zeros(len(instance)), callback
-        return
     expected = None if known is None else _tokens_to_come(known)
+    believed, clock = instance, task.clock
+    if policy.order is not None and expected is not None:
+        planned = expected(slice(None), 0)
+        believed = instance.replace(outputs=planned, **_UNSEEN)
+    keys = np.zeros(len(instance)) if policy.learns else np.array(policy.keys(believed, clock))
 
     def key(event: int, request: int, made: int) -> float:
+        if event != PREEMPTED:
+            return float(keys[request])
         assert expected is not None
         return _key(task, request, (made, int(expected(request, made))), arrivals)
 
-    believed, clock = instance, task.clock
-    if policy.order is not None and expected is not None:
-        believed = instance.replace(outputs=expected(slice(None), 0), **_UNSEEN)
-    with called_back(_Callback, key, 0.0) as callback:
-        yield np.array(policy.keys(believed, clock)), callback
+    tell = _Learned(task, planned, arrivals).tell if policy.learns else key
+    if policy.aging is not None:
+        tell = _Aged(task, tell, planned, arrivals).tell
+    with called_back(_Callback, tell, 0.0) as callback:
+        yield keys.copy(), callback
 
 
 def _key(task: Task, request: int, tokens: tuple[int, int], arrivals: IntArray) -> float:
@@ -119,6 +123,29 @@ class _Learned:
                 return -np.inf  # what is expected of it was too little; it goes on first
             return _key(self._task, request, (made, expected.left(made)), self._arrivals)
         return 0.0
+
+
+class _Aged:
+    """Keys that age."""
+
+    def __init__(
+        self, task: Task, keys: Callable[..., float], planned: IntArray, arrivals: IntArray
+    ) -> None:
+        self._keys, self._planned, self._arrivals = keys, planned, arrivals
+        self._prompts, self._step = task.instance.prompts, step_of(task.instance, task.clock)
+        self._aging = Aging(task.policy.aging)
+        self._later = np.zeros(len(planned))
+
+    def tell(self, event: int, request: int, made: int) -> float:
+        """Take note of an event; return the key of the request."""
+        key = self._keys(event, request, made)
+        if event == ARRIVED:
+            came = float(self._arrivals[request] * self._step)
+            tokens = int(self._prompts[request]), int(self._planned[request])
+            self._later[request] = self._aging.arrives(request, came, key, *tokens)
+        elif event != PREEMPTED:
+            self._aging.leaves(request)
+        return key if key == -np.inf else self._aging.key(key, float(self._later[request]))
 
 
 def _tokens_to_come(known: Forecast) -> Callable[[Any, int], Any]:

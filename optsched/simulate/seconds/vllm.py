@@ -74,7 +74,7 @@ class Limits(NamedTuple):
     in_turn: bool  # first come, first served
     ordered: bool  # by keys that change when a request is preempted
     planned: bool  # admit only what is expected to fit to the end
-    learns: bool  # is told of all events, and learns from them
+    told: bool  # is told of all events
     halts: bool  # a request that preempts itself keeps those behind it out of the batch
 
 
@@ -368,7 +368,7 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
         counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
         counters[_WAITING] -= 1
         request.waits = ZERO
-        if limits.learns:
+        if limits.told:
             engine.queue.tell(ADMITTED, index, request.made)
         if cache is not None:
             reuse(cache, index, request, found, limits.block_size)
@@ -472,7 +472,7 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
             counters[_WAITING] -= request.waits
             request.waits = ZERO
             done += 1
-            if limits.learns:
+            if limits.told:
                 engine.queue.tell(ENDED, index, request.made)
             if len(engine.arrivals.firsts) > 0:
                 queue, end = engine.queue, flight.ends[slot]
@@ -493,7 +493,7 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
 @compiled
 def arrive(engine: Engine, index: int, limits: Limits) -> None:
     """Let a request that has arrived wait."""
-    if limits.learns:
+    if limits.told:
         engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, ZERO)
     enqueue(engine, index)
 

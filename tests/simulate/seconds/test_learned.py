@@ -10,6 +10,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from literal_aging import with_aging
 from literal_learning import literal_learner
 from vllm_runs import CLOCK, policy_of, same
 
@@ -22,6 +23,10 @@ from optsched.policies import get_policy
 SMALL = "llama-2-7b-a100"
 
 
+NAMES = (
+    *("+learned", ":area+learned", "+plan+learned", ":area+plan+learned", "+fair"),
+    *(":area,load+learned", ":area,load+plan+learned"),
+)
 requests = st.tuples(
     *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
     *(st.integers(0, 2), st.integers(1, 30)),
@@ -31,7 +36,7 @@ requests = st.tuples(
 @examples(200)
 @given(
     st.lists(requests, min_size=1, max_size=14),
-    st.sampled_from(["+learned", ":area+learned", "+plan+learned", ":area+plan+learned", "+fair"]),
+    st.sampled_from(NAMES),
     st.integers(0, 8),
     st.booleans(),
     st.booleans(),
@@ -63,6 +68,7 @@ def test_runs_that_learn_equal_the_literal_scheduler(rows, name, blocks, later, 
     ]
     order = "area" if "area" in name else None
     scheduler = literal_learner(seen, order, "plan" in name, "fair" in name)
+    scheduler = with_aging(scheduler, "load") if "load" in name else scheduler
     made = [
         literal_vllm.Request(number, prompt, output, arrival)
         for number, ((prompt, output, *_), arrival) in enumerate(
@@ -181,3 +187,19 @@ def test_learned_orders_that_age_go_by_the_arrivals_that_come_out():
     assert aged.completions.tolist() == by_arrival.completions.tolist()
     plain = optsched.run(chats, "vllm:area+learned", clock=SMALL)
     assert plain.completions.tolist() != aged.completions.tolist()
+
+
+@pytest.mark.parametrize("slower", [1, 2])
+def test_orders_that_age_by_the_load_gain_and_keep_the_tail(slower):
+    requests = overloaded(2)
+    arrivals, claims = slower * requests.arrivals, requests.outputs
+    requests = requests.replace(arrivals=arrivals, output_estimates=claims, clients=None)
+    mean, p99 = {}, {}
+    for name in ("vllm", "vllm:area,80+learned", "vllm:area,load+learned"):
+        run = optsched.run(requests, name, clock=SMALL)
+        latencies = run.completions - run.arrivals
+        mean[name], p99[name] = latencies.mean(), np.percentile(latencies, 99)
+    by_load = "vllm:area,load+learned"
+    assert mean[by_load] < 0.9 * mean["vllm"]
+    assert p99[by_load] < 1.1 * p99["vllm"]
+    assert p99["vllm:area,80+learned"] > 1.15 * p99["vllm"]  # longer than anybody waits

@@ -190,7 +190,8 @@ def test_what_vllm_does_in_order_of_memory_time_is_what_area_predicts():
     ("name", "words"),
     [
         ("vllm:aera", "has no order 'aera': did you mean 'area'"),
-        ("vllm:area,0", "should read area,S with the seconds S over which requests age"),
+        ("vllm:area,0", "aging is 0.0, but must be a finite number above 0 or 'load'"),
+        ("vllm:area,lode", "aging is 'lode', but must be a finite number above 0 or 'load'"),
         ("area+plan", "policy 'area' has no rule 'plan', which is for vllm"),
         ("a-min+plan", "policy 'a-min' has no rule 'plan'"),
         ("vllm+skip", "policy 'vllm' has its own rules of admission"),

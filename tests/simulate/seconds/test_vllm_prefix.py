@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from literal_aging import with_aging
 from vllm_runs import CLOCK, policy_of, same
 
 import optsched
@@ -66,7 +66,8 @@ def kernel_run(
     assert Instance.from_json(instance.to_json()) == instance
     policy = policy_of(case)
     if order is not None:
-        policy = replace(policy, order=get_policy(f"vllm:{order}").order)
+        ordered = get_policy(f"vllm:{order}")
+        policy = replace(policy, order=ordered.order, aging=ordered.aging)
     policy = policy.with_options("plan") if plan else policy
     return optsched.run(instance, policy, clock=clock, until=until), rows
 
@@ -274,9 +275,10 @@ def test_ids_that_are_refused(changes, words):
 
 
 ORDERS = {
-    None: None,
-    "area": lambda prompt, left, _: prompt * left + left * (left + 1) / 2,
-    "mc-sf,0.3": lambda _, left, request: math.log(left) + request.arrival / 0.3,
+    None: (None, None),
+    "area": (lambda prompt, left, _: prompt * left + left * (left + 1) / 2, None),
+    "mc-sf,0.3": (lambda _, left, __: left, 0.3),
+    "mc-sf,load": (lambda _, left, __: left, "load"),
 }
 
 
@@ -287,8 +289,10 @@ def test_a_plan_with_a_prefix_cache_counts_different_blocks(drawn, order):
     case = case | {"policy": "fcfs" if order is None else "priority"}
     requests = [(*request[:3], 0) for request in requests]
     outputs = [output for _, (_, output), *_ in requests]
-    known = literal_vllm.Foresight(outputs, outputs, ORDERS[order], plan=True)
+    key, aging = ORDERS[order]
+    known = literal_vllm.Foresight(outputs, outputs, key, plan=True)
     scheduler = literal_vllm.with_foresight(known, literal_prefix.Scheduler)
+    scheduler = with_aging(scheduler, aging) if aging else scheduler
     twin = twin_run(requests, case, CLOCK, scheduler=scheduler)
     run, rows = kernel_run(requests, case | {"policy": "fcfs"}, CLOCK, order=order, plan=True)
     assert same(run, rows, twin)
@@ -315,7 +319,9 @@ def test_a_plan_by_beliefs_with_a_prefix_cache_is_refused():
         optsched.run(instance, policy, clock="llama-2-7b-a100", **known)
 
 
-def test_orders_that_age_need_all_arrivals():
-    chats = optsched.family("conversations", n=9, seed=1, rate=0.5, seconds_per_step=0.001, pause=1)
-    with pytest.raises(PolicyError, match="some requests follow others; use area, or the instance"):
-        optsched.run(chats, "vllm:area,80", clock="llama-2-7b-a100")
+def test_orders_that_age_go_by_arrivals_that_the_run_decides():
+    chats = optsched.family("conversations", n=30, seed=1, rate=9, seconds_per_step=0.001, pause=1)
+    for name in ("vllm:area,0.5", "vllm:area,load"):
+        run = optsched.run(chats, name, clock="llama-2-7b-a100")
+        again = optsched.run(run.instance, name, clock="llama-2-7b-a100")
+        assert run.completions.tolist() == again.completions.tolist()
