@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from optsched.solvers.exact.search import ExactResult
 
 _BYTES = 2**30  # that layers of nodes may take
+_SET_BYTES = 2**29, 2**31  # that running sets may take, before branch and bound and after it
 _TAKING = 0.3  # seconds
 _MAX_PLACED = 60  # requests of several workers; their event program grows with the square of this
 
@@ -78,25 +79,34 @@ def prove_small(state: State) -> None:
         search_schedules(state, state.params.seed, threads=1, work=work)
         price_configurations(state, state.params.seed, tuning.efforts[-1] if running else effort)
         if running:
-            search_running_sets(state)
-        else:
-            branch_and_bound(state, effort.nodes)
+            search_running_sets(state, _SET_BYTES[0])
+        branch_and_bound(state, effort.nodes)
+    # Of fewer requests, branch and bound proves what has many sets as fast.
+    if together and len(instance) > tuning.events and not state.finished:
+        price_configurations(state, state.params.seed, tuning.efforts[-1])
+        search_running_sets(state, _SET_BYTES[1])
     state.sizes = None  # stronger ones are made where they pay
 
 
 def branch_and_bound(state: State, nodes: int | None = None) -> None:
     """Search in time order; stopped early it still narrows the interval."""
     # Other stages follow limited nodes.
-    _search(state, "branch and bound", 0.3 if nodes else 0.9, solve_exact, node_limit=nodes)
+    share = 0.9 if nodes is None else 0.3
+    _search(state, "branch and bound", share, _BYTES, solve_exact, node_limit=nodes)
 
 
-def search_running_sets(state: State) -> None:
+def search_running_sets(state: State, size: int) -> None:
     """Search by sets of running requests, which ends soon or fails at once."""
-    _search(state, "running sets", 0.9, solve_by_states)
+    _search(state, "running sets", 0.9, size, solve_by_states)
 
 
 def _search(
-    state: State, name: str, share: float, solve: Callable[..., ExactResult], **limits: Any
+    state: State,
+    name: str,
+    share: float,
+    size: int,
+    solve: Callable[..., ExactResult],
+    **limits: Any,
 ) -> None:
     if state.left <= 0 or state.finished or state.sizes is None:
         return
@@ -108,7 +118,7 @@ def _search(
             certificate=state.sizes,
             # What is in memory takes a while to put away.
             time_limit=share * state.left,
-            memory_limit=_BYTES if limit is None else limit,
+            memory_limit=size if limit is None else limit,
             on_progress=lambda _, lower, upper: state.report(name, upper, lower),
             stop=state.ended,
             **limits,
