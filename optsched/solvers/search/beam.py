@@ -12,6 +12,7 @@ Small requests are background: they hold memory from their arrival on, or where 
 starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
 children are kept, one for each set that has started. Single runs scatter, so there are many narrow
 ones with settings of their own; the better ones are repeated with more width (docs/research.md).
+Offline, where width gains more than a choice, there are only as many as use up the work.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ _MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and
 _NARROW, _WIDEST = 10, 500  # width of the first run, and of any
 _POLISH = 0.1  # of the work of a run, for a search from what it found
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
+_DEARER = 1.2  # offline wide runs take so much more for their width than narrow ones
 _WIDER = 3  # times the width of the runs before, for a third as many
 
 
@@ -154,6 +156,7 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
     unit, number = max(runs.done, 1.0) / _NARROW, len(settings)
     if not runs.arriving:  # width gains more than a choice between settings
         number = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST)))
+        unit *= _DEARER
     rounds = 1 + round(math.log(number, _WIDER))
     width = min(_WIDEST, int(runs.ahead / unit / (rounds * number)))
     if width > _NARROW:
