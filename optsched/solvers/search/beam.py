@@ -12,6 +12,7 @@ Small requests are background: they hold memory from their arrival on, or where 
 starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
 children are kept, one for each set that has started. Single runs scatter, so there are many narrow
 ones with settings of their own; the better ones are repeated with more width (docs/research.md).
+Offline, where width gains more than a choice, there are only as many as use up the work.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ _MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and
 _NARROW, _WIDEST = 10, 500  # width of the first run, and of any
 _POLISH = 0.1  # of the work of a run, for a search from what it found
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
+_DEARER = 1.2  # offline wide runs take so much more for their width than narrow ones
 _WIDER = 3  # times the width of the runs before, for a third as many
 
 
@@ -123,10 +125,9 @@ def start_by_beam(
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
         return start
     runs = _Runs(start, certificate, work, seed, Watch(deadline, stop), threads, on_progress)
-    arrivals = bool(start.instance.arrivals.any())
-    memory = _MEMORY_ARRIVALS if arrivals else _MEMORY
+    memory = _MEMORY_ARRIVALS if runs.arriving else _MEMORY
     settings = _settings(start.instance, [runs.usage() + each for each in memory], seed)
-    sliding = arrivals and work >= _WORK_OF_WINDOWS * len(start.instance)
+    sliding = runs.arriving and work >= _WORK_OF_WINDOWS * len(start.instance)
     rest = (1 - _NODES) * work if sliding else 0.0
     runs.left -= rest
     if not sliding or len(start.instance) < _MANY:
@@ -154,10 +155,13 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
     unit, number = max(runs.done, 1.0) / _NARROW, len(settings)
+    if not runs.arriving:  # width gains more than a choice between settings
+        number = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST)))
+        unit *= _DEARER
     rounds = 1 + round(math.log(number, _WIDER))
     width = min(_WIDEST, int(runs.ahead / unit / (rounds * number)))
     if width > _NARROW:
-        runs.follow(settings, width)
+        runs.follow(settings[:number], width)
     else:
         width = _NARROW
         number = min(number, 1 + max(0, int(runs.ahead / unit / (rounds * width))))
@@ -209,8 +213,9 @@ class _Runs:
         on_progress: Callable[[float], None] | None,
     ) -> None:
         self._start, self._certificate, self._watch = start, certificate, watch
-        self._seed, self._threads, self._on_progress = seed, threads, on_progress
+        self._seed, self.threads, self._on_progress = seed, threads, on_progress
         self._weights = weights_of(start.instance, certificate.objective)
+        self.arriving = bool(start.instance.arrivals.any())
         self._prices: dict[float, FloatArray] = {}
         self._costs: dict[Setting, float] = {}
         self.best, self._least = start, math.inf
@@ -249,10 +254,10 @@ class _Runs:
             found = self._run(setting, width)
             return found._replace(seconds=stopwatch() - began)
 
-        if self._threads == 1:
+        if self.threads == 1:
             found = [run(setting) for setting in settings]
         else:
-            with ThreadPoolExecutor(self._threads) as pool:
+            with ThreadPoolExecutor(self.threads) as pool:
                 found = list(pool.map(run, settings))
         self.done = sum(each.work for each in found)
         self.left -= self.done
@@ -274,7 +279,7 @@ class _Runs:
             return
         instance, objective = schedule.instance, cast("Objective", self._certificate.objective)
         memory = max(share * instance.memory, float(instance.peaks.max()))
-        if not instance.arrivals.any():
+        if not self.arriving:
             certificate = bound(
                 instance.replace(memory=int(memory)), "lagrangian", objective
             ).certificate
@@ -393,7 +398,8 @@ class Beam:
         outputs, arrivals = instance.outputs[large], instance.arrivals[large]
         count = len(outputs)
         # Slices of the mean length go on until nothing is priced and all have arrived.
-        mean = -(-int(begins[-1]) // (len(begins) - 1))
+        self._slices = len(begins) - 1
+        mean = -(-int(begins[-1]) // self._slices)
         end = max(len(prices), int(arrivals[-1]) + 1, int(begins[-1])) + 2 * mean
         begins = np.concatenate([begins, np.arange(begins[-1] + mean, end, mean)])
         self._rows = max(1, min(len(begins) - 1, _TABLE // count, 1 + math.isqrt(len(begins))))
@@ -458,14 +464,25 @@ class Beam:
     def follow(self, watch: Watch, most: float) -> tuple[IntArray | None, float]:
         """Go to the end; return the starts of large requests, if there was time, and the work."""
         self.prepare(watch)
-        counts, work = self.counts, float(self._rows * self._corners.size)
+        counts, work, began = self.counts, float(self._rows * self._corners.size), stopwatch()
         while not counts[5]:
             work += self.load_chunk()
+            self._keep_pace(began, watch.deadline)
             until = (int(counts[2]) // self._rows + 1) * self._rows
             work += self.step(until, watch, most - work)
             if work >= most or watch.over:
                 return None, work
         return self.starts(0), work
+
+    def _keep_pace(self, began: float, deadline: float) -> None:
+        """Go on with less width where the deadline would come before the end."""
+        # The first slices take longer than others, and after half of them half the work is done.
+        now, done = stopwatch(), int(self.counts[2])
+        if done < self._slices / 2:
+            return
+        needed = (now - began) * max(0, self._slices - done) / done
+        if needed > deadline - now:
+            self._width = max(1, int(self._width * max(0.0, deadline - now) / needed))
 
     def load_chunk(self) -> int:
         """Tabulate the least costs for the chunk of slices that begins; return the work."""

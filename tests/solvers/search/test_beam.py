@@ -170,6 +170,35 @@ def test_a_beam_starts_everything_once(instance, data):
     assert work > 0
 
 
+def test_a_beam_that_is_late_goes_on_with_less_width(monkeypatch):
+    instance = family("chat-and-summaries", n=300, seed=1)
+    schedule = run(instance, "area").schedule
+    small, background = background_of(schedule, 0.5)
+    begins, prices = slices(schedule.starts[~small], 0.2), _certificate(instance)
+    prices = np.array(prices.prices) / prices.denominator
+    clock, step = [0.0], Beam.step
+
+    def work(*arguments):
+        done = step(*arguments)
+        clock[0] += done
+        return done
+
+    monkeypatch.setattr("optsched.solvers.search.beam.stopwatch", lambda: clock[0])
+    monkeypatch.setattr(Beam, "step", work)
+
+    def follow(deadline):
+        clock[0] = 0.0
+        beam = Beam(instance, np.ones(300), prices, ~small, background, begins, 60)
+        return beam.follow(Watch(deadline), np.inf)[0], clock[0]
+
+    _, whole = follow(np.inf)
+    starts, done = follow(0.85 * whole)
+    found = background.starts.copy()
+    found[~small] = starts
+    assert Schedule(instance, found).check() == []
+    assert done < 0.85 * whole
+
+
 def test_a_background_without_room_is_refused():
     instance = family("uniform", n=6, seed=0)
     held = np.array([0, 5, instance.memory + 1], dtype=np.int32)
