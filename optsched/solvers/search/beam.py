@@ -232,7 +232,7 @@ class _Runs:
     @property
     def ahead(self) -> float:
         """The work that is left and for which there is time, at the speed of runs so far."""
-        seconds = self._threads * (self._watch.deadline - stopwatch())
+        seconds = self.threads * (self._watch.deadline - stopwatch())
         return min(self.left, max(self._spent, 1.0) / max(self._took, 1e-9) * seconds)
 
     @property
