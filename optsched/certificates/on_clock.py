@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from optsched.certificates.capacity import CapacityCertificate
     from optsched.instance import Instance
 
 FORMAT = "optsched-clock-certificate"
@@ -173,11 +174,7 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
     c0, *own, width = (int(number * unit) for number in clock)
-    limit, parts = max(1, certificate.max_num_seqs), certificate.by_requests
-    whole = PARTS * instance.memory * limit
-    sharing = (PARTS - parts) * limit  # with each token that is held
-    later = certificate.storage == "next-batch"
-    shares = parts * instance.memory - later * sharing, sharing
+    whole, shares = shared_constant(certificate, instance.memory)
     weights = [1.0] * len(instance)
     if certificate.objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()
@@ -198,6 +195,16 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
             )
         total = _priced(requests, c0, width, whole, certificate, unit)
     return Fraction(total, _FINE)
+
+
+def shared_constant(
+    certificate: ClockCertificate | CapacityCertificate, memory: int, others: int = 0
+) -> tuple[int, tuple[int, int]]:
+    """Return into how many parts it is cut, and how many a request and each held token pay for."""
+    most, parts = max(1, certificate.max_num_seqs), certificate.by_requests
+    sharing = (PARTS - parts - others) * most
+    later = certificate.storage == "next-batch"
+    return PARTS * memory * most, (parts * memory - later * sharing, sharing)
 
 
 def charged_request(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +15,16 @@ from optsched.sizing.slo import Times
 from optsched.workers.memories import MAX_WORKERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from fractions import Fraction
+    from collections.abc import Callable, Mapping, Sequence
 
     from optsched.instance import Instance
     from optsched.policies import Policy
     from optsched.simulate import RunSettings
+    from optsched.sizing.result import Capacity
     from optsched.sizing.slo import Slo
     from optsched.workers import Router
 
+_FAR = 16  # times the proven number of workers, and more, up to which plans are tried
 _AROUND = 2  # numbers of workers on both sides of the answer that are tried as well
 _BURST = 0.1  # share of the time in which half of the late requests arrive: a burst
 _FULL = 0.9  # share of a memory that is full
@@ -56,82 +59,57 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Plan:
-    """The fewest workers with which a policy and a router meet the objectives.
+    """The fewest workers, or the cheapest fleet, with which a policy and a router meet objectives.
 
     Attributes
     ----------
     workers
-        Their number; None where no number that was tried is enough.
+        Their number, or of a fleet that of each kind; None where nothing that was tried is enough.
+    attempts
+        Every number of workers, ascending, or every fleet that was tried.
     binds
         What one worker less lacks: "memory", "compute", "a burst" or "one large request"; empty
-        where one worker is enough, or the number is also proven to be needed.
-    attempts
-        Every number of workers that was tried, ascending.
+        where one worker is enough, the number is also proven to be needed, or kinds are mixed.
+    cost
+        What the workers cost per hour, where it is known.
     """
 
     policy: str
     router: str
-    workers: int | None
-    binds: str
-    attempts: dict[int, Attempt] = field(repr=False)
+    workers: Any
+    attempts: Mapping[Any, Attempt] = field(repr=False)
+    binds: str = ""
+    cost: float | None = None
 
     @property
-    def monotone(self) -> bool:
-        """Whether none of the numbers above the answer that were tried falls short."""
-        enough = self.workers or MAX_WORKERS
-        return all(each.met for count, each in self.attempts.items() if count > enough)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        runs = max((each.runs for each in self.attempts.values()), default=0)
-        return {
-            "policy": self.policy,
-            "router": self.router,
-            "workers": self.workers,
-            "binds": self.binds,
-            "monotone": self.monotone,
-            "runs": runs,
-            "attempts": [
-                {"workers": count, "attained": each.attained, "held": each.held}
-                for count, each in self.attempts.items()
-            ],
-        }
-
-
-@dataclass(frozen=True)
-class Mix:
-    """A fleet of several kinds with which a policy and a router meet the objectives.
-
-    Attributes
-    ----------
-    workers
-        Number of workers of each kind.
-    cost
-        What they cost per hour.
-    attempts
-        Every fleet that was tried.
-    """
-
-    policy: str
-    router: str
-    workers: tuple[int, ...]
-    cost: float
-    attempts: dict[tuple[int, ...], Attempt] = field(repr=False)
+    def reached(self) -> Attempt | None:
+        """What the workers came to."""
+        return self.attempts.get(self.workers)
 
     @property
     def met(self) -> bool:
-        """Whether the objectives are met; what a caller asked for need not."""
-        return self.attempts[self.workers].met
+        """Whether the objectives are met; by a fleet that a caller asked for they need not be."""
+        return self.reached is not None and self.reached.met
+
+    @property
+    def relapses(self) -> list[int]:
+        """Numbers of workers above the answer that were tried and fall short."""
+        enough = self.workers or MAX_WORKERS
+        return [n for n, each in self.attempts.items() if n > enough and not each.met]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
+        known: dict[str, Any] = {"policy": self.policy, "router": self.router, "met": self.met}
+        if not isinstance(self.workers, tuple):
+            runs = max((each.runs for each in self.attempts.values()), default=0)
+            known |= {"binds": self.binds, "monotone": not self.relapses, "runs": runs}
         return {
-            **{name: getattr(self, name) for name in ("policy", "router", "met")},
-            "workers": list(self.workers),
-            "cost_per_hour": self.cost,
+            **known,
+            "workers": self.workers,
+            **({"cost_per_hour": self.cost} if self.cost else {}),
             "attempts": [
-                {"workers": list(fleet), "attained": each.attained, "held": each.held}
-                for fleet, each in self.attempts.items()
+                {"workers": count, "attained": each.attained, "held": each.held}
+                for count, each in self.attempts.items()
             ],
         }
 
@@ -251,3 +229,92 @@ def cheapest(
             if min(fleet) > 0 and price >= low and enough(fleet) and price < high:
                 best, high = fleet, price
                 break
+
+
+class Search:
+    """Runs with more or fewer workers of one kind, or with fleets of several kinds."""
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        kinds: Sequence[Capacity],
+        clocks: Sequence[Any],
+        settings: RunSettings,
+        tell: Callable[[str], object],
+    ) -> None:
+        self._instances, self._kinds, self._clocks = instances, kinds, clocks
+        self._settings, self._tell = settings, tell
+        self._costs = [Fraction(each.cost or 0.0) for each in kinds]
+        bought = zip(self._costs, (each.at_most for each in kinds), strict=True)
+        self._high = min((cost * count for cost, count in bought if count), default=None)
+        self.found: list[Plan] = []
+
+    def _price(self, fleet: Sequence[int]) -> Fraction:
+        return sum((n * cost for n, cost in zip(fleet, self._costs, strict=True)), Fraction())
+
+    def _run(self, policy: Policy, router: Router, *fleet: int) -> Attempt:
+        """Run a policy and a router with so many workers of each kind."""
+        counts = " + ".join(f"{count:,}" for count in fleet)
+        self._tell(f"{router.name} with {policy.name} on {counts} workers")
+        own, slos = self._settings, self._kinds[0].slos
+        if len(fleet) == 1:
+            return attempt(self._instances, slos, policy, router, own, *fleet)
+        every = [kind for kind, count in enumerate(fleet) for _ in range(count)]
+        memories = [self._kinds[kind].instance.memory for kind in every]
+        if own.clock is not None:
+            own = replace(own, workers=memories, clock=[self._clocks[kind] for kind in every])
+        return attempt(self._instances, slos, policy, router, own, memories)
+
+    def fewest(self, policy: Policy, router: Router, workers: int | None) -> None:
+        """Find the fewest workers of one kind; what is known when Ctrl-C comes is kept."""
+        (kind,) = self._kinds
+        least = kind.at_least or 1
+        most = max(least, min(MAX_WORKERS, len(kind.instance), _FAR * (least + 3)))
+        known = (plan.workers for plan in self.found if plan.workers)
+        guess = max(known, default=least + least // 8)
+        if workers is not None:
+            least = most = guess = workers
+        tried: dict[int, Attempt] = {}
+        try:
+            fewest(lambda count: self._run(policy, router, count), least, most, guess, tried)
+        finally:
+            if tried:
+                number = min((count for count, each in tried.items() if each.met), default=None)
+                below = tried.get((number or max(tried) + 1) - 1)
+                price = (
+                    None if number is None or kind.cost is None else float(self._price([number]))
+                )
+                every = dict(sorted(tried.items()))
+                binds = below.binds if below else ""
+                self.found.append(Plan(policy.name, router.name, number, every, binds, price))
+
+    def cheapest(
+        self, policy: Policy, router: Router, low: Fraction, asked: tuple[int, ...] | None
+    ) -> None:
+        """Find fleets of two kinds that cost less than all before, but not less than is proven."""
+        if asked:
+            self._keep(policy, router, asked, {asked: self._run(policy, router, *asked)})
+        for pair in itertools.combinations(range(len(self._kinds)), 2):
+            if self._high is None or asked:
+                return
+            known: dict[tuple[int, ...], Attempt] = {}
+
+            def enough(two: tuple[int, int], pair: Any = pair, known: Any = known) -> bool:
+                counts = dict(zip(pair, two, strict=True))
+                fleet = tuple(counts.get(kind, 0) for kind in range(len(self._kinds)))
+                if fleet not in known:
+                    known[fleet] = self._run(policy, router, *fleet)
+                return bool(known[fleet].met)
+
+            try:
+                cheapest(enough, (self._costs[pair[0]], self._costs[pair[1]]), low, self._high)
+            finally:
+                if met := [fleet for fleet, each in known.items() if each.met]:
+                    self._keep(policy, router, min(met, key=self._price), known)
+                    self._high = min(self._high, Fraction(self.found[-1].cost or 0.0))
+
+    def _keep(
+        self, policy: Policy, router: Router, workers: Any, tried: dict[Any, Attempt]
+    ) -> None:
+        price = float(self._price(workers))
+        self.found.append(Plan(policy.name, router.name, workers, tried, cost=price))
