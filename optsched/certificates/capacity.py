@@ -299,7 +299,8 @@ def demands_in(
         *(n.denominator for window in windows for n in window[:2]),
     )
     c0, *own = (int(number * unit) for number in numbers)
-    whole, shares = shared_constant(certificate, instance.memory, certificate.by_time)
+    batches = instance.memory, certificate.max_num_seqs, certificate.storage
+    whole, shares = shared_constant(*batches, certificate.by_requests, certificate.by_time)
     weigh = math.lcm(price.denominator, *(weight.denominator for _, _, weight in windows))
     spans = [(int(b * unit), int(e * unit), int(w * weigh)) for b, e, w in windows]
     mean = _mean_of(certificate)

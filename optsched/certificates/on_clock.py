@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from optsched.certificates.capacity import CapacityCertificate
     from optsched.instance import Instance
 
 FORMAT = "optsched-clock-certificate"
@@ -174,7 +173,8 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
     c0, *own, width = (int(number * unit) for number in clock)
-    whole, shares = shared_constant(certificate, instance.memory)
+    batches = instance.memory, certificate.max_num_seqs, certificate.storage
+    whole, shares = shared_constant(*batches, certificate.by_requests)
     weights = [1.0] * len(instance)
     if certificate.objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()
@@ -198,13 +198,13 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
 
 
 def shared_constant(
-    certificate: ClockCertificate | CapacityCertificate, memory: int, others: int = 0
+    memory: int, max_num_seqs: int, storage: Storage, by_requests: int, others: int = 0
 ) -> tuple[int, tuple[int, int]]:
     """Return into how many parts it is cut, and how many a request and each held token pay for."""
-    most, parts = max(1, certificate.max_num_seqs), certificate.by_requests
-    sharing = (PARTS - parts - others) * most
-    later = certificate.storage == "next-batch"
-    return PARTS * memory * most, (parts * memory - later * sharing, sharing)
+    most = max(1, max_num_seqs)
+    sharing = (PARTS - by_requests - others) * most
+    own = by_requests * memory - (storage == "next-batch") * sharing
+    return PARTS * memory * most, (own, sharing)
 
 
 def charged_request(

@@ -21,8 +21,8 @@ from optsched.simulate.settings import settings_of
 from optsched.sizing.fleet import least_cost
 from optsched.sizing.lower import Bounded, at_least, late_alone
 from optsched.sizing.result import Capacity
+from optsched.sizing.search import Search
 from optsched.sizing.slo import as_slos
-from optsched.sizing.upper import Search
 from optsched.workers import Router, get_routers
 from optsched.workers.memories import MAX_WORKERS
 
