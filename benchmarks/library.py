@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from optsched import Instance
     from optsched._internal.arrays import IntArray
-    from optsched.records.packing import AnyCertificate
+    from optsched.certificates.prices import AnyCertificate
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "optsched" / "records"

@@ -44,16 +44,18 @@ _ALIASES = {
     "Literal": ("str",),
     **dict.fromkeys(("Rule", "Objective", "ScheduleObjective"), ("str",)),
     **dict.fromkeys(("BoundMethod", "Executor"), ("str",)),
+    "AnyCertificate": (
+        *("Certificate", "ConfigurationCertificate", "ClockCertificate", "CapacityCertificate"),
+        *("FleetCertificate", "SawtoothCertificate"),
+    ),
     "Clock": ("str", "Callable", "LinearClock", "FunctionClock"),  # as of `get_clock`
     "Information": ("Oracle", "NoInformation", "Predictor"),
 }
 _CLASSES = (
-    *("Beliefs", "BalanceState", "Bound", "CapacityCertificate", "Certificate", "ClockBound"),
-    *("ClockCertificate", "FleetCertificate", "Slo"),
-    *("Cluster", "ConfigurationCertificate", "Execution", "Forecast", "Instance", "LinearModel"),
-    *("ModelFacts", "Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running"),
-    *("RunSettings", "SawtoothCertificate", "Schedule", "SolveParams", *_ALIASES["Clock"]),
-    *_ALIASES["Information"],
+    *("Beliefs", "BalanceState", "Bound", "ClockBound", "Cluster", "Execution", "Forecast"),
+    *("Instance", "LinearModel", "ModelFacts", "Policy", "PowerLaw", "PriorityPolicy"),
+    *("RequestTypes", "Router", "Running", "RunSettings", "Schedule", "Slo", "SolveParams"),
+    *(name for kind in ("AnyCertificate", "Clock", "Information") for name in _ALIASES[kind]),
 )
 
 

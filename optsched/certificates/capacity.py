@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, check_step, read_fields
-from optsched.certificates.on_clock import PARTS, ChargedRequest, charged_request
+from optsched.certificates.on_clock import PARTS, ChargedRequest, charged_request, shared_constant
 from optsched.errors import CertificateError
 from optsched.premises import STORAGES, Storage, World
 
@@ -299,11 +299,8 @@ def demands_in(
         *(n.denominator for window in windows for n in window[:2]),
     )
     c0, *own = (int(number * unit) for number in numbers)
-    most, parts = max(1, certificate.max_num_seqs), certificate.by_requests
-    whole = PARTS * instance.memory * most
-    sharing = (PARTS - parts - certificate.by_time) * most
-    later = certificate.storage == "next-batch"
-    shares = parts * instance.memory - later * sharing, sharing
+    batches = instance.memory, certificate.max_num_seqs, certificate.storage
+    whole, shares = shared_constant(*batches, certificate.by_requests, certificate.by_time)
     weigh = math.lcm(price.denominator, *(weight.denominator for _, _, weight in windows))
     spans = [(int(b * unit), int(e * unit), int(w * weigh)) for b, e, w in windows]
     mean = _mean_of(certificate)

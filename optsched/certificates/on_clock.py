@@ -173,11 +173,8 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
     c0, *own, width = (int(number * unit) for number in clock)
-    limit, parts = max(1, certificate.max_num_seqs), certificate.by_requests
-    whole = PARTS * instance.memory * limit
-    sharing = (PARTS - parts) * limit  # with each token that is held
-    later = certificate.storage == "next-batch"
-    shares = parts * instance.memory - later * sharing, sharing
+    batches = instance.memory, certificate.max_num_seqs, certificate.storage
+    whole, shares = shared_constant(*batches, certificate.by_requests)
     weights = [1.0] * len(instance)
     if certificate.objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()
@@ -198,6 +195,16 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
             )
         total = _priced(requests, c0, width, whole, certificate, unit)
     return Fraction(total, _FINE)
+
+
+def shared_constant(
+    memory: int, max_num_seqs: int, storage: Storage, by_requests: int, others: int = 0
+) -> tuple[int, tuple[int, int]]:
+    """Return into how many parts it is cut, and how many a request and each held token pay for."""
+    most = max(1, max_num_seqs)
+    sharing = (PARTS - by_requests - others) * most
+    own = by_requests * memory - (storage == "next-batch") * sharing
+    return PARTS * memory * most, (own, sharing)
 
 
 def charged_request(

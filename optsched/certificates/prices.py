@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from optsched.workers import Workers, as_workers
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from optsched._internal.arrays import BoolArray
     from optsched.certificates.capacity import CapacityCertificate
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.certificates.sawtooth import SawtoothCertificate
     from optsched.instance import Instance
+
+    AnyCertificate: TypeAlias = (
+        "Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate | "
+        "FleetCertificate | SawtoothCertificate"
+    )
 
 _ALONE, _SEVERAL = "optsched-certificate", "optsched-joint-certificate"
 
@@ -131,16 +137,7 @@ class Certificate:
 
 
 @checked(CertificateError)
-def read_certificate(
-    source: str | Path,
-) -> (
-    Certificate
-    | ConfigurationCertificate
-    | ClockCertificate
-    | CapacityCertificate
-    | FleetCertificate
-    | SawtoothCertificate
-):
+def read_certificate(source: str | Path) -> AnyCertificate:
     """Read a certificate of any kind, a claim until it is verified, from a JSON file or JSON text.
 
     Examples
@@ -153,27 +150,20 @@ def read_certificate(
     from optsched.certificates import capacity, configurations, fleet, on_clock, sawtooth
 
     content, _ = read_object(source, CertificateError, "prices")
-    if content.get("format") == configurations.FORMAT:
-        return configurations.ConfigurationCertificate.from_json(source)
-    if content.get("format") == sawtooth.FORMAT:
-        return sawtooth.SawtoothCertificate.from_json(source)
-    if content.get("format") == on_clock.FORMAT:
-        return on_clock.ClockCertificate.from_json(source)
-    if content.get("format") == capacity.FORMAT:
-        return capacity.CapacityCertificate.from_json(source)
-    if content.get("format") == fleet.FORMAT:
-        return fleet.FleetCertificate.from_json(source)
-    return Certificate.from_json(source)
+    kinds: dict[Any, type[Any]] = {
+        configurations.FORMAT: configurations.ConfigurationCertificate,
+        sawtooth.FORMAT: sawtooth.SawtoothCertificate,
+        on_clock.FORMAT: on_clock.ClockCertificate,
+        capacity.FORMAT: capacity.CapacityCertificate,
+        fleet.FORMAT: fleet.FleetCertificate,
+    }
+    found: AnyCertificate = kinds.get(str(content.get("format")), Certificate).from_json(source)
+    return found
 
 
 @checked(CertificateError)
 def verify(
-    certificate: Certificate
-    | ConfigurationCertificate
-    | ClockCertificate
-    | CapacityCertificate
-    | FleetCertificate
-    | SawtoothCertificate,
+    certificate: AnyCertificate,
     instance: Instance,
     workers: int | str | Sequence[int] | Workers | None = None,
 ) -> Fraction:

@@ -73,18 +73,18 @@ def only_for(names: str, used: bool, purpose: str, remedy: str = "") -> None:
 
     `purpose` completes "--name VALUE counts only ..."; `remedy` says how to come to use them.
     """
-    if used or not (typed := _typed(names)):
+    if used or not (found := typed(names)):
         return
-    flags = " and ".join(each.partition(" ")[0] for each in typed)
+    flags = " and ".join(each.partition(" ")[0] for each in found)
     remedy = remedy and f"{remedy}, or "
-    raise OptschedError(f"{_listed(typed)} only {purpose}; {remedy}leave {flags} out")
+    raise OptschedError(f"{_listed(found)} only {purpose}; {remedy}leave {flags} out")
 
 
 def note_unless(used: bool, names: str, purpose: str) -> None:
     """Note those of some options that were typed, unless they are used."""
-    if not used and (typed := _typed(names)):
-        effect = "has" if len(typed) == 1 else "have"
-        notes().append(f"{_listed(typed)} only {purpose}, and {effect} no effect here")
+    if not used and (found := typed(names)):
+        effect = "has" if len(found) == 1 else "have"
+        notes().append(f"{_listed(found)} only {purpose}, and {effect} no effect here")
 
 
 def note_twice(order: Sequence[click.Parameter]) -> None:
@@ -102,11 +102,11 @@ def notes() -> list[str]:
     return found
 
 
-def _listed(typed: Sequence[str]) -> str:
-    return f"{' and '.join(typed)} {'counts' if len(typed) == 1 else 'count'}"
+def _listed(found: Sequence[str]) -> str:
+    return f"{' and '.join(found)} {'counts' if len(found) == 1 else 'count'}"
 
 
-def _typed(names: str) -> list[str]:
+def typed(names: str) -> list[str]:
     """Return those of some options that were typed, each with its value."""
     context, wanted = click.get_current_context(), names.split()
     return [

@@ -254,7 +254,8 @@ def _check_certificate(
             asked = {str(goal): None for part, *_ in claimed.cuts for goal in part.goals}
             pairs = zip(claimed.memories, claimed.costs, strict=True)
             kinds = " and ".join(f"{tokens:,} tokens at {cost:g}" for tokens, cost in pairs)
-            said = f"workers with {kinds} that cost less than {proven(value)} together never meet"
+            price = proven(round(float(value), 9))
+            said = f"workers with {kinds} that cost less than {price} together never meet"
         else:
             claim, enough = claimed.workers, value > claimed.workers - 1
             asked = dict.fromkeys(map(str, claimed.goals))

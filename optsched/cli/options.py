@@ -16,6 +16,7 @@ from optsched.cli.given import (
     note_unless,
     notes,
     only_for,
+    typed,
 )
 from optsched.errors import OptschedError
 
@@ -164,7 +165,11 @@ TRACE = (
         "--gpu G", str, "... and its GPU, such as a100-80gb; also sets the clock.", needs="--llm"
     ),
     option("--gpus N", 1, "Number of GPUs that share the LLM.", needs="--llm"),
-    option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
+    option(
+        "--seconds-per-step S",
+        0.05,
+        "Length of a step where arrivals are in seconds.",
+    ),
     *READING,
 )
 ALL = (
@@ -336,6 +341,7 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
         from optsched.workers import Workers
 
         how["memory"] = max(Workers.parse(workers, how["memory"]).memories)
+    step = how["seconds_per_step"]
     if on_clock:
         how["seconds_per_step"] = TICK
     family = trace.startswith("family:")
@@ -347,7 +353,9 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
             )
         trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
     instance = read_instance(output, trace, seed=options["seed"], **how)
-    converted = not (family or on_clock) and instance.seconds_per_step == how["seconds_per_step"]
+    converted = not (family or on_clock) and instance.seconds_per_step == step
+    if on_clock and instance.seconds_per_step is None and typed("seconds_per_step"):
+        instance, converted = instance.replace(seconds_per_step=step), True
     note_unless(converted, "seconds_per_step", "in steps, for files with arrivals in seconds")
     if not family:
         _note_odd_arrivals(output, instance)

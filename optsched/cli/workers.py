@@ -269,13 +269,11 @@ def capacity(
     if certificate is not None and (proof := found.fleet or found.certificate) is not None:
         proof.to_json(certificate)
     content = found.to_dict()
-    for each, text, own in zip(
-        (found, *found.kinds), ("", *kinds), (content, *content.get("kinds", ())), strict=False
-    ):
-        for plan, entry in zip(each.plans, own["plans"], strict=True):
-            entry["command"] = _again(plan.policy, plan.router, plan.workers, text)
-    for mix, entry in zip(found.mixes, content.get("mixes", ()), strict=True):
-        entry["command"] = _again(mix.policy, mix.router, mix.workers)
+    for text, own in [("", content), *zip(kinds, content.get("kinds", ()), strict=False)]:
+        for entry in [*own["plans"], *own.get("mixes", ())]:
+            entry["command"] = _again(**take(dict(entry), "policy", "router", "workers"), kind=text)
+    if found.interrupted:
+        output.note("interrupted; this is what was known by then")
     output.show(found, content)
     if found.interrupted:
         return INTERRUPTED
@@ -293,7 +291,7 @@ def _kind(text: str, timed: bool) -> tuple[int, str | None, float]:
 
 
 def _again(
-    policy: str, router: str, workers: int | tuple[int, ...] | None, kind: str = ""
+    policy: str, router: str, workers: int | tuple[int, ...] | None, kind: str
 ) -> str | None:
     """Return the command that simulates what decides, perhaps of another kind, or a fleet."""
     if workers is None:
@@ -303,8 +301,7 @@ def _again(
     if isinstance(workers, int):
         skipped |= {"--cost-per-hour", "--kind"}
         workers = (workers,)
-    count = ",".join(map(str, workers))
-    chosen = ["--policies", policy, "--routers", router, "--workers", count]
+    chosen = ["--policies", policy, "--routers", router, "--workers", ",".join(map(str, workers))]
     if kind:
         memory, *clock, _ = kind.split(",")
         skipped |= {"--memory", "--clock", "--llm", "--gpu", "--gpus"}

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from optsched._internal.arrays import IntArray
+    from optsched.certificates.prices import AnyCertificate
     from optsched.instance import Instance
-    from optsched.records.packing import AnyCertificate
 
 __all__ = ["Finder", "Record", "in_batches", "library"]
 

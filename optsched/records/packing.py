@@ -15,15 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
-    from optsched.certificates.capacity import CapacityCertificate
-    from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.certificates.fleet import FleetCertificate
-    from optsched.certificates.on_clock import ClockCertificate
-    from optsched.certificates.prices import Certificate
-    from optsched.certificates.sawtooth import SawtoothCertificate
-
-    Priced = Certificate | SawtoothCertificate | ConfigurationCertificate
-    AnyCertificate = Priced | ClockCertificate | CapacityCertificate | FleetCertificate
+    from optsched.certificates.prices import AnyCertificate
 
 #: The certificate as JSON without its long lists, and how the names of these begin.
 PROOF = "proof"

@@ -23,36 +23,34 @@ _REFUTED = "#F3D9D2"  # numbers of workers that are proven to be too few
 def capacity_table(result: Capacity) -> Table:
     """Return the workers that each plan needs, the fewest first."""
     rows, kinds = [], (result, *result.kinds)
-    every = [(plan, kind) for kind in kinds for plan in kind.plans]
-    for plan, kind in sorted(every, key=lambda each: each[0].workers or 10**9):
-        met = plan.attempts.get(plan.workers or 0)
-        short = plan.attempts.get((plan.workers or 0) - 1)
-        of_kind = f" x {kind.instance.memory:,}" * (len(kinds) > 1)
+    alone = [(plan, kind) for kind in kinds for plan in kind.plans]
+    alone.sort(key=lambda each: each[0].workers or 10**9)
+    every: list[tuple[Plan, Capacity | None]] = [*alone, *((mix, None) for mix in result.mixes)]
+    runs = max((each.runs for plan, _ in every for each in plan.attempts.values()), default=1)
+    for plan, kind in every:
+        count, met = plan.workers, plan.reached
+        short = None if kind is None else plan.attempts.get((count or 0) - 1)
+        if kind is None:
+            count, shown = sum(count), result.named(count)
+        else:
+            shown = f"{count:,}" if count else "none"
+            shown += f" x {kind.instance.memory:,}" * (len(kinds) > 1 and count is not None)
         cells: list[tuple[Any, str]] = [
-            (plan.workers, "none" if plan.workers is None else f"{plan.workers:,}{of_kind}"),
+            (count, shown),
             (None, plan.binds),
-            (None, "" if met is None else f"{met.attained:.2%}"),
-            (None, "" if short is None else f"{short.attained:.2%}"),
+            (None, f"{met.attained:.2%}" if met else ""),
+            (None, f"{short.attained:.2%}" if short else ""),
         ]
-        if kind.cost is not None:
-            price = None if plan.workers is None else kind.cost * plan.workers
-            cells.append((price, "" if price is None else number(price)))
-        if met is not None and met.runs > 1:
-            cells.append((None, f"{short.held if short else 0} of {met.runs}"))
-        fewest = kind is result and plan.workers is not None and plan.workers == result.at_most
+        if result.cost is not None:
+            cells.append((plan.cost, "" if plan.cost is None else number(plan.cost)))
+        if runs > 1:
+            held = f"{short.held if short else 0} of {runs}" if met and kind else ""
+            cells.append((None, held))
+        fewest = kind is result and count is not None and count == result.at_most
         rows.append(Row(f"{plan.router}, {plan.policy}", cells, "fewest" if fewest else ""))
-    for mix in result.mixes:
-        cells = [(sum(mix.workers), result.named(mix.workers)), (None, "")]
-        cells += [(None, f"{mix.attempts[mix.workers].attained:.2%}"), (None, "")]
-        cells.append((mix.cost, number(mix.cost)))
-        if (runs := mix.attempts[mix.workers].runs) > 1:
-            cells.append((None, f"of {runs}"))
-        rows.append(Row(f"{mix.router}, {mix.policy}", cells, ""))
     titles = ["router, policy", "workers", "binds", "attained", "with one less"]
     titles += ["cost per hour"] * (result.cost is not None)
-    titles += ["runs that hold with one less"] * (
-        len(rows) > 0 and len(rows[0].cells) >= len(titles)
-    )
+    titles += ["runs that hold with one less"] * (runs > 1)
     proven = "" if result.at_least is None else f"; at least {result.at_least:,} by anyone"
     return Table(
         titles,

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.loading import stopwatch
-from optsched.clock import UNIT, LinearClock
+from optsched.clock import UNIT, LinearClock, get_clock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.instance import Instance
 from optsched.policies import get_policies
@@ -21,8 +21,8 @@ from optsched.simulate.settings import settings_of
 from optsched.sizing.fleet import least_cost
 from optsched.sizing.lower import Bounded, at_least, late_alone
 from optsched.sizing.result import Capacity
+from optsched.sizing.search import Search
 from optsched.sizing.slo import as_slos
-from optsched.sizing.upper import Attempt, Mix, Plan, attempt, cheapest, fewest
 from optsched.workers import Router, get_routers
 from optsched.workers.memories import MAX_WORKERS
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from optsched.certificates.fleet import FleetCertificate
+    from optsched.clock import Clock
     from optsched.policies import Policy
     from optsched.simulate import RunSettings
     from optsched.sizing.slo import Slo
+    from optsched.sizing.upper import Plan
     from optsched.workers import RouterState
 
 ON_CLOCK = ("vllm", "vllm:work+plan", "work")
 IN_STEPS = ("fcfs", "area")
 ROUTERS = ("least-tokens",)
-_POSITIVE = "a number above 0"
-_FAR = 16  # times the proven number of workers, and more, up to which plans are tried
 
 
 @checked(OptschedError)
@@ -121,15 +121,19 @@ def capacity(
         raise PolicyError("there is no instance; pass one, or several")
     names: Any = policies or (IN_STEPS if settings.clock is None else ON_CLOCK)
     names = names if isinstance(names, Iterable) and not isinstance(names, str) else [names]
-    routers = [routers] if isinstance(routers, Router) else routers
     chosen = [_limited(policy, limit) for policy in get_policies(names)]
+    pairs = list(
+        itertools.product(
+            chosen, get_routers([routers] if isinstance(routers, Router) else routers)
+        )
+    )
     world = _world(instances[0], settings, chosen, limit)
     price = (
         None if cost is None else as_number("cost", cost, lambda c: c >= 0, "a number from 0 on")
     )
-    others = _kinds(kinds, price, settings)
-    asked = _asked(workers, len(others))
-    number = None if asked else cast("int | None", workers)
+    others = _kinds(instances, kinds, price, settings)
+    faster = {load: [_faster(each, load) for each in instances] for load in loads}
+    number, asked = _asked(workers, len(others))
     found = Capacity(instances[0], slos, None, (), (), True, world, 0.0, price)
     tell = on_progress or (lambda _: None)
     tell("proving how many workers anyone needs")
@@ -138,21 +142,20 @@ def capacity(
             (_proven(replace(found, instance=each)) for each in instances),
             key=lambda one: math.inf if one.at_least is None else one.at_least,
         )
-    if not found.possible and not others:
-        return replace(found, seconds=stopwatch() - began)
-    plans: list[Plan] = []
-    interrupted = False
+    clocks = [settings.clock, *(clock for _, clock, _ in others)]
+    plans = Search(instances, [found], clocks[:1], settings, tell)
     scaled: dict[float, Capacity] = {}
     alone: list[Capacity] = []
+    mixes: list[Plan] = []
     fleet: FleetCertificate | None = None
-    mixed: _Mixes | None = None
+    interrupted = True
 
     def same(some: list[Instance], about: str, **other: Any) -> Capacity:
         return capacity(
             some,
             slos,
             chosen,
-            routers,
+            [router for _, router in pairs[: len(pairs) // len(chosen)]],
             workers=number,
             at_least_only=at_least_only or asked is not None,
             on_progress=lambda news: tell(f"{about}: {news}"),
@@ -160,59 +163,58 @@ def capacity(
         )
 
     try:
-        if found.possible and not at_least_only and not asked:
-            for policy in chosen:
-                for router in get_routers(routers):
-                    _plan(instances, found, (policy, router), settings, plans, number, tell)
-        for load in loads if found.possible else ():
-            faster = [_faster(each, load) for each in instances]
-            scaled[load] = same(faster, f"load x {load:g}")
-            if interrupted := scaled[load].interrupted:
-                break
-        for memory, clock, each_cost in () if interrupted else others:
-            some = [each.replace(memory=memory) for each in instances]
-            alone.append(same(some, f"{memory:,} tokens", clock=clock, cost=each_cost))
-            if interrupted := alone[-1].interrupted:
-                break
-        if others and not interrupted:
+        for pair in pairs if found.possible and not (at_least_only or asked) else ():
+            plans.fewest(*pair, number)
+        for load, some in faster.items() if found.possible else ():
+            scaled[load] = same(some, f"load x {load:g}")
+            if scaled[load].interrupted:
+                raise KeyboardInterrupt
+        for some, clock, each_cost in others:
+            about = f"{some[0].memory:,} tokens"
+            alone.append(same(some, about, clock=clock, cost=each_cost))
+            if alone[-1].interrupted:
+                raise KeyboardInterrupt
+        if others:
             tell("proving what a fleet of all kinds costs")
-            fleet = _fleet([found, *alone])
-            if not at_least_only:
-                every = [replace(found, plans=tuple(plans)), *alone]
-                clocks = [settings.clock, *(clock for _, clock, _ in others)]
-                mixed = _Mixes(instances, every, settings, clocks, tell)
-                for policy, router in itertools.product(chosen, get_routers(routers)):
-                    if asked:
-                        mixed.add(policy, router, {asked: mixed.tried(policy, router, asked)})
-                    else:
-                        low = Fraction(0) if fleet is None else fleet.cost
-                        mixed.search(policy, router, low)
+            every = [replace(found, plans=tuple(plans.found)), *alone]
+            fleet = _fleet(every)
+            mixed = Search(instances, every, clocks, settings, tell)
+            mixes = mixed.found
+            for pair in () if at_least_only else pairs:
+                mixed.cheapest(*pair, fleet.cost if fleet else Fraction(0), asked)
+        interrupted = False
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise
-        interrupted = True
     return replace(
         found,
-        plans=tuple(plans),
+        plans=tuple(plans.found),
         loads=scaled,
         kinds=tuple(alone),
         fleet=fleet,
-        mixes=() if mixed is None else tuple(mixed.found),
+        mixes=tuple(mixes),
         seconds=stopwatch() - began,
         interrupted=interrupted,
     )
 
 
 def _kinds(
-    kinds: Iterable[tuple[int, Any, float]], cost: float | None, settings: RunSettings
-) -> list[tuple[int, Any, float]]:
-    """Return other kinds of workers that can be compared with the first."""
+    instances: Sequence[Instance],
+    kinds: Iterable[tuple[int, Any, float]],
+    cost: float | None,
+    settings: RunSettings,
+) -> list[tuple[list[Instance], Clock | None, float]]:
+    """Return requests, clock and cost of other kinds of workers, to be compared with the first."""
     found = [
-        (as_count("memory", memory), clock, as_number("cost", each, lambda c: c > 0, _POSITIVE))
-        for memory, clock, each in kinds
+        (
+            [each.replace(memory=as_count("memory of a kind", memory)) for each in instances],
+            None if clock is None else get_clock(clock),
+            as_number("cost of a kind", price, lambda c: c > 0, "a number above 0"),
+        )
+        for memory, clock, price in kinds
     ]
     if found and not cost:
-        raise PolicyError("kinds of workers are compared by cost; give that of the first, too")
+        raise PolicyError("cost is missing or 0, but kinds of workers are compared by cost")
     if any((clock is None) != (settings.clock is None) for _, clock, _ in found):
         raise PolicyError("either all kinds of workers have a clock or none of them")
     return found
@@ -283,119 +285,21 @@ def _going_on_from_a_cache(clock: LinearClock) -> LinearClock:
     return replace(clock, decode_requests=decode * (1 - 2**-40), resident_tokens=resident)
 
 
-def _plan(
-    instances: Sequence[Instance],
-    found: Capacity,
-    pair: tuple[Policy, Router],
-    settings: RunSettings,
-    plans: list[Plan],
-    workers: int | None,
-    tell: Callable[[str], object],
-) -> None:
-    """Find the fewest workers of a policy and a router; what is known when Ctrl-C comes is kept."""
-    policy, router = pair
-
-    def tried(count: int) -> Attempt:
-        tell(f"{router.name} with {policy.name} on {count:,} workers")
-        return attempt(instances, found.slos, policy, router, settings, count)
-
-    least = found.at_least or 1
-    most = min(MAX_WORKERS, len(found.instance), _FAR * (least + 3))
-    guess = max((plan.workers for plan in plans if plan.workers), default=least + least // 8)
-    if workers is not None:
-        least = most = guess = as_count("workers", workers, 1, MAX_WORKERS)
-    attempts: dict[int, Attempt] = {}
-    try:
-        fewest(tried, least, max(least, most), guess, attempts)
-    finally:
-        if attempts:
-            number = min((count for count, each in attempts.items() if each.met), default=None)
-            below = attempts.get((number or max(attempts) + 1) - 1)
-            binds = below.binds if below else ""
-            plans.append(
-                Plan(policy.name, router.name, number, binds, dict(sorted(attempts.items())))
-            )
-
-
-def _asked(workers: object, others: int) -> tuple[int, ...] | None:
-    """Return the fleet that a caller asks for; None where it is a number of workers, or open."""
+def _asked(workers: object, others: int) -> tuple[int | None, tuple[int, ...] | None]:
+    """Return the number of workers, or the fleet, that a caller asks for, if any."""
     if not isinstance(workers, list | tuple):
-        return None
+        return None if workers is None else as_count("workers", workers, 1, MAX_WORKERS), None
     found = tuple(as_count("workers", count, 0, MAX_WORKERS) for count in workers)
     if len(found) != others + 1 or not sum(found):
         raise PolicyError(
             f"workers are {list(found)}, but must be one number for each of {others + 1} kinds, "
             "not all of them zero"
         )
-    return found
-
-
-class _Mixes:
-    """Fleets of several kinds of workers, tried one after another."""
-
-    def __init__(
-        self,
-        instances: Sequence[Instance],
-        kinds: Sequence[Capacity],
-        settings: RunSettings,
-        clocks: Sequence[Any],
-        tell: Callable[[str], object],
-    ) -> None:
-        self._instances, self._kinds, self._settings = instances, kinds, settings
-        self._clocks, self._tell = clocks, tell
-        self._costs = [Fraction(each.cost or 0.0) for each in kinds]
-        bought = zip(self._costs, (each.at_most for each in kinds), strict=True)
-        self._high = min((cost * count for cost, count in bought if count), default=None)
-        self.found: list[Mix] = []
-
-    def price(self, fleet: Sequence[int]) -> Fraction:
-        """Return what a fleet costs."""
-        return sum((n * cost for n, cost in zip(fleet, self._costs, strict=True)), Fraction())
-
-    def tried(self, policy: Policy, router: Router, fleet: Sequence[int]) -> Attempt:
-        """Run a policy and a router with a fleet."""
-        self._tell(f"{router.name} with {policy.name} on {' + '.join(map(str, fleet))} workers")
-        every = [kind for kind, count in enumerate(fleet) for _ in range(count)]
-        memories = [self._kinds[kind].instance.memory for kind in every]
-        own = self._settings
-        if own.clock is not None:
-            own = replace(own, workers=memories, clock=[self._clocks[kind] for kind in every])
-        return attempt(self._instances, self._kinds[0].slos, policy, router, own, memories)
-
-    def add(self, policy: Policy, router: Router, known: dict[tuple[int, ...], Attempt]) -> None:
-        """Keep the cheapest fleet that is enough, or the only one that was asked for."""
-        enough = [fleet for fleet, each in known.items() if each.met]
-        if enough or len(known) == 1:
-            best = min(enough or known, key=self.price)
-            price = float(self.price(best))
-            self.found.append(Mix(policy.name, router.name, best, price, known))
-
-    def search(self, policy: Policy, router: Router, low: Fraction) -> None:
-        """Find fleets of two kinds that cost less than all before, but not less than is proven."""
-        for pair in itertools.combinations(range(len(self._kinds)), 2):
-            if self._high is None:
-                return
-            known: dict[tuple[int, ...], Attempt] = {}
-
-            def enough(
-                two: tuple[int, int], pair: tuple[int, ...] = pair, known: Any = known
-            ) -> bool:
-                counts = dict(zip(pair, two, strict=True))
-                fleet = tuple(counts.get(kind, 0) for kind in range(len(self._kinds)))
-                if fleet not in known:
-                    known[fleet] = self.tried(policy, router, fleet)
-                return bool(known[fleet].met)
-
-            try:
-                cheapest(enough, (self._costs[pair[0]], self._costs[pair[1]]), low, self._high)
-            finally:
-                if any(each.met for each in known.values()):
-                    self.add(policy, router, known)
-                    self._high = min(self._high, Fraction(self.found[-1].cost))
+    return None, found
 
 
 def _faster(instance: Instance, load: float) -> Instance:
     """Return the requests that arrive so many times as fast."""
-    times = as_number("loads", load, lambda x: x > 0, "numbers above 0")
+    times = as_number("loads", load, lambda x: x > 0, "a number above 0")
     arrivals = np.ceil(instance.arrivals / times).astype(np.int64)
     return instance.replace(arrivals=arrivals, name=f"{instance.name} x {times:g}")

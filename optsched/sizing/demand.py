@@ -20,7 +20,7 @@ import numpy as np
 from optsched.clock import UNIT
 from optsched.clock.work import arrival_times
 from optsched.sizing.slo import ROUNDING
-from optsched.solvers.bounds.on_clock import PARTS, Share, least_work, share_of
+from optsched.solvers.bounds.on_clock import PARTS, least_work, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,10 @@ class Demand:
             goal.misses(int(goal.asked(instance).sum())) for goal in goals if goal.share is not None
         )
         self.allowed -= int(self.impossible.sum())
-        self.share = self._share(instance, charging, max_num_seqs, storage)
+        self.share = share_of(
+            instance, max_num_seqs, charging.by_requests, storage, charging.by_time
+        )
+        self.charging = charging
         self.timed = charging.by_time / PARTS
         self._wait(instance, clock, paced, shared)
         span = float(self.arrivals[-1]) + float(self.own.max())
@@ -114,17 +117,6 @@ class Demand:
                 found = np.unique(np.append(np.arange(most), np.ceil(found)))
             self.offsets = found
             self.longest = float((self.own[self.asked]).max(initial=0.0) + found[-1])
-
-    def _share(
-        self, instance: Instance, charging: Charging, max_num_seqs: int, storage: Storage
-    ) -> Share:
-        found = share_of(instance, max_num_seqs, charging.by_requests, storage)
-        if not charging.by_time:
-            return found
-        part = charging.by_requests / PARTS
-        memory = (1 - part) * (instance.prompts + float(storage == "at-once")) / instance.memory
-        kept = (1 - part - charging.by_time / PARTS) / (1 - part) if part < 1 else 1.0
-        return found._replace(first=found.first - memory * (1 - kept), growth=found.growth * kept)
 
     def _wait(
         self, instance: Instance, clock: LinearClock, paced: FloatArray, shared: bool
@@ -203,9 +195,11 @@ class Demand:
         early = np.where(np.isinf(reached), decodes, np.floor(self._decodes(reached, some)))
         found = np.maximum(0.0, self._charges(early, some) - self._charges(late, some))
         must = (reached >= first) | (arrivals + ttft + self.slack <= end)
-        left = first - done
-        shared = self.share.first[some]
-        tail = np.where(done > 0, self._tail(left, shared), self._prefill(some))
+        # Of a prompt in chunks, the constant of the last batch alone is charged by share.
+        left, shared, constant = first - done, self.share.first[some], self.constant
+        last = np.minimum(left, constant)
+        tail = shared * last + np.maximum(0.0, left - last)
+        tail = np.where(done > 0, tail, first - constant * (1 - shared))
         found += np.where(must & (left > 0), tail, 0.0)
         asked = self.asked[some]
         return some, np.where(asked, found, 0.0), (done == 0) & np.isinf(reached) & asked
@@ -228,12 +222,3 @@ class Demand:
         each = self.decode[some] + self.constant * self.share.first[some]
         grown = self.growth + self.constant * self.share.growth
         return each * count + grown * count * (count + 1) / 2
-
-    def _prefill(self, some: slice) -> FloatArray:
-        """Return the charge of the batches that make the first token."""
-        return self.first[some] - self.constant * (1 - self.share.first[some])
-
-    def _tail(self, left: FloatArray, shared: FloatArray) -> FloatArray:
-        """Return the least charge of the last so many seconds before a first token, in chunks."""
-        constant = np.minimum(left, self.constant)
-        return shared * constant + np.maximum(0.0, left - constant)

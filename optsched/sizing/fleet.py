@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.certificates.fleet import FleetCertificate
-from optsched.sizing.lower import best_windows, proof_of, sets_of
+from optsched.sizing.lower import best_windows, sets_of
 from optsched.sizing.windows import SAFE, game
 
 if TYPE_CHECKING:
@@ -110,17 +110,17 @@ def least_cost(
 
 def _part(worlds: Sequence[Bounded], slos: Sequence[Slo]) -> _Part:
     found = [best_windows(world, slos) for world in worlds]
-    windows = sorted({window[:2] for _, proof, _ in found for window in proof.windows})
+    windows = sorted({window[:2] for _, proof in found for window in proof.windows})
     rows = np.zeros((len(worlds), len(windows), len(worlds[0].instance)))
-    for (kind, (demand, _, _)), (at, (begin, end)) in itertools.product(
+    for (kind, (demand, _)), (at, (begin, end)) in itertools.product(
         enumerate(found), enumerate(windows)
     ):
         some, values = demand.demanded(begin, end)
         rows[kind, at, some] = values / (end - begin)
-    late = np.array([demand.impossible for demand, _, _ in found])
+    late = np.array([demand.impossible for demand, _ in found])
     allowed = sum(slo.misses(int(slo.asked(worlds[0].instance).sum())) for slo in slos)
     proofs = [
-        world.certificate(1, slos, **proof_of(demand, proof._replace(windows=()), way))
-        for world, (demand, proof, way) in zip(worlds, found, strict=True)
+        world.certificate(1, slos, demand, proof._replace(windows=()))
+        for world, (demand, proof) in zip(worlds, found, strict=True)
     ]
     return _Part(rows, late, allowed, windows, proofs)

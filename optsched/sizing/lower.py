@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -62,7 +62,9 @@ class Bounded:
     shared: bool = False
     timed: bool = False  # whether batches are formed on a clock; else requests run in steps
 
-    def certificate(self, workers: int, slos: Sequence[Slo], **proof: Any) -> CapacityCertificate:
+    def certificate(
+        self, workers: int, slos: Sequence[Slo], demand: Demand, proof: Proof
+    ) -> CapacityCertificate:
         """Return a certificate about some objectives."""
         goals = tuple(
             Goal(
@@ -79,10 +81,14 @@ class Bounded:
             tuple(self.clock.coefficients.tolist()),
             step_of(self.instance, self.clock) or 1.0,
             self.clock.unit,
-            max_num_seqs=self.max_num_seqs,
-            storage=self.storage,
-            shared=self.shared,
-            **proof,
+            proof.windows,
+            self.max_num_seqs,
+            *demand.charging,
+            self.storage,
+            self.shared,
+            proof.price,
+            tuple(demand.offsets.tolist()),
+            tuple(demand.multipliers.tolist()) if demand.charging.by_time else (),
         )
 
     @property
@@ -127,8 +133,20 @@ def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
     best = AtLeast(1, tuple(slos))
     means = [(slo,) for slo in slos if slo.share is None and "tpot" not in slo.limits]
     for some in [*sets_of(slos), *means]:
-        best = max(best, _by_windows(world, some), key=lambda each: each.workers)
+        demand, proof = best_windows(world, some)
+        if (workers := math.ceil(proof.value)) > best.workers:
+            certificate = world.certificate(workers, some, demand, proof)
+            best = AtLeast(workers, some, certificate, _said(proof, world.clock.unit))
     return best
+
+
+def _said(proof: Proof, unit: str) -> str:
+    """Return a proof in a clause."""
+    begin, end, _ = max(proof.windows, key=lambda window: window[2] * (window[1] - window[0]))
+    when, takes = f"from {begin:,.6g} to {end:,.6g} {unit}", f"takes {proof.value:,.3f} workers"
+    if len(proof.windows) == 1:
+        return f"what must be done {when} {takes}"
+    return f"what must be done in {len(proof.windows)} windows, mainly {when}, {takes}"
 
 
 def sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
@@ -138,8 +156,8 @@ def sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
     return [some for size in sizes for some in itertools.combinations(shares, size)]
 
 
-def best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof, Charging]:
-    """Return the demand that proves most, in which windows, and how constants are charged in it."""
+def best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof]:
+    """Return the demand that proves most, however constants are charged, and in which windows."""
     half = PARTS // 2
     ways = [Charging(), Charging(0, half), Charging(0, PARTS)]
     if world.max_num_seqs:
@@ -148,36 +166,7 @@ def best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof, Ch
         ways = [way for way in ways if way.by_time != half]
     if not any(world.clock.coefficients[1:]):
         ways = [way for way in ways if not way.by_time]
-    limits = world.max_num_seqs, world.storage
-    demands = (Demand(world.needed, world.clock, slos, way, *limits, world.shared) for way in ways)
+    limits = world.max_num_seqs, world.storage, world.shared
+    demands = (Demand(world.needed, world.clock, slos, way, *limits) for way in ways)
     found = [(demand, best_proof(demand)) for demand in demands]
-    best = max(range(len(ways)), key=lambda at: found[at][1].value)
-    return *found[best], ways[best]
-
-
-def _by_windows(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
-    demand, best, chosen = best_windows(world, slos)
-    workers = math.ceil(best.value)
-    if workers < 2:
-        return AtLeast(1, tuple(slos))
-    proof = world.certificate(workers, slos, **proof_of(demand, best, chosen))
-    begin, end, _ = max(best.windows, key=lambda window: window[2] * (window[1] - window[0]))
-    unit = world.clock.unit
-    why = (
-        f"what must be done from {begin:,.6g} to {end:,.6g} {unit} takes {best.value:,.3f} workers"
-        if len(best.windows) == 1
-        else f"what must be done in {len(best.windows)} windows, mainly from {begin:,.6g} to "
-        f"{end:,.6g} {unit}, takes {best.value:,.3f} workers"
-    )
-    return AtLeast(workers, tuple(slos), proof, why)
-
-
-def proof_of(demand: Demand, best: Proof, charging: Charging) -> dict[str, Any]:
-    """Return what a certificate holds."""
-    return {
-        "windows": best.windows,
-        "price": best.price,
-        "latencies": tuple(demand.offsets.tolist()),
-        "multipliers": tuple(demand.multipliers.tolist()) if charging.by_time else (),
-        **charging._asdict(),
-    }
+    return max(found, key=lambda each: each[1].value)

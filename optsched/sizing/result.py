@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.sizing.lower import AtLeast, Bounded
     from optsched.sizing.slo import Slo
-    from optsched.sizing.upper import Mix, Plan
+    from optsched.sizing.upper import Plan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +76,7 @@ class Capacity:
     loads: dict[float, Capacity] = field(default_factory=dict)
     kinds: tuple[Capacity, ...] = ()
     fleet: FleetCertificate | None = None
-    mixes: tuple[Mix, ...] = ()
+    mixes: tuple[Plan, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -139,7 +139,10 @@ class Capacity:
         elif self.proof.certificate is None:
             found.append("Nothing proves that more than one worker is needed.")
         else:
-            found.append(f"{self.at_least:,} workers are needed by anyone: {self.proof.why}.")
+            of_kind = f" with {self.instance.memory:,} tokens" * bool(self.kinds)
+            found.append(
+                f"{self.at_least:,} workers{of_kind} are needed by anyone: {self.proof.why}."
+            )
         if self.estimate is not None:
             found.append(
                 f"Estimate, no bound: on average the work of {self.estimate:,.2f} workers arrives."
@@ -152,18 +155,15 @@ class Capacity:
                 f"worker{'s' * (count != 1)}."
             )
         for plan in self.plans:
+            about = f"{plan.router} with {plan.policy}"
             if plan.workers is None and plan.attempts:
-                found.append(
-                    f"{plan.router} with {plan.policy} does not meet it even with "
-                    f"{max(plan.attempts):,} workers."
-                )
-            elif plan.attempts and not plan.monotone:
-                most = plan.workers or 0
-                short = [n for n, each in plan.attempts.items() if n > most and not each.met]
-                found.append(
-                    f"{plan.router} with {plan.policy} falls short again with "
-                    f"{', '.join(map(str, short))} workers."
-                )
+                most = max(plan.attempts)
+                found.append(f"{about} does not meet it even with {most:,} workers.")
+            elif short := ", ".join(map(str, plan.relapses)):
+                found.append(f"{about} falls short again with {short} workers.")
+        for load, each in self.loads.items():
+            most = f", at most {each.at_most:,}" if each.at_most else ""
+            found.append(f"Arriving {load:g} times as fast: at least {each.at_least:,}{most}.")
         return found + self._costs
 
     @property
@@ -200,7 +200,7 @@ class Capacity:
             verb = "meet" if mix.met else "do not meet"
             found.append(
                 f"{self.named(mix.workers)} {verb} it under {mix.router} with {mix.policy} for "
-                f"{proven(round(mix.cost, 9), up=True)} per hour."
+                f"{proven(round(mix.cost or 0.0, 9), up=True)} per hour."
             )
         if self.fleet is not None:
             least = proven(round(float(self.fleet.cost), 9))
@@ -221,15 +221,7 @@ class Capacity:
             "certificate": None if proof is None else json.loads(proof.to_json()),
             "at_most": self.at_most,
             "estimate": self.estimate,
-            "plans": [
-                plan.to_dict()
-                | (
-                    {"cost_per_hour": self.cost * plan.workers}
-                    if self.cost and plan.workers
-                    else {}
-                )
-                for plan in self.plans
-            ],
+            "plans": [plan.to_dict() for plan in self.plans],
             "possible": self.possible,
             "impossible": list(self.impossible),
             "seconds": self.seconds,
@@ -278,5 +270,5 @@ class Capacity:
             line for line in str(self.instance).splitlines() if not line.startswith("  load")
         )
         any_plan = self.mixes or any(each.plans for each in (self, *self.kinds))
-        table = f"{text('capacity_table', self)}\n" if any_plan else ""
+        table = text("capacity_table", self).strip("\n") + "\n\n" if any_plan else ""
         return f"{about}\n\n{table}" + "\n".join(self.answer)

@@ -1,8 +1,7 @@
-"""At most: the fewest workers at which a policy and a router meet the objectives, by simulation."""
+"""At most: whether a policy and a router meet the objectives with so many workers, simulated."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ from optsched.sizing.slo import Times
 from optsched.workers.memories import MAX_WORKERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from fractions import Fraction
+    from collections.abc import Mapping, Sequence
 
     from optsched.instance import Instance
     from optsched.policies import Policy
@@ -22,10 +20,8 @@ if TYPE_CHECKING:
     from optsched.sizing.slo import Slo
     from optsched.workers import Router
 
-_AROUND = 2  # numbers of workers on both sides of the answer that are tried as well
 _BURST = 0.1  # share of the time in which half of the late requests arrive: a burst
 _FULL = 0.9  # share of a memory that is full
-_LARGE = 0.75  # share of a limit that a request takes even alone: a large one
 
 
 @dataclass(frozen=True)
@@ -56,82 +52,57 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Plan:
-    """The fewest workers with which a policy and a router meet the objectives.
+    """The fewest workers, or the cheapest fleet, with which a policy and a router meet objectives.
 
     Attributes
     ----------
     workers
-        Their number; None where no number that was tried is enough.
+        Their number, or of a fleet that of each kind; None where nothing that was tried is enough.
+    attempts
+        Every number of workers, ascending, or every fleet that was tried.
     binds
         What one worker less lacks: "memory", "compute", "a burst" or "one large request"; empty
-        where one worker is enough, or the number is also proven to be needed.
-    attempts
-        Every number of workers that was tried, ascending.
+        where one worker is enough, the number is also proven to be needed, or kinds are mixed.
+    cost
+        What the workers cost per hour, where it is known.
     """
 
     policy: str
     router: str
-    workers: int | None
-    binds: str
-    attempts: dict[int, Attempt] = field(repr=False)
+    workers: Any
+    attempts: Mapping[Any, Attempt] = field(repr=False)
+    binds: str = ""
+    cost: float | None = None
 
     @property
-    def monotone(self) -> bool:
-        """Whether none of the numbers above the answer that were tried falls short."""
-        enough = self.workers or MAX_WORKERS
-        return all(each.met for count, each in self.attempts.items() if count > enough)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        runs = max((each.runs for each in self.attempts.values()), default=0)
-        return {
-            "policy": self.policy,
-            "router": self.router,
-            "workers": self.workers,
-            "binds": self.binds,
-            "monotone": self.monotone,
-            "runs": runs,
-            "attempts": [
-                {"workers": count, "attained": each.attained, "held": each.held}
-                for count, each in self.attempts.items()
-            ],
-        }
-
-
-@dataclass(frozen=True)
-class Mix:
-    """A fleet of several kinds with which a policy and a router meet the objectives.
-
-    Attributes
-    ----------
-    workers
-        Number of workers of each kind.
-    cost
-        What they cost per hour.
-    attempts
-        Every fleet that was tried.
-    """
-
-    policy: str
-    router: str
-    workers: tuple[int, ...]
-    cost: float
-    attempts: dict[tuple[int, ...], Attempt] = field(repr=False)
+    def reached(self) -> Attempt | None:
+        """What the workers came to."""
+        return self.attempts.get(self.workers)
 
     @property
     def met(self) -> bool:
-        """Whether the objectives are met; what a caller asked for need not."""
-        return self.attempts[self.workers].met
+        """Whether the objectives are met; by a fleet that a caller asked for they need not be."""
+        return self.reached is not None and self.reached.met
+
+    @property
+    def relapses(self) -> list[int]:
+        """Numbers of workers above the answer that were tried and fall short."""
+        enough = self.workers or MAX_WORKERS
+        return [n for n, each in self.attempts.items() if n > enough and not each.met]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
+        known: dict[str, Any] = {"policy": self.policy, "router": self.router, "met": self.met}
+        if not isinstance(self.workers, tuple):
+            runs = max((each.runs for each in self.attempts.values()), default=0)
+            known |= {"binds": self.binds, "monotone": not self.relapses, "runs": runs}
         return {
-            **{name: getattr(self, name) for name in ("policy", "router", "met")},
-            "workers": list(self.workers),
-            "cost_per_hour": self.cost,
+            **known,
+            "workers": self.workers,
+            **({"cost_per_hour": self.cost} if self.cost else {}),
             "attempts": [
-                {"workers": list(fleet), "attained": each.attained, "held": each.held}
-                for fleet, each in self.attempts.items()
+                {"workers": count, "attained": each.attained, "held": each.held}
+                for count, each in self.attempts.items()
             ],
         }
 
@@ -185,69 +156,3 @@ def _binding(found: Any, times: Times, slos: Sequence[Slo]) -> str:
         part.peak_memory > _FULL * part.instance.memory for part in parts
     )
     return "memory" if full else "compute"
-
-
-def fewest(
-    tried: Callable[[int], Attempt], least: int, most: int, guess: int, known: dict[int, Attempt]
-) -> None:
-    """Try numbers of workers until the fewest that are enough, from `least` on, are `known`.
-
-    More workers need not be better, so that some numbers on both sides of the answer are tried, and
-    the search goes on from the smallest one that is enough.
-    """
-
-    def enough(count: int) -> bool:
-        if count not in known:
-            known[count] = tried(count)
-        return known[count].met
-
-    low, high, step = least - 1, min(max(guess, least), most), 1
-    while not enough(high):
-        if high == most:
-            return
-        low, high, step = high, min(most, high + step), 2 * step
-    step = 1
-    while low < least and high > least and enough(tried_next := max(least, high - step)):
-        high, step = tried_next, 2 * step
-    low = max((count for count in known if count < high), default=least - 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    while True:
-        around = [*range(high - 1 - _AROUND, high), *range(high + 1, high + 1 + _AROUND)]
-        for count in around:
-            if least <= count <= most and enough(count) and count < high:
-                high = count
-                break
-        else:
-            return
-
-
-def cheapest(
-    enough: Callable[[tuple[int, int]], bool],
-    costs: tuple[Fraction, Fraction],
-    low: Fraction,
-    high: Fraction,
-) -> None:
-    """Try fleets of both of two kinds that cost from `low` to below `high` for the cheapest.
-
-    For each number of the first kind the second is bisected, below what the best so far costs. As
-    more need not be better, the fleets around the answer are tried, too.
-    """
-    best: tuple[int, int] | None = None
-    first = 1
-    while (most := math.ceil((high - first * costs[0]) / costs[1]) - 1) > 0:
-        least = max(1, math.ceil((low - first * costs[0]) / costs[1]))
-        if least <= most <= MAX_WORKERS - first and enough((first, most)):
-            while least < most:
-                middle = (least + most) // 2
-                least, most = (least, middle) if enough((first, middle)) else (middle + 1, most)
-            best, high = (first, most), first * costs[0] + most * costs[1]
-        first += 1
-    while best is not None:
-        (one, other), best = best, None
-        for fleet in ((one - 1, other), (one, other - 1), (one + 1, other), (one, other + 1)):
-            price = fleet[0] * costs[0] + fleet[1] * costs[1]
-            if min(fleet) > 0 and price >= low and enough(fleet) and price < high:
-                best, high = fleet, price
-                break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -43,17 +43,15 @@ def best_proof(demand: Demand) -> Proof:
     for row, (begin, end) in zip(rows, found, strict=True):
         some, values = demand.demanded(begin, end)
         row[some] = values / (end - begin)
-    mixed = _mixture(rows, demand.allowed)
-    lengths = np.array([end - begin for begin, end in found])
-    weights = mixed / lengths
-    used: Any = np.flatnonzero(mixed > 1e-6)
-    together = np.zeros(rows.shape[1])
-    for at in used:
-        some, values = demand.demanded(*found[at])
-        together[some] += weights[at] * values
-    value = _without(together, demand.allowed) / float(weights[used] @ lengths[used])
-    windows = tuple((*found[at], float(weights[at])) for at in used.tolist())
-    return Proof(float(value) * SAFE, windows)
+    mixed = np.zeros(len(rows))
+    if demand.allowed and len(rows) > 1:
+        mixed = game(rows[None], np.zeros((1, rows.shape[1]), np.bool_), demand.allowed)[0]
+    else:
+        mixed[rows.sum(axis=1).argmax()] = 1.0
+    used = np.flatnonzero(mixed > 1e-6)
+    value = _without(mixed[used] @ rows[used], demand.allowed) / float(mixed[used].sum())
+    weighted = ((*found[at], float(mixed[at])) for at in used.tolist())
+    return Proof(value * SAFE, tuple((b, e, weight / (e - b)) for b, e, weight in weighted))
 
 
 def _without(values: FloatArray, count: int) -> float:
@@ -190,15 +188,6 @@ def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
     return Proof(
         value * SAFE, tuple((*w, z) for w, z in zip(few, shares, strict=True)), float(kept[-1])
     )
-
-
-def _mixture(rows: FloatArray, allowed: int) -> FloatArray:
-    """Return weights of the rows, 1 in all, whose sum without its largest entries is largest."""
-    if not allowed or len(rows) == 1:
-        weights = np.zeros(len(rows))
-        weights[np.argmax([_without(row, allowed) for row in rows])] = 1.0
-        return weights
-    return np.asarray(game(rows[None], np.zeros((1, rows.shape[1]), np.bool_), allowed)[0])
 
 
 def game(rows: FloatArray, late: BoolArray, allowed: int) -> FloatArray:

@@ -110,6 +110,10 @@ def test_steps_without_a_length_are_refused(optsched_command, tmp_path):
     code, _, err = optsched_command("simulate", trace, *options)
     assert code == 2
     assert "arrivals count steps" in err
+    options += ["--seconds-per-step", 0.5, "--json", "-"]
+    code, out, err = optsched_command("simulate", trace, *options)
+    found = run(read_trace(trace, 10).replace(seconds_per_step=0.5), "fcfs", clock="affine:1,1")
+    assert (code, err, json.loads(out)["makespan"]) == (0, "", found.makespan)
 
 
 def test_model_and_gpu_say_memory_and_clock(optsched_command):

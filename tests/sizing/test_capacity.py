@@ -18,7 +18,8 @@ import optsched
 from optsched import Instance, Slo, capacity, read_certificate, run, verify
 from optsched.clock import LinearClock
 from optsched.errors import CertificateError, OptschedError
-from optsched.sizing.upper import Attempt, cheapest, fewest
+from optsched.sizing.search import cheapest, fewest
+from optsched.sizing.upper import Attempt
 
 TRACE = optsched.family("uniform", n=60, seed=2, load=2.5)
 CLOCK = LinearClock("fast", 0.3, 0.002, 0.004, 0.0002)

@@ -95,13 +95,14 @@ def share_of(
     max_num_seqs: int = 0,
     by_requests: int = 0,
     storage: Storage = "at-once",
+    others: int = 0,
 ) -> Share:
-    """Return what is charged where some sixteenths are shared by number, the others by memory."""
-    part = by_requests / PARTS
+    """Return what is charged by number, for some sixteenths, and by memory, but for others."""
+    by_memory = (PARTS - by_requests - others) / PARTS
     held = instance.prompts.astype(np.float64) + (storage == "at-once")
-    first = (1 - part) * held / instance.memory
-    fixed = part / max_num_seqs if max_num_seqs else 0.0
-    return Share(first + fixed, (1 - part) / instance.memory, max_num_seqs, by_requests)
+    fixed = by_requests / PARTS / max_num_seqs if max_num_seqs else 0.0
+    first = by_memory * held / instance.memory + fixed
+    return Share(first, by_memory / instance.memory, max_num_seqs, by_requests)
 
 
 def best_share(
