@@ -115,29 +115,30 @@ def _oldest(cache: Cache, name: int) -> int:
 
 @compiled
 def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, int]:
-    """Count the blocks that a request finds, and those of them that are free."""
-    found = free = ZERO
+    """List the blocks that a request finds where it would hold them; count all and free ones."""
+    counters, found, free = cache.counters, ZERO, ZERO
+    slot = counters[_STACK + counters[_SLOTS] - 1]
     while found < (known - 1) // block_size:  # one token at least is computed
         block = _oldest(cache, _name(cache, index, found, block_size))
         if block == 0:
             break
+        cache.held[slot, found] = block
         free += cache.blocks[block].users == 0
         found += 1
     return found, free
 
 
 @compiled
-def reuse(cache: Cache, index: int, request: Any, found: int, block_size: int) -> None:
-    """Let a request that is admitted use the blocks that it finds."""
+def reuse(cache: Cache, request: Any, found: int) -> None:
+    """Let a request that is admitted use the blocks that it has found."""
     blocks, held, counters = cache.blocks, cache.held, cache.counters
     counters[_SLOTS] -= 1
     request.slot = counters[_STACK + counters[_SLOTS]]
     for number in range(found):
-        block = _oldest(cache, _name(cache, index, number, block_size))
+        block = held[request.slot, number]
         if blocks[block].users == 0:
             _leave_ring(blocks, block)
         blocks[block].users += 1
-        held[request.slot, number] = block
     request.named = found
 
 
@@ -151,17 +152,14 @@ def count_foreign(
     foreign: IntArray,
     block_size: int,
 ) -> None:
-    """Count the blocks of each request that another one holds longer; the last one finds some."""
+    """Count the blocks of each request that another one holds longer; the last has found some."""
     blocks, held, counters, last = cache.blocks, cache.held, cache.counters, len(ends) - 1
-    spare = counters[_STACK + counters[_SLOTS] - 1]  # where the last one will list its blocks
-    for number in range(found):
-        held[spare, number] = _oldest(cache, _name(cache, running[last], number, block_size))
     for step in range(3):
         for at in range(len(ends)):
             request = requests[running[at]]
             slot, count = request.slot, request.room // block_size
             if at == last:
-                slot, count = spare, found
+                slot, count = counters[_STACK + counters[_SLOTS] - 1], found
             for number in range(count):
                 block = blocks[held[slot, number]]
                 if step == 0:

@@ -247,8 +247,8 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
             place += 1  # its last token is in flight
             continue
         tokens = min(request.prompt + known - request.computed, left)
-        victim, room = MINUS_ONE, request.room
-        while victim != index and not _hold(engine, index, tokens, limits.block_size):
+        victim = MINUS_ONE
+        while victim != index and not _hold(engine, cache, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
             given_back = _preempt(engine, cache, worst, limits)
@@ -259,9 +259,6 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
                 left += given_back
                 chosen -= 1
         if victim != index:
-            full = (request.computed + tokens) // limits.block_size
-            if cache is not None and (request.room > room or request.named < full):
-                extend(cache, index, request, room, tokens, limits.block_size)
             request.chunk = tokens
             left -= tokens
             chosen += 1
@@ -279,17 +276,17 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
 
 
 @compiled
-def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
+def _hold(engine: Engine, cache: Cache | None, index: int, tokens: int, block_size: int) -> bool:
     """Take the blocks for more tokens of a request; tells whether there are enough."""
     request = engine.requests[index]
-    lacking = request.computed + tokens - request.room
-    if lacking <= 0:
-        return True
-    blocks = (lacking + block_size - 1) // block_size
+    room, after = request.room, request.computed + tokens
+    blocks = max(ZERO, after - room + block_size - 1) // block_size
     if blocks > engine.counters[_FREE]:
         return False
     engine.counters[_FREE] -= blocks
     request.room += blocks * block_size
+    if cache is not None and (blocks > 0 or request.named < after // block_size):
+        extend(cache, index, request, room, tokens, block_size)
     return True
 
 
@@ -371,14 +368,12 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
         if limits.told:
             engine.queue.tell(ADMITTED, index, request.made)
         if cache is not None:
-            reuse(cache, index, request, found, limits.block_size)
+            reuse(cache, request, found)
             counters[_FREE] -= free
             request.computed = request.room = cached
             request.asked += known
             request.cached += cached
-        _hold(engine, index, tokens, limits.block_size)
-        if cache is not None:
-            extend(cache, index, request, cached, tokens, limits.block_size)
+        _hold(engine, cache, index, tokens, limits.block_size)
         counters[_RUNNING] += 1
         request.chunk = tokens
         left -= tokens
@@ -389,26 +384,21 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
 def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits) -> bool:
     """Whether those that run and the one behind them, which finds blocks, will fit to the end."""
     requests, running, queue = engine.requests, engine.running, engine.queue
-    count = engine.counters[_RUNNING] + 1
-    listed = queue.listed
-    if len(listed) == 0:
-        ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        lower, upper = queue.intervals
-        for at in range(count):
-            index = running[at]
-            made = requests[index].made + requests[index].in_flight
-            left = expected_left(lower[index], upper[index], made)
-            ends[at], foreign[at] = left + limits.depth - 1, 0
-        if cache is not None:
-            count_foreign(cache, requests, running, ends, found, foreign, limits.block_size)
-        room = limits.usable, limits.block_size
-        return fits_to_the_end(requests, running, queue.intervals, ends, foreign, room)
+    count, listed, (lower, upper) = engine.counters[_RUNNING] + 1, queue.listed, queue.intervals
+    ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for at in range(count):
         index = running[at]
-        request = requests[index]
-        listed[at, 0], listed[at, 1] = index, request.prompt
-        listed[at, 2] = request.made + request.in_flight
-    return bool(queue.is_likely(count, limits.usable) == 1)
+        made = requests[index].made + requests[index].in_flight
+        left = expected_left(lower[index], upper[index], made)
+        ends[at], foreign[at] = left + limits.depth - 1, 0
+        if len(listed) > 0:
+            listed[at, 0], listed[at, 1], listed[at, 2] = index, requests[index].prompt, made
+    if len(listed) > 0:
+        return bool(queue.is_likely(count, limits.usable) == 1)
+    if cache is not None:
+        count_foreign(cache, requests, running, ends, found, foreign, limits.block_size)
+    room = limits.usable, limits.block_size, limits.depth - 1
+    return fits_to_the_end(requests, running, ends, foreign, room)
 
 
 @compiled
