@@ -65,10 +65,11 @@ class Plan:
             self._next = self._mean + mean[0], self._variance + variance[0]
             return self._fits(*self._next)
         end = row.left + self._lag
-        stored = row.tokens + np.minimum(np.arange(end), row.left - 1)
+        ahead = np.arange(1, end + 1)
+        stored = row.tokens - 1 + np.minimum(ahead, row.left)
         mean = np.zeros(max(end, len(self._mean)))
         mean[: len(self._mean)] = self._mean
-        mean[:end] += self._blocks(stored) - self._in_use(hits, np.arange(1, end + 1))
+        mean[:end] += self._blocks(stored) - self._in_use(hits, ahead)
         self._next = mean, self._variance
         return self._fits(*self._next)
 
