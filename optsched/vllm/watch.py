@@ -111,12 +111,9 @@ def _metrics() -> dict[str, Any]:
         client = import_module("prometheus_client")
     except ImportError:
         return {}
-    found = {
-        name: client.Counter(f"optsched:{name}", text, ["engine"])
-        for name, text in _COUNTERS.items()
+    gauge = functools.partial(client.Gauge, multiprocess_mode="mostrecent")
+    return {
+        name: kind(f"optsched:{name}", text, ["engine"])
+        for kind, texts in ((client.Counter, _COUNTERS), (gauge, _GAUGES))
+        for name, text in texts.items()
     }
-    for name, text in _GAUGES.items():
-        found[name] = client.Gauge(
-            f"optsched:{name}", text, ["engine"], multiprocess_mode="mostrecent"
-        )
-    return found

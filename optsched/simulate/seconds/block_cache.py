@@ -27,7 +27,7 @@ _BLOCK = (
 )
 _UNNAMED = int(np.iinfo(np.int64).min)
 _FAR = 2**62
-_NAMES, _SLOTS, _STACK = range(3)  # names that can be found, free slots, the first free slot
+NAMES, _SLOTS, _STACK = range(3)  # names that can be found, free slots, the first free slot
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -78,12 +78,6 @@ def new_cache(usable: int, block_size: int, seqs: int, prefixes: Prefixes) -> Ca
     held = np.zeros((seqs, min(usable, -(-prefixes.most // block_size))), dtype=np.int64)
     counters = np.concatenate([[0, seqs], np.arange(seqs)])
     return Cache(blocks, buckets, held, counters, prefixes)
-
-
-@compiled
-def names(cache: Cache) -> int:
-    """Return how many names can be found."""
-    return int(cache.counters[_NAMES])
 
 
 @compiled
@@ -192,7 +186,7 @@ def _unname(cache: Cache, block: int) -> None:
     else:
         buckets[bucket + 1] = taken.older
     taken.name = _UNNAMED
-    cache.counters[_NAMES] -= _oldest(cache, name) == 0
+    cache.counters[NAMES] -= _oldest(cache, name) == 0
 
 
 @compiled
@@ -201,7 +195,7 @@ def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) 
     blocks, buckets = cache.blocks, cache.buckets
     while request.named < full:
         name = _name(cache, index, request.named, block_size)
-        cache.counters[_NAMES] += _oldest(cache, name) == 0
+        cache.counters[NAMES] += _oldest(cache, name) == 0
         block, bucket = cache.held[request.slot, request.named], _bucket(cache, name)
         newest = buckets[bucket + 1]
         blocks[block].name, blocks[block].older, blocks[block].newer = name, newest, ZERO

@@ -25,13 +25,13 @@ from optsched.simulate.seconds.batches import (
     timing,
 )
 from optsched.simulate.seconds.block_cache import (
+    NAMES,
     Cache,
     Prefixes,
     count_foreign,
     extend,
     find,
     give_back,
-    names,
     new_cache,
     publish,
     reuse,
@@ -271,7 +271,7 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
     row[0], row[1] = chosen + counters[_RUNNING] - before, limits.max_num_batched_tokens - left
     row[2], row[4], row[5] = counters[_RUNNING], counters[_FREE], preempted
     if cache is not None:
-        row[6] = names(cache)
+        row[6] = cache.counters[NAMES]
     return preempted
 
 
