@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.numbers import proven
+from optsched._internal.room import room_for
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
@@ -118,7 +119,7 @@ def _search(
             certificate=state.sizes,
             # What is in memory takes a while to put away.
             time_limit=share * state.left,
-            memory_limit=size if limit is None else limit,
+            memory_limit=min(size, room_for(1)) if limit is None else limit,
             on_progress=lambda _, lower, upper: state.report(name, upper, lower),
             stop=state.ended,
             **limits,

@@ -62,13 +62,14 @@ def start_large(state: State, seed: int) -> None:
     if state.finished or state.prices is None or state.best is None:
         return
     tuning = state.tuning
-    before, work = state.cost, tuning.beam * state.searching * WORK_PER_SECOND
+    threads, before = state.params.threads, state.cost
+    work = threads * tuning.beam * state.searching * WORK_PER_SECOND
     found = start_by_beam(
         state.best,
         state.prices,
         work=work,
         seed=seed,
-        threads=state.params.threads,
+        threads=threads,
         deadline=state.until(_SLOW * state.searching),
         on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
         stop=state.ended,

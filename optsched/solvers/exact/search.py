@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 _WIDTHS = (100, 2000)  # of the first passes; the last one is as wide as memory and time allow
-_WIDE = 10_000  # of one more before it, where that is expected to take many times as long
-_MANY = 1_500_000  # nodes expected of it
 _NARROWEST = 64  # nodes that there must be memory for
 _COPIES = 4  # of a node at most: in layers to come, the layer at hand, its selection, its profile
 _SPARE = 4  # times its width a layer to come may hold before its worst nodes are dropped
@@ -60,7 +58,6 @@ _CHUNK = 2048  # nodes expanded between two looks at the clock
 _PLANNED = 0.75  # share of the time left for which nodes are planned: times per node differ
 _AGAIN = 1.2  # times the nodes of a pass that have to be left for another one like it
 _BINS = 256  # of bounds, in which nodes are counted
-_HUGE = 100.0  # logarithm of a number of nodes that is out of reach
 _ENOUGH = 200  # nodes of a layer from which its share of all of them is more than chance
 ALL = ACTIVE | TAIL | PENDING | JUMPS | SHIFTS
 
@@ -162,20 +159,17 @@ class _LayeredSearch:
         self.lower = min(self.best, self._whole(0))
         self.nodes = 0
         self.pace = 0.0  # nodes in a second
-        self.width = 0  # of the last pass
         self.cap = math.inf  # largest bound of a node that is worth a look in this pass
-        self.spreads: list[_Spread] = []
+        self.spread: _Spread | None = None  # of the last pass
         self.after = Layer.empty(min(_CHILDREN, widest), *self.shape)
 
     def widen(self) -> Stopped:
         """Search with ever wider layers until the best schedule is proven or a limit is hit."""
         widths = [width for width in _WIDTHS if width < self.widest]
         try:
-            while widths:
-                if (stopped := self._end(self._pass(widths.pop(0)))) is not None:
+            for width in widths:
+                if (stopped := self._end(self._pass(width))) is not None:
                     return stopped
-                if not widths and self.width < _WIDE < self.widest and self._expected() > _MANY:
-                    widths.append(_WIDE)
             while True:
                 before, (budget, limit) = self.nodes, self._budget()
                 if (stopped := self._end(self._pass(self.widest, budget))) is not None:
@@ -190,14 +184,6 @@ class _LayeredSearch:
     def _end(self, stopped: Stopped | None) -> Stopped | None:
         """Return why the search ends after a pass, if it does."""
         return Stopped.OPTIMAL if self.lower >= self.best else stopped
-
-    def _expected(self) -> float:
-        """Return how many nodes a pass that loses none may have, from those of two passes."""
-        if len(self.spreads) < 2:
-            return 0.0
-        less, more = self.spreads[-2:]
-        growth = math.log(max(more.total, 1) / max(less.total, 1)) / max(more.below - less.below, 1)
-        return more.total * math.exp(min(growth * max(self._slack() - more.below, 0), _HUGE))
 
     def _budget(self) -> tuple[float, Stopped]:
         """Return how many nodes there is time for, and what would end the search."""
@@ -222,7 +208,7 @@ class _LayeredSearch:
     def _pass(self, width: int, budget: float = math.inf) -> Stopped | None:
         """Grow layer by layer, keeping at most `width` nodes of each, and `budget` in all."""
         began, before = stopwatch(), self.nodes
-        self.cap, self.width = math.inf, width
+        self.cap = math.inf
         layers, lost = _Layers(width, self.widest), self._slack() + 1
         seen = _Seen(lost)
         layers.add(self._root())
@@ -255,7 +241,7 @@ class _LayeredSearch:
                     return stopped
         lost = min(lost, layers.lost)
         self._raise_lower(lost)
-        self.spreads.append(seen.below(lost))
+        self.spread = seen.below(lost)
         self.pace = (self.nodes - before) / max(stopwatch() - began, 1e-9)
         return None
 
@@ -269,7 +255,7 @@ class _LayeredSearch:
 
     def _afford(self, layer: Layer, layers: _Layers, budget: float) -> Layer:
         """Lose the worst nodes of a layer that is larger than its share of the budget."""
-        here, rest = self.spreads[-1].share(int(layer.clock[0])) if self.spreads else (0, 1)
+        here, rest = self.spread.share(int(layer.clock[0])) if self.spread else (0, 1)
         if here < _ENOUGH or len(layer.key) <= (width := max(int(budget * here / rest), 1)):
             return layer
         layer = layers.best(layer, width)
@@ -308,14 +294,8 @@ class _LayeredSearch:
 class _Spread(NamedTuple):
     """How the nodes of a pass spread over the clocks: those of which none was lost."""
 
-    below: int  # the least bound of a node that was lost
     clocks: IntArray
-    counts: IntArray  # nodes of less than that bound
-
-    @property
-    def total(self) -> int:
-        """The number of all these nodes."""
-        return int(self.counts.sum())
+    counts: IntArray  # nodes of less than the least bound of a node that was lost
 
     def share(self, clock: int) -> tuple[int, int]:
         """Return the number of nodes of the first clock from this one on, and of all from it on."""
@@ -342,7 +322,7 @@ class _Seen:
         """Return what is left of the counts below a bound."""
         bins = int(np.searchsorted(self.edges, bound))
         counts = np.array([count[:bins].sum() for count in self.counts], dtype=np.int64)
-        return _Spread(bound, np.array(self.clocks), counts)
+        return _Spread(np.array(self.clocks), counts)
 
 
 class _Layers:

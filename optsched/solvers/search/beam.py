@@ -86,10 +86,11 @@ class Setting(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run of the beam has found, if it got to the end, and its work."""
+    """What a run of the beam has found, if it got to the end, and what it took."""
 
     schedule: Schedule | None
     work: float
+    seconds: float = 0.0
 
 
 class Watch(NamedTuple):
@@ -214,7 +215,7 @@ class _Runs:
         self._costs: dict[Setting, float] = {}
         self.best, self._least = start, math.inf
         self.left, self.done = work, 0.0
-        self._began, self._spent = stopwatch(), 0.0
+        self._spent, self._took = 0.0, 0.0  # work and seconds of all runs
 
     def usage(self) -> float:
         """Return what the memory that the schedule holds is worth, as a share of all there is."""
@@ -226,10 +227,8 @@ class _Runs:
     @property
     def ahead(self) -> float:
         """The work that is left and for which there is time, at the speed of runs so far."""
-        now, deadline = stopwatch(), self._watch.deadline
-        if math.isinf(deadline):
-            return self.left
-        return min(self.left, self._spent * (deadline - now) / max(now - self._began, 1e-9))
+        seconds = self._threads * (self._watch.deadline - stopwatch())
+        return min(self.left, max(self._spent, 1.0) / max(self._took, 1e-9) * seconds)
 
     @property
     def hopeful(self) -> bool:
@@ -246,7 +245,9 @@ class _Runs:
             self._price(setting)
 
         def run(setting: Setting) -> Run:
-            return self._run(setting, width)
+            began = stopwatch()
+            found = self._run(setting, width)
+            return found._replace(seconds=stopwatch() - began)
 
         if self._threads == 1:
             found = [run(setting) for setting in settings]
@@ -256,6 +257,7 @@ class _Runs:
         self.done = sum(each.work for each in found)
         self.left -= self.done
         self._spent += self.done
+        self._took += sum(each.seconds for each in found)
         for each, setting in zip(found, settings, strict=True):
             if each.schedule is None:
                 continue

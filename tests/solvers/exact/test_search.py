@@ -77,9 +77,7 @@ def test_stopped_after_any_number_of_nodes_the_interval_holds(instance, nodes):
 @pytest.mark.no_cover
 @pytest.mark.parametrize("arrivals", [False, True])
 def test_a_pass_that_loses_what_there_is_no_time_for_leaves_a_valid_interval(monkeypatch, arrivals):
-    monkeypatch.setattr(search, "_WIDTHS", (2, 5))
-    monkeypatch.setattr(search, "_WIDE", 8)
-    monkeypatch.setattr(search, "_MANY", 0)
+    monkeypatch.setattr(search, "_WIDTHS", (2, 5, 8))
     monkeypatch.setattr(search, "_ENOUGH", 1)
     rng = np.random.default_rng(int(arrivals))
     shortened = 0
