@@ -110,14 +110,14 @@ def _oldest(cache: Cache, name: int) -> int:
 @compiled
 def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, int]:
     """List the blocks that a request finds where it would hold them; count all and free ones."""
-    counters, found, free = cache.counters, ZERO, ZERO
-    slot = counters[_STACK + counters[_SLOTS] - 1]
+    blocks, counters, found, free = cache.blocks, cache.counters, ZERO, ZERO
+    held = cache.held[counters[_STACK + counters[_SLOTS] - 1]]
     while found < (known - 1) // block_size:  # one token at least is computed
         block = _oldest(cache, _name(cache, index, found, block_size))
         if block == 0:
             break
-        cache.held[slot, found] = block
-        free += cache.blocks[block].users == 0
+        held[found] = block
+        free += blocks[block].users == 0
         found += 1
     return found, free
 

@@ -247,8 +247,8 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
             place += 1  # its last token is in flight
             continue
         tokens = min(request.prompt + known - request.computed, left)
-        victim = MINUS_ONE
-        while victim != index and not _hold(engine, cache, index, tokens, limits.block_size):
+        victim, room = MINUS_ONE, request.room
+        while victim != index and not _hold(engine, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
             given_back = _preempt(engine, cache, worst, limits)
@@ -259,6 +259,9 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
                 left += given_back
                 chosen -= 1
         if victim != index:
+            full = (request.computed + tokens) // limits.block_size
+            if cache is not None and (request.room > room or request.named < full):
+                extend(cache, index, request, room, tokens, limits.block_size)
             request.chunk = tokens
             left -= tokens
             chosen += 1
@@ -276,17 +279,17 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
 
 
 @compiled
-def _hold(engine: Engine, cache: Cache | None, index: int, tokens: int, block_size: int) -> bool:
+def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
     """Take the blocks for more tokens of a request; tells whether there are enough."""
     request = engine.requests[index]
-    room, after = request.room, request.computed + tokens
-    blocks = max(ZERO, after - room + block_size - 1) // block_size
+    lacking = request.computed + tokens - request.room
+    if lacking <= 0:
+        return True
+    blocks = (lacking + block_size - 1) // block_size
     if blocks > engine.counters[_FREE]:
         return False
     engine.counters[_FREE] -= blocks
     request.room += blocks * block_size
-    if cache is not None and (blocks > 0 or request.named < after // block_size):
-        extend(cache, index, request, room, tokens, block_size)
     return True
 
 
@@ -373,7 +376,9 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
             request.computed = request.room = cached
             request.asked += known
             request.cached += cached
-        _hold(engine, cache, index, tokens, limits.block_size)
+        _hold(engine, index, tokens, limits.block_size)
+        if cache is not None:
+            extend(cache, index, request, cached, tokens, limits.block_size)
         counters[_RUNNING] += 1
         request.chunk = tokens
         left -= tokens
