@@ -146,9 +146,9 @@ class OutputLearner:
     def errors(self) -> Errors:
         """How well what was expected at arrivals has fitted outputs so far."""
         count, outputs, absolute, squares, covered = self._totals.tolist()
-        if not count:
-            return Errors(0, 0.0, 0.0, 0.0)
-        return Errors(int(count), absolute / outputs, (squares / count) ** 0.5, covered / count)
+        each = max(count, 1.0)  # before any is complete all are 0
+        share = absolute / max(outputs, 1.0)
+        return Errors(int(count), share, (squares / each) ** 0.5, covered / each)
 
     def _check(self, ratio: float, client: Hashable) -> None:
         """Take note of by how much, on the logarithm, an output differed from a claim."""

@@ -581,6 +581,8 @@ def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
         ("OrderedScheduler", {"order": "work"}, "set clock to a name or a JSON file"),
         ("PlannedScheduler", {"factor": -1}, "factor is -1, but must be a finite number above 0"),
         ("PlannedScheduler", {"factor": "2"}, "factor is '2', but must be a finite number"),
+        ("PlannedScheduler", {"factor": None}, "factor is None, but must be a finite number"),
+        ("OrderedScheduler", {"patience": None}, "patience is None, but must be a number above 0"),
         (
             "OrderedScheduler",
             {"aging": 0},

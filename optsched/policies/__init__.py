@@ -155,7 +155,7 @@ def _of_function(function: Callable[[Any], Any]) -> Policy:
 
 def split_names(names: str) -> list[str]:
     """Split a list of policies as on the command line; parameters keep their commas."""
-    return re.split(r"\s*,\s*(?![\s\d.])", names.strip())
+    return re.split(r"\s*,\s*(?![\s\d.]|load\b)", names.strip())
 
 
 def get_policies(policies: Any = None) -> list[Policy]:

@@ -47,13 +47,15 @@ class Foresight:
         self._memory = usable * min(sizes, default=1)
         self.fair = settings.fair
         self._learner, self._counters = OutputLearner(), TokenCounters()
-        self._near, self._past = _beliefs(settings, min(longest, _LONGEST))
-        tables = [each.chances for each in (self._near, self._past) if each is not None]
+        tables: list[FloatArray] = []
+        self._rows: list[IntArray | None] = []  # of beliefs, by forecast from 1 on and by prompt
+        for belief in _beliefs(settings, min(longest, _LONGEST)):
+            self._rows.append(None if belief is None else belief.rows + sum(map(len, tables)))
+            tables += [] if belief is None else [belief.chances]
         # Of each row: the chance of an output above 0, 1, ... tokens, and the sum from there on.
         above = [np.cumsum(table[:, ::-1], axis=1)[:, ::-1] for table in tables]
         self._above = np.concatenate(above) if above else np.zeros((0, 1))
         self._sums = np.cumsum(self._above[:, ::-1], axis=1)[:, ::-1]
-        self._past_rows = 0 if self._near is None else len(self._near.chances)
         #: Batches ahead at which a plan by beliefs looks; None where there are none.
         self.ahead = _ahead(self._above.shape[1]) if tables else None
         self._formula = None if self._policy is None else _formula(settings, self._alone)
@@ -120,14 +122,9 @@ class Foresight:
 
     def _row(self, request: Any, forecast: float | None) -> int:
         """Return the row of the belief about a request."""
-        if forecast is not None:
-            if self._near is None:
-                return POINT
-            return int(self._near.rows[min(ceil(forecast), len(self._near.rows)) - 1])
-        if self._past is None:
-            return POINT
-        prompt = min(request.num_prompt_tokens, len(self._past.rows) - 1)
-        return self._past_rows + int(self._past.rows[prompt])
+        at = request.num_prompt_tokens if forecast is None else ceil(forecast) - 1
+        rows = self._rows[forecast is None]
+        return POINT if rows is None else int(rows[min(at, len(rows) - 1)])
 
     def chances(
         self, made: IntArray, limits: IntArray, row: IntArray, ahead: IntArray
@@ -176,8 +173,6 @@ def _beliefs(settings: Settings, longest: int) -> tuple[Beliefs | None, Beliefs 
 
             history = read_trace(history)
         past = Beliefs.of_history(history, np.arange(longest + 1), longest)
-        if near is not None:  # both have columns up to the longest output
-            assert near.chances.shape[1] == past.chances.shape[1]
     return near, past
 
 

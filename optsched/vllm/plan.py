@@ -65,14 +65,11 @@ class Plan:
             self._next = self._mean + mean[0], self._variance + variance[0]
             return self._fits(*self._next)
         end = row.left + self._lag
-        stored = np.arange(row.tokens, row.tokens + end)
-        stored[row.left :] = row.tokens + row.left - 1
-        more = self._blocks(stored)
-        if len(hits):
-            more = more - self._in_use(hits, np.arange(1, end + 1))
-        mean = self._mean.copy() if end <= len(self._mean) else np.zeros(end)
+        ahead = np.arange(1, end + 1)
+        stored = row.tokens - 1 + np.minimum(ahead, row.left)
+        mean = np.zeros(max(end, len(self._mean)))
         mean[: len(self._mean)] = self._mean
-        mean[:end] += more
+        mean[:end] += self._blocks(stored) - self._in_use(hits, ahead)
         self._next = mean, self._variance
         return self._fits(*self._next)
 

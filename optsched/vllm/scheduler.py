@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import takewhile
 from math import inf
 from time import time
 from typing import Any
@@ -113,11 +114,8 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             now, patience = self.now(), self.patience
             if now < self._promoted_s + patience / _PROMOTIONS:
                 return
-            overdue = []
-            for request in self._by_arrival.values():
-                if request.arrival_time >= now - patience:
-                    break
-                overdue.append(request)
+            by_arrival = self._by_arrival.values()
+            overdue = list(takewhile(lambda each: each.arrival_time < now - patience, by_arrival))
             for request in overdue:
                 del self._by_arrival[request.request_id]
                 self._seen[request.request_id].first = True
@@ -194,14 +192,11 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             """Whether a waiting request is planned to run beside those that run."""
             if self._plan is None:
                 rows = [self.row_of(each) for each in self.running]
-                self._plan = Plan(self.foresight, rows, self.lag, self._held, self._shares())
+                held = lambda: [self._blocks_of(each) for each in self.running]  # noqa: E731
+                self._plan = Plan(self.foresight, rows, self.lag, held, self._shares())
             hits = [block.block_id for group in found for block in group if block.ref_cnt > 0]
             self._candidate = self.row_of(request)
             return self._plan.admits(self._candidate, hits)
-
-        def _held(self) -> list[Any]:
-            """Return the blocks that each running request holds."""
-            return [self._blocks_of(request) for request in self.running]
 
         def _blocks_of(self, request: Any) -> Any:
             """Return the blocks that a request holds, where others may find them."""
@@ -213,14 +208,11 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def _shares(self) -> bool:
             """Whether some block has several users."""
-            if not self._tables:
-                return False
             names = [request.request_id for request in self.running]
-            held = sum(
-                len(each.req_to_blocks.get(name, ())) for each in self._tables for name in names
-            )
-            free = self.kv_cache_manager.block_pool.get_num_free_blocks()
-            return bool(held != self.foresight.usable - free)
+            tables = [each.req_to_blocks for each in self._tables]
+            held = sum(len(table.get(name, ())) for table in tables for name in names)
+            usable, manager = self.foresight.usable, self.kv_cache_manager
+            return bool(tables) and usable != held + manager.block_pool.get_num_free_blocks()
 
         def row_of(self, request: Any) -> Row:
             """Return what a plan sees of a request."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 from optsched.errors import OptschedError, nearest
@@ -82,29 +82,24 @@ class Settings:
     room: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("trusted", "fair"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptschedError(
-                    f"optsched.vllm: {name} is {getattr(self, name)!r}, but must be true or false"
-                )
-        for name, least, most in (
-            *(("factor", 0, inf), ("log_error", 0, inf), ("aging", 0, inf)),
-            ("patience", 0, None),
+        finite = "a finite number above 0"
+        for name, holds, wish in (
+            ("trusted", isinstance(self.trusted, bool), "true or false"),
+            ("fair", isinstance(self.fair, bool), "true or false"),
+            ("factor", 0 < _number(self.factor) < inf, finite),
+            ("log_error", self.log_error is None or 0 < _number(self.log_error) < inf, finite),
+            (
+                "aging",
+                self.aging in (None, "load") or 0 < _number(self.aging) < inf,
+                f"{finite} or 'load'",
+            ),
+            ("patience", _number(self.patience) > 0, "a number above 0"),
+            ("room", 0 < _number(self.room) <= 1, "a share above 0 and at most 1"),
+            ("deviations", 0 <= _number(self.deviations) < inf, "a finite number of at least 0"),
         ):
-            value, other = getattr(self, name), " or 'load'" if name == "aging" else ""
-            by_load = other and value == "load"
-            if not by_load and value is not None and not _is_between(value, least, most):
-                wish = f"a {'finite ' if most else ''}number above 0{other}"
+            if not holds:
+                value = getattr(self, name)
                 raise OptschedError(f"optsched.vllm: {name} is {value!r}, but must be {wish}")
-        if not _is_between(self.room, 0, None) or self.room > 1:
-            raise OptschedError(
-                f"optsched.vllm: room is {self.room!r}, but must be a share above 0 and at most 1"
-            )
-        if not _is_between(self.deviations, -1, inf) or self.deviations < 0:
-            raise OptschedError(
-                f"optsched.vllm: deviations is {self.deviations!r}, but must be a finite number "
-                "of at least 0"
-            )
 
     def updated(self, given: dict[str, Any]) -> Settings:
         """Return the settings with those that a server was started with."""
@@ -154,7 +149,6 @@ class Settings:
         return policy
 
 
-def _is_between(value: Any, least: float, most: float | None) -> bool:
-    """Whether a value is a number above the least and below the most; None: infinity counts."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value > least
-    return number and (most is None or value < most)
+def _number(value: Any) -> float:
+    """Return what is a number, and what is none as one that no comparison holds for."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else nan

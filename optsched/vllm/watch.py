@@ -84,27 +84,23 @@ class Watch:
         if now < self._next_s and (waiting or not self._queue):
             return
         self._next_s, self._queue = now + 1, waiting
-        for name, count in self.counts.items():
-            if self._metrics and count > self._told[name]:
-                self._metrics[name].inc(count - self._told[name])
-        self._told = dict(self.counts)
+        counts = dict(self.counts)
         gauges = {"waiting": waiting, "forecast_error": self.forecast_error}
-        for name, value in gauges.items() if self._metrics else ():
-            self._metrics[name].set(value)
-        if now < self._next_line_s or self._written == self.counts:
+        for name, metric in self._metrics.items():
+            if name in counts:
+                metric.inc(counts[name] - self._told[name])
+            else:
+                metric.set(gauges[name])
+        self._told = counts
+        if now < self._next_line_s or self._written == counts:
             return
-        self._next_line_s, self._written = now + _EVERY_S, dict(self.counts)
-        counts = self.counts
+        self._next_line_s, self._written = now + _EVERY_S, counts
+        hits, error = 100 * counts["hits"] / max(counts["asked"], 1), 100 * self.forecast_error
         LOG.info(
-            "optsched: %d wait, %d run; %d admissions, %d refused by the plan, %d promoted by age; "
-            "%.1f %% of tokens cached; outputs %.0f %% off what was expected",
-            waiting,
-            running,
-            counts["admitted"],
-            counts["refused"],
-            counts["promoted"],
-            100 * counts["hits"] / max(counts["asked"], 1),
-            100 * self.forecast_error,
+            "optsched: %(waiting)d wait, %(running)d run; %(admitted)d admissions, %(refused)d "
+            "refused by the plan, %(promoted)d promoted by age; %(hits).1f %% of tokens cached; "
+            "outputs %(error).0f %% off what was expected",
+            {**counts, "waiting": waiting, "running": running, "hits": hits, "error": error},
         )
 
 
@@ -115,12 +111,9 @@ def _metrics() -> dict[str, Any]:
         client = import_module("prometheus_client")
     except ImportError:
         return {}
-    found = {
-        name: client.Counter(f"optsched:{name}", text, ["engine"])
-        for name, text in _COUNTERS.items()
+    gauge = functools.partial(client.Gauge, multiprocess_mode="mostrecent")
+    return {
+        name: kind(f"optsched:{name}", text, ["engine"])
+        for kind, texts in ((client.Counter, _COUNTERS), (gauge, _GAUGES))
+        for name, text in texts.items()
     }
-    for name, text in _GAUGES.items():
-        found[name] = client.Gauge(
-            f"optsched:{name}", text, ["engine"], multiprocess_mode="mostrecent"
-        )
-    return found

@@ -184,8 +184,9 @@ def test_thresholds_of_ones_own_by_name():
         assert one.tolist() == other.tolist()
     nested = get_policy("nested-wait:20=15,160=8")
     assert (nested.borders, nested.thresholds) == ((20, 160), (15, 8))
-    names = split_names("wait:20=1,160=2,fcfs")
-    assert [get_policy(name).name for name in names] == ["wait:20=1,160=2", "fcfs"]
+    names = ["wait:20=1,160=2", "vllm:area,load+plan", "vllm:area,0.5", "fcfs"]
+    assert split_names(",".join(names)) == split_names(" , ".join(names)) == names
+    assert [get_policy(name).name for name in names] == names
     for name in ("wait:", "wait:15,14", "nested-wait:20=x"):
         with pytest.raises(PolicyError, match=r"should read (nested-)?wait:OUTPUT=THRESHOLD"):
             get_policy(name)

@@ -27,7 +27,7 @@ _BLOCK = (
 )
 _UNNAMED = int(np.iinfo(np.int64).min)
 _FAR = 2**62
-_NAMES, _SLOTS, _STACK = range(3)  # names that can be found, free slots, the first free slot
+NAMES, _SLOTS, _STACK = range(3)  # names that can be found, free slots, the first free slot
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -81,12 +81,6 @@ def new_cache(usable: int, block_size: int, seqs: int, prefixes: Prefixes) -> Ca
 
 
 @compiled
-def names(cache: Cache) -> int:
-    """Return how many names can be found."""
-    return int(cache.counters[_NAMES])
-
-
-@compiled
 def _name(cache: Cache, index: int, number: int, block_size: int) -> int:
     """Name a block of a request; one without an id has a name of its own, below zero."""
     ids, begins, covered, tokens, most = cache.prefixes
@@ -115,29 +109,30 @@ def _oldest(cache: Cache, name: int) -> int:
 
 @compiled
 def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, int]:
-    """Count the blocks that a request finds, and those of them that are free."""
-    found = free = ZERO
+    """List the blocks that a request finds where it would hold them; count all and free ones."""
+    blocks, counters, found, free = cache.blocks, cache.counters, ZERO, ZERO
+    held = cache.held[counters[_STACK + counters[_SLOTS] - 1]]
     while found < (known - 1) // block_size:  # one token at least is computed
         block = _oldest(cache, _name(cache, index, found, block_size))
         if block == 0:
             break
-        free += cache.blocks[block].users == 0
+        held[found] = block
+        free += blocks[block].users == 0
         found += 1
     return found, free
 
 
 @compiled
-def reuse(cache: Cache, index: int, request: Any, found: int, block_size: int) -> None:
-    """Let a request that is admitted use the blocks that it finds."""
+def reuse(cache: Cache, request: Any, found: int) -> None:
+    """Let a request that is admitted use the blocks that it has found."""
     blocks, held, counters = cache.blocks, cache.held, cache.counters
     counters[_SLOTS] -= 1
     request.slot = counters[_STACK + counters[_SLOTS]]
     for number in range(found):
-        block = _oldest(cache, _name(cache, index, number, block_size))
+        block = held[request.slot, number]
         if blocks[block].users == 0:
             _leave_ring(blocks, block)
         blocks[block].users += 1
-        held[request.slot, number] = block
     request.named = found
 
 
@@ -151,17 +146,14 @@ def count_foreign(
     foreign: IntArray,
     block_size: int,
 ) -> None:
-    """Count the blocks of each request that another one holds longer; the last one finds some."""
+    """Count the blocks of each request that another one holds longer; the last has found some."""
     blocks, held, counters, last = cache.blocks, cache.held, cache.counters, len(ends) - 1
-    spare = counters[_STACK + counters[_SLOTS] - 1]  # where the last one will list its blocks
-    for number in range(found):
-        held[spare, number] = _oldest(cache, _name(cache, running[last], number, block_size))
     for step in range(3):
         for at in range(len(ends)):
             request = requests[running[at]]
             slot, count = request.slot, request.room // block_size
             if at == last:
-                slot, count = spare, found
+                slot, count = counters[_STACK + counters[_SLOTS] - 1], found
             for number in range(count):
                 block = blocks[held[slot, number]]
                 if step == 0:
@@ -194,7 +186,7 @@ def _unname(cache: Cache, block: int) -> None:
     else:
         buckets[bucket + 1] = taken.older
     taken.name = _UNNAMED
-    cache.counters[_NAMES] -= _oldest(cache, name) == 0
+    cache.counters[NAMES] -= _oldest(cache, name) == 0
 
 
 @compiled
@@ -203,7 +195,7 @@ def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) 
     blocks, buckets = cache.blocks, cache.buckets
     while request.named < full:
         name = _name(cache, index, request.named, block_size)
-        cache.counters[_NAMES] += _oldest(cache, name) == 0
+        cache.counters[NAMES] += _oldest(cache, name) == 0
         block, bucket = cache.held[request.slot, request.named], _bucket(cache, name)
         newest = buckets[bucket + 1]
         blocks[block].name, blocks[block].older, blocks[block].newer = name, newest, ZERO

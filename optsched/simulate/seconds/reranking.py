@@ -38,114 +38,103 @@ def reranking(
     Where outputs are learned, requests get the output to be planned for when they arrive. Arrivals
     are those that come out.
     """
-    instance, policy = task.instance, task.policy
-    expected = None if known is None else _tokens_to_come(known)
-    believed, clock = instance, task.clock
-    if policy.order is not None and expected is not None:
-        planned = expected(slice(None), 0)
-        believed = instance.replace(outputs=planned, **_UNSEEN)
-    keys = np.zeros(len(instance)) if policy.learns else np.array(policy.keys(believed, clock))
-
-    def key(event: int, request: int, made: int) -> float:
-        if event != PREEMPTED:
-            return float(keys[request])
-        assert expected is not None
-        return _key(task, request, (made, int(expected(request, made))), arrivals)
-
-    tell = _Learned(task, planned, arrivals).tell if policy.learns else key
-    if policy.aging is not None:
-        tell = _Aged(task, tell, planned, arrivals).tell
-    with called_back(_Callback, tell, 0.0) as callback:
-        yield keys.copy(), callback
+    keys = _Keys(task, known, planned, arrivals)
+    with called_back(_Callback, keys.tell, 0.0) as callback:
+        yield keys.given.copy(), callback
 
 
-def _key(task: Task, request: int, tokens: tuple[int, int], arrivals: IntArray) -> float:
-    """Return the key of a request that has made some tokens and is expected to make others."""
-    instance, (made, left) = task.instance, tokens
-    columns = instance.columns() | {"arrivals": arrivals}
-    known = {
-        field: columns[field][request : request + 1]
-        for field in ("arrivals", "weights", "deadlines", "priorities")
-        if field in columns
-    }
-    prompt, step = instance.prompts[request] + made, instance.seconds_per_step
-    alone = Instance([prompt], [left], instance.memory, **known, seconds_per_step=step)
-    return float(task.policy.keys(alone, task.clock)[0])
-
-
-class _Learned:
-    """What a run learns of outputs, and by what it is fair to clients."""
-
-    def __init__(self, task: Task, planned: IntArray, arrivals: IntArray) -> None:
-        instance = task.instance
-        self._task, self._planned, self._arrivals = task, planned, arrivals
-        self._learner, self._counters = OutputLearner(), TokenCounters()
-        self._expected: dict[int, tuple[Expected, float]] = {}
-        limits = instance.memory - instance.prompts
-        if instance.output_upper is not None:
-            limits = np.minimum(limits, instance.output_upper)
-        turns = np.zeros(len(instance), dtype=np.int64)
-        if instance.follows is not None:
-            for turn in np.flatnonzero(instance.follows >= 0).tolist():
-                turns[turn] = turns[instance.follows[turn]] + 1
-        none = np.zeros(len(instance), dtype=np.int64)
-        priorities = none if instance.priorities is None else instance.priorities
-        unsaid = [None] * len(instance)
-        clients, claims = (
-            unsaid if column is None else column.tolist()
-            for column in (instance.clients, instance.output_estimates)
-        )
-        lengths, most, classes, turn = (
-            column.tolist() for column in (instance.prompts, limits, priorities, turns)
-        )
-        rows = zip(lengths, most, clients, classes, turn, claims, strict=True)
-        self._seen = [Seen(*row) for row in rows]
-
-    def tell(self, event: int, request: int, made: int) -> float:
-        """Take note of an event; return the key of the request."""
-        seen = self._seen[request]
-        if event == ARRIVED:
-            expected = self._learner.expect(seen)
-            tag = self._counters.tag(seen, expected.left(0))
-            self._expected[request] = expected, tag
-            self._planned[request] = expected.planned(0)
-        expected, tag = self._expected[request]
-        if event == ADMITTED:
-            self._counters.serve(tag)
-        elif event == ENDED:
-            del self._expected[request]
-            self._learner.learn(made, expected)
-            self._counters.settle(seen, expected.left(0), made)
-        elif self._task.policy.fair:
-            return tag
-        elif self._task.policy.order is not None:
-            if event == PREEMPTED:
-                return -np.inf  # what is expected of it was too little; it goes on first
-            return _key(self._task, request, (made, expected.left(made)), self._arrivals)
-        return 0.0
-
-
-class _Aged:
-    """Keys that age."""
+class _Keys:
+    """Keys of the requests of a run, and what it learns of outputs, clients and waits for them."""
 
     def __init__(
-        self, task: Task, keys: Callable[..., float], planned: IntArray, arrivals: IntArray
+        self, task: Task, known: Forecast | None, planned: IntArray, arrivals: IntArray
     ) -> None:
-        self._keys, self._planned, self._arrivals = keys, planned, arrivals
-        self._prompts, self._step = task.instance.prompts, step_of(task.instance, task.clock)
-        self._aging = Aging(task.policy.aging)
-        self._later = np.zeros(len(planned))
+        self._task, self._policy, self._arrivals = task, task.policy, arrivals
+        self._left = None if known is None else _tokens_to_come(known)
+        self._learner, self._counters = OutputLearner(), TokenCounters()
+        self._aging, self._step = Aging(task.policy.aging), step_of(task.instance, task.clock)
+        self._expected: dict[int, Expected] = {}
+        self._tags, self._later = np.zeros(len(planned)), np.zeros(len(planned))
+        self._planned, self.given, believed = planned, np.zeros(len(planned)), task.instance
+        if self._policy.learns:
+            self._seen = _seen(task.instance)
+            return
+        if self._policy.order is not None and self._left is not None:
+            self._planned = self._left(slice(None), 0)
+            believed = believed.replace(outputs=self._planned, **_UNSEEN)
+        self.given = np.array(self._policy.keys(believed, task.clock))
 
     def tell(self, event: int, request: int, made: int) -> float:
         """Take note of an event; return the key of the request."""
-        key = self._keys(event, request, made)
+        if event in (ADMITTED, ENDED):
+            self._leaves(event, request, made)
+            return 0.0
+        key = self._key(event, request, made)
         if event == ARRIVED:
             came = float(self._arrivals[request] * self._step)
-            tokens = int(self._prompts[request]), int(self._planned[request])
-            self._later[request] = self._aging.arrives(request, came, key, *tokens)
-        elif event != PREEMPTED:
-            self._aging.leaves(request)
+            prompt, output = self._task.instance.prompts[request], self._planned[request]
+            later = self._aging.arrives(request, came, key, int(prompt), int(output))
+            self._later[request] = later
         return key if key == -np.inf else self._aging.key(key, float(self._later[request]))
+
+    def _leaves(self, event: int, request: int, made: int) -> None:
+        """Take note that a request is admitted, or has ended."""
+        self._aging.leaves(request)
+        if not self._policy.learns:
+            return
+        self._counters.serve(self._tags[request])
+        if event == ENDED:
+            expected = self._expected.pop(request)
+            self._learner.learn(made, expected)
+            self._counters.settle(expected.seen, expected.left(0), made)
+
+    def _key(self, event: int, request: int, made: int) -> float:
+        """Return the key of a request that arrives or is preempted, without age."""
+        if not self._policy.learns:
+            if event == ARRIVED:
+                return float(self.given[request])
+            assert self._left is not None
+            return self._alone(request, made, int(self._left(request, made)))
+        if event == ARRIVED:
+            expected = self._expected[request] = self._learner.expect(self._seen[request])
+            self._tags[request] = self._counters.tag(expected.seen, expected.left(0))
+            self._planned[request] = expected.planned(0)
+        if self._policy.fair or self._policy.order is None:
+            return float(self._tags[request]) if self._policy.fair else 0.0
+        if event == PREEMPTED:
+            return -np.inf  # what is expected of it was too little; it goes on first
+        return self._alone(request, made, self._expected[request].left(made))
+
+    def _alone(self, request: int, made: int, left: int) -> float:
+        """Return the key of a request that has made some tokens and is expected to make others."""
+        instance = self._task.instance
+        columns = instance.columns() | {"arrivals": self._arrivals}
+        known = {
+            field: columns[field][request : request + 1]
+            for field in ("arrivals", "weights", "deadlines", "priorities")
+            if field in columns
+        }
+        prompt, step = instance.prompts[request] + made, instance.seconds_per_step
+        alone = Instance([prompt], [left], instance.memory, **known, seconds_per_step=step)
+        return float(self._policy.keys(alone, self._task.clock)[0])
+
+
+def _seen(instance: Instance) -> list[Seen]:
+    """Return what is known of each request when it arrives."""
+    limits, turns = instance.memory - instance.prompts, None
+    if instance.output_upper is not None:
+        limits = np.minimum(limits, instance.output_upper)
+    if instance.follows is not None:
+        turns = np.zeros(len(instance), dtype=np.int64)
+        for turn in np.flatnonzero(instance.follows >= 0).tolist():
+            turns[turn] = turns[instance.follows[turn]] + 1
+    columns = {
+        **{"prompt": instance.prompts, "limit": limits, "client": instance.clients, "turn": turns},
+        **{"priority": instance.priorities, "claim": instance.output_estimates},
+    }
+    known = {name: column.tolist() for name, column in columns.items() if column is not None}
+    rows = zip(*known.values(), strict=True)
+    return [Seen(**dict(zip(known, row, strict=True))) for row in rows]
 
 
 def _tokens_to_come(known: Forecast) -> Callable[[Any, int], Any]:

@@ -25,13 +25,13 @@ from optsched.simulate.seconds.batches import (
     timing,
 )
 from optsched.simulate.seconds.block_cache import (
+    NAMES,
     Cache,
     Prefixes,
     count_foreign,
     extend,
     find,
     give_back,
-    names,
     new_cache,
     publish,
     reuse,
@@ -274,7 +274,7 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
     row[0], row[1] = chosen + counters[_RUNNING] - before, limits.max_num_batched_tokens - left
     row[2], row[4], row[5] = counters[_RUNNING], counters[_FREE], preempted
     if cache is not None:
-        row[6] = names(cache)
+        row[6] = cache.counters[NAMES]
     return preempted
 
 
@@ -371,7 +371,7 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
         if limits.told:
             engine.queue.tell(ADMITTED, index, request.made)
         if cache is not None:
-            reuse(cache, index, request, found, limits.block_size)
+            reuse(cache, request, found)
             counters[_FREE] -= free
             request.computed = request.room = cached
             request.asked += known
@@ -389,26 +389,21 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
 def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits) -> bool:
     """Whether those that run and the one behind them, which finds blocks, will fit to the end."""
     requests, running, queue = engine.requests, engine.running, engine.queue
-    count = engine.counters[_RUNNING] + 1
-    listed = queue.listed
-    if len(listed) == 0:
-        ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        lower, upper = queue.intervals
-        for at in range(count):
-            index = running[at]
-            made = requests[index].made + requests[index].in_flight
-            left = expected_left(lower[index], upper[index], made)
-            ends[at], foreign[at] = left + limits.depth - 1, 0
-        if cache is not None:
-            count_foreign(cache, requests, running, ends, found, foreign, limits.block_size)
-        room = limits.usable, limits.block_size
-        return fits_to_the_end(requests, running, queue.intervals, ends, foreign, room)
+    count, listed, (lower, upper) = engine.counters[_RUNNING] + 1, queue.listed, queue.intervals
+    ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for at in range(count):
         index = running[at]
-        request = requests[index]
-        listed[at, 0], listed[at, 1] = index, request.prompt
-        listed[at, 2] = request.made + request.in_flight
-    return bool(queue.is_likely(count, limits.usable) == 1)
+        made = requests[index].made + requests[index].in_flight
+        left = expected_left(lower[index], upper[index], made)
+        ends[at], foreign[at] = left + limits.depth - 1, 0
+        if len(listed) > 0:
+            listed[at, 0], listed[at, 1], listed[at, 2] = index, requests[index].prompt, made
+    if len(listed) > 0:
+        return bool(queue.is_likely(count, limits.usable) == 1)
+    if cache is not None:
+        count_foreign(cache, requests, running, ends, found, foreign, limits.block_size)
+    room = limits.usable, limits.block_size, limits.depth - 1
+    return fits_to_the_end(requests, running, ends, foreign, room)
 
 
 @compiled

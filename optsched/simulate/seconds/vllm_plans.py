@@ -93,25 +93,22 @@ def expected_left(lower: int, upper: int, made: int) -> int:
 def fits_to_the_end(
     requests: Records,
     running: IntArray,
-    intervals: tuple[IntArray, IntArray],
     ends: IntArray,
     foreign: IntArray,
-    room: tuple[int, int],
+    room: tuple[int, int, int],
 ) -> bool:
     """Whether requests are expected to keep to the blocks until they end, batches ahead.
 
     Of the blocks of each some are foreign: another one holds them longer.
     """
-    usable, block_size = room
-    lower, upper = intervals
+    usable, block_size, lag = room
     for ahead in ends:
         blocks = ZERO
         for at in range(len(ends)):
             if ends[at] >= ahead:
-                index = running[at]
-                made = requests[index].made + requests[index].in_flight
-                left = expected_left(lower[index], upper[index], made)
-                stored = requests[index].prompt + made + min(left, ahead) - 1
+                request = requests[running[at]]
+                made = request.made + request.in_flight
+                stored = request.prompt + made + min(ends[at] - lag, ahead) - 1
                 blocks += (stored + block_size - 1) // block_size - foreign[at]
         if blocks > usable:
             return False
