@@ -67,15 +67,19 @@ class Plan:
         end = row.left + self._lag
         ahead = np.arange(1, end + 1)
         stored = row.tokens - 1 + np.minimum(ahead, row.left)
-        mean = np.zeros(max(end, len(self._mean)))
-        mean[: len(self._mean)] = self._mean
-        mean[:end] += self._blocks(stored) - self._in_use(hits, ahead)
+        mean = (self._blocks(stored) - self._in_use(hits, ahead)).astype(np.float64)
+        known, later = self._mean[:end], self._mean[end:]
+        mean[: len(known)] += known
         self._next = mean, self._variance
-        return self._fits(*self._next)
+        return self._fits(*self._next) and self._fits(later, self._variance)
 
     def joined(self, row: Row, held: Callable[[], IntArray]) -> None:
         """Count on the request that was looked at last, whose blocks others may find."""
-        self._mean, self._variance = self._next
+        mean, self._variance = self._next
+        if len(mean) < len(self._mean):
+            self._mean[: len(mean)] = mean
+        else:
+            self._mean = mean
         self._joined.append(row.left + self._lag)
         if self._life is not None:
             blocks = held()
@@ -83,7 +87,7 @@ class Plan:
 
     def _blocks(self, stored: IntArray) -> IntArray:
         """Return the blocks of so many tokens."""
-        blocks = np.zeros_like(stored)
+        blocks = np.zeros(stored.shape, dtype=np.int64)
         for size in self._foresight.sizes:
             blocks -= -stored // size
         return blocks

@@ -12,7 +12,8 @@ Small requests are background: they hold memory from their arrival on, or where 
 starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
 children are kept, one for each set that has started. Single runs scatter, so there are many narrow
 ones with settings of their own; the better ones are repeated with more width (docs/research.md).
-Offline, where width gains more than a choice, there are only as many as use up the work.
+Offline, where width gains more than a choice, there are few, as wide as the work allows, if that is
+enough for a wide one.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _WORK_OF_WINDOWS = 2.5e5  # for each request, from which windows slide with arri
 _NODES = 0.35  # share of the work before they do, of fewer than many requests
 _FEW_PLANS, _TRIED = 2, 0.4  # that first runs keep, and their share of the work
 _MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and at most
-_NARROW, _WIDEST = 10, 500  # width of the first run, and of any
+_NARROW, _WIDE, _WIDEST = 10, 100, 500  # width of the first run, of one without others, of any
 _POLISH = 0.1  # of the work of a run, for a search from what it found
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
 _DEARER = 1.2  # offline wide runs take so much more for their width than narrow ones
@@ -155,7 +156,7 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
     unit, number = max(runs.done, 1.0) / _NARROW, len(settings)
-    if not runs.arriving:  # width gains more than a choice between settings
+    if not runs.arriving and runs.ahead > _WIDE * unit:  # width gains more than a choice
         number = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST)))
         unit *= _DEARER
     rounds = 1 + round(math.log(number, _WIDER))
