@@ -221,7 +221,7 @@ class _Runs:
         self._costs: dict[Setting, float] = {}
         self.best, self._least = start, math.inf
         self.left, self.done = work, 0.0
-        self._spent, self._took = 0.0, 0.0  # work and seconds of all runs
+        self._spent, self._took = 0.0, 0.0  # work and seconds of the last runs
 
     def usage(self) -> float:
         """Return what the memory that the schedule holds is worth, as a share of all there is."""
@@ -232,7 +232,7 @@ class _Runs:
 
     @property
     def ahead(self) -> float:
-        """The work that is left and for which there is time, at the speed of runs so far."""
+        """The work that is left and for which there is time, at the speed of the last runs."""
         seconds = self.threads * (self._watch.deadline - stopwatch())
         return min(self.left, max(self._spent, 1.0) / max(self._took, 1e-9) * seconds)
 
@@ -262,8 +262,7 @@ class _Runs:
                 found = list(pool.map(run, settings))
         self.done = sum(each.work for each in found)
         self.left -= self.done
-        self._spent += self.done
-        self._took += sum(each.seconds for each in found)
+        self._spent, self._took = self.done, sum(each.seconds for each in found)
         for each, setting in zip(found, settings, strict=True):
             if each.schedule is None:
                 continue
