@@ -311,7 +311,7 @@ class Comparison:
             about = "\n".join(line for line in about.splitlines() if line.split()[0] != "load")
             if load := load_on_clock(self.instance, self.settings.batch_clock):
                 about += f"\n  load      {load}"
-        lines = [f"{about}\n", text(self._view[0], self), *self.notes]
+        lines = [about, text(self._view[0], self), *self.notes]
         for each in self.incomplete:
             lines.append(f"  {each.policy} does not complete all: its run {each.why}")
         return "\n".join(lines)
