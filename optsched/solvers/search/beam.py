@@ -76,6 +76,7 @@ _MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and
 _NARROW, _WIDE, _WIDEST = 10, 100, 500  # width of the first run, of one without others, of any
 _POLISH = 0.1  # of the work of a run, for a search from what it found
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
+_LATE = 0.1  # of the time for a run, by which it may end later, at the width of 1
 _DEARER = 1.2  # offline wide runs take so much more for their width than narrow ones
 _WIDER = 3  # times the width of the runs before, for a third as many
 
@@ -465,24 +466,25 @@ class Beam:
         """Go to the end; return the starts of large requests, if there was time, and the work."""
         self.prepare(watch)
         counts, work, began = self.counts, float(self._rows * self._corners.size), stopwatch()
+        end = watch._replace(deadline=watch.deadline + _LATE * (watch.deadline - began))
         while not counts[5]:
             work += self.load_chunk()
             self._keep_pace(began, watch.deadline)
             until = (int(counts[2]) // self._rows + 1) * self._rows
-            work += self.step(until, watch, most - work)
-            if work >= most or watch.over:
+            work += self.step(until, end, most - work)
+            if work >= most or end.over:
                 return None, work
         return self.starts(0), work
 
     def _keep_pace(self, began: float, deadline: float) -> None:
-        """Go on with less width where the deadline would come before the end."""
+        """Go on with less width where the deadline would come before the end, after it with 1."""
         # The first slices take longer than others, and after half of them half the work is done.
         now, done = stopwatch(), int(self.counts[2])
-        if done < self._slices / 2:
-            return
-        needed = (now - began) * max(0, self._slices - done) / done
-        if needed > deadline - now:
-            self._width = max(1, int(self._width * max(0.0, deadline - now) / needed))
+        left, needed = deadline - now, (now - began) * max(0, self._slices - done) / max(done, 1)
+        if left <= 0:
+            self._width = 1
+        elif needed > left and done >= self._slices / 2:
+            self._width = max(1, int(self._width * left / needed))
 
     def load_chunk(self) -> int:
         """Tabulate the least costs for the chunk of slices that begins; return the work."""

@@ -192,11 +192,12 @@ def test_a_beam_that_is_late_goes_on_with_less_width(monkeypatch):
         return beam.follow(Watch(deadline), np.inf)[0], clock[0]
 
     _, whole = follow(np.inf)
-    starts, done = follow(0.85 * whole)
-    found = background.starts.copy()
-    found[~small] = starts
-    assert Schedule(instance, found).check() == []
-    assert done < 0.85 * whole
+    for share, most in (0.85, 0.85), (0.3, 0.33):
+        starts, done = follow(share * whole)
+        found = background.starts.copy()
+        found[~small] = starts
+        assert Schedule(instance, found).check() == []
+        assert done < most * whole
 
 
 def test_a_background_without_room_is_refused():
