@@ -12,8 +12,7 @@ Small requests are background: they hold memory from their arrival on, or where 
 starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
 children are kept, one for each set that has started. Single runs scatter, so there are many narrow
 ones with settings of their own; the better ones are repeated with more width (docs/research.md).
-Offline, where width gains more than a choice, there are few, as wide as the work allows, if that is
-enough for a wide one.
+Offline there are few, as wide as the work allows, if that is enough for a wide one.
 """
 
 from __future__ import annotations
