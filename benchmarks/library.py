@@ -28,7 +28,6 @@ from optsched._internal.files import write_whole
 from optsched._internal.numbers import percent
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
-from optsched.optimum.params import Tuning
 from optsched.records import TRACES, Finder, Record, in_batches, library
 from optsched.records.packing import PROOF, unpack
 from optsched.schedule import Schedule
@@ -207,7 +206,7 @@ def searched(
     record: Record, instance: Instance, work: float, seed: int, start: Schedule | None
 ) -> Found:
     """Search by work alone: the same answer on every machine."""
-    params = SolveParams(seed=seed, start=start, tuning=Tuning(unlimited=work))
+    params = SolveParams(seed=seed, start=start, work=work)
     found = solve(
         instance, workers=record.memories, method="search", time_limit=None, params=params
     )

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     TRACE,
     OBJECTIVE,
     option("--method M", "auto", "How to solve: auto, highs, cp-sat, exact or search."),
-    option("--time-limit S", 60.0, "Seconds after which the best result so far is returned."),
+    option(
+        "--time-limit S",
+        60.0,
+        "Seconds after which the best so far is returned.",
+        beside="no --work",
+    ),
+    option("--work S", float, "Seconds' worth of work in place of time.", needs="--method search"),
     option("--threads K", 1, "Number of threads."),
     option("--last-step horizon T", int, "Consider only schedules that complete by step T."),
     option("--lateness L", "forbidden", "Missed deadlines: forbidden, per-step or per-request."),
@@ -51,6 +57,8 @@ def solve(instance: Instance, output: Output, certificate: str | None, **params:
     only_for("lateness penalty", due, "for requests with deadlines, which TRACE has not")
     how = take(params, "time_limit", "objective", "method", "workers")
     workers = how["workers"]
+    if params["work"] is not None:
+        how["time_limit"] = None
     with output.progress("solving") as update:
         try:
             wanted = optsched.SolveParams(on_progress=update, **params)

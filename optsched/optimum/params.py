@@ -57,9 +57,8 @@ class Tuning(_Brief):
     charges: float = 0.05
     delays: float = 0.4
     delays_few: float = 0.2
-    unlimited: float = 60.0  # seconds that searches reckon with where there is no limit
     few: int = 400  # requests that are better searched than delayed
-    beam: float = 1.9  # where runs are faster than work is counted
+    beam: float = 2.2  # where runs are faster than work is counted
     beam_least: int = 150  # requests from which a beam gains on what the search finds
     beam_most: int = 30_000  # and up to which it does,
     beam_arrivals: int = 3_500  # with arrivals also so many per second, of a minute at most
@@ -94,9 +93,13 @@ class SolveParams(_Brief):
     Parameters
     ----------
     threads
-        Number of threads. The same seed and number give the same answer unless time runs out.
+        Number of threads.
     seed
         Seed of all random numbers.
+    work
+        Instances, with the method "search": seconds' worth of work on a slow core, in place of
+        time. The same work, seed and threads give the same answer on any machine unless the time
+        limit comes first. None: what there is time for, or a minute's work without a limit.
     memory_limit
         Bytes that an exact search, or a solver in a child process, may take; None for no limit.
     gap_limit
@@ -140,6 +143,7 @@ class SolveParams(_Brief):
 
     threads: int = 1
     seed: int = 0
+    work: float | None = None
     memory_limit: int | None = None
     gap_limit: float = 0.0
     start: Any = None
@@ -171,6 +175,8 @@ class SolveParams(_Brief):
                 f"lateness is {self.lateness!r} without a penalty, which would drop the deadlines; "
                 "pass a penalty, such as 10"
             )
+        if self.work is not None and not 0 < self.work < math.inf:
+            raise SolverError(f"work is {self.work!r}, but must be a positive number")
         if not 0 < self.epsilon < math.inf:
             raise SolverError(f"epsilon is {self.epsilon!r}, but must be a positive number")
         for name, good, wish in (
@@ -184,6 +190,14 @@ class SolveParams(_Brief):
     def options(self, time_limit: float | None) -> Options:
         """Return what a back end is asked for."""
         return Options(time_limit, self.threads, self.seed, self.gap_limit, self.memory_limit)
+
+    def check_method(self, method: str) -> None:
+        """Refuse to limit the work of a method that goes by time."""
+        if self.work is not None and method != "search":
+            raise OptschedError(
+                f"work is {self.work:g}, but the method {method!r} goes by time; pass the method "
+                "search, or leave work out"
+            )
 
     def check_used(self, used: Iterable[str], problem: str) -> None:
         """Reject parameters that are set but that a kind of problem has no use for."""

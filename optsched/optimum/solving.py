@@ -26,8 +26,18 @@ if TYPE_CHECKING:
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")
 PLAIN = SolveParams()
 
-_USED = ("threads", "seed", "memory_limit", "start", "horizon", "lateness", "penalty", *WATCHED)
-_USED_BY_SEVERAL = ("threads", "seed", "memory_limit", "start", *WATCHED)
+_USED = (
+    "threads",
+    "seed",
+    "work",
+    "memory_limit",
+    "start",
+    "horizon",
+    "lateness",
+    "penalty",
+    *WATCHED,
+)
+_USED_BY_SEVERAL = ("threads", "seed", "work", "memory_limit", "start", *WATCHED)
 
 
 @overload
@@ -72,7 +82,8 @@ def solve(
         `LinearModel`; or a Pyomo model, whose variables take the values of the answer.
     time_limit
         Seconds for everything but the compilation of kernels. None for no limit: solvers go on to
-        their proof, and searches, which have no end of their own, do a minute's work.
+        their proof, and searches, which have no end of their own, do a minute's work. Where there
+        is one, they use the time, so answers differ from run to run; `params.work` does not.
     objective
         Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
     method
@@ -139,6 +150,7 @@ def _solve_instance(
     params.check_used(used, whose)
     require_known("objective", objective, OBJECTIVES, OptschedError)
     require_known("method", method, METHODS, OptschedError)
+    params.check_method(method)
     options = params.options(time_limit)
     state = State(instance, objective, method, options, params, given)
     (_check_alone if alone else _check_several)(state)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 #: Status where a program has more coefficients than `Tuning` allows.
 TOO_LARGE = "too large to be solved exactly"
 
+_WORK = 60.0  # seconds' worth, where neither time nor work is limited
 _ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
 
 
@@ -62,6 +63,7 @@ class State:
     sizes: ConfigurationCertificate | None = None  # of the configuration bound
     stop: threading.Event = field(default_factory=threading.Event)
     ended: Token = field(init=False)  # set where `stop` is, and where the answer is given
+    worked: float = 0.0  # seconds' worth of work that stages were given
     closed: bool = False  # what a stage finds later than this comes too late
     lock: threading.RLock = field(default_factory=threading.RLock)
     began: float = field(default_factory=stopwatch)
@@ -95,7 +97,8 @@ class State:
         """Whether a beam is worth its time."""
         tuning, most = self.tuning, float(self.tuning.beam_most)
         if self.instance.arrivals.any():
-            most = max(most, tuning.beam_arrivals * min(self.time_limit, tuning.unlimited))
+            seconds = self.work if self.by_work else self.time_limit
+            most = max(most, tuning.beam_arrivals * min(seconds, _WORK))
         suits = self.plain and self.method in ("auto", "search")
         return suits and tuning.beam_least <= len(self.instance) <= most
 
@@ -137,9 +140,19 @@ class State:
         return self.time_limit - self.elapsed
 
     @property
+    def work(self) -> float:
+        """Seconds' worth of work of all stages, where they go by work."""
+        return _WORK if self.params.work is None else self.params.work
+
+    @property
+    def by_work(self) -> bool:
+        """Whether searches go by work alone."""
+        return self.params.work is not None or math.isinf(self.time_limit)
+
+    @property
     def searching(self) -> float:
         """Seconds that a search reckons with, which would never end by itself."""
-        return self.left if math.isfinite(self.left) else self.tuning.unlimited
+        return max(self.work - self.worked, 0.0) if self.by_work else self.left
 
     @property
     def finished(self) -> bool:
@@ -147,7 +160,12 @@ class State:
         return self.proven or self.ended.is_set()
 
     def share(self, share: float) -> float:
-        """Return the seconds of a stage; few, where the instance is small enough for exact ones."""
+        """Take the seconds of a stage; few, where the instance is small enough for exact ones."""
+        seconds = self._share(share)
+        self.worked += seconds
+        return seconds
+
+    def _share(self, share: float) -> float:
         requests, tuning = len(self.instance), self.tuning
         if requests > tuning.small:
             return self.searching * share
@@ -155,12 +173,12 @@ class State:
         most = 0.3 if requests <= tuning.smallest else 2.0
         if requests <= tuning.events and self.objective != "total-latency":
             most = 0.05  # the event program comes next, whatever the gap
-        return min(self.time_limit * share, most)
+        return min((self.work if self.by_work else self.time_limit) * share, most)
 
     def until(self, seconds: float) -> float:
         """Return when a stage has to end: with its work if that is small or there is no limit."""
         end = self.began + self.time_limit
-        by_work = len(self.instance) <= self.tuning.small or math.isinf(end)
+        by_work = len(self.instance) <= self.tuning.small or self.by_work
         return end if by_work else min(stopwatch() + seconds, end)
 
     # What is known.

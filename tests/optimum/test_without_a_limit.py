@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from optsched import OptschedError, SolveParams, bound, family, solve, verify
-from optsched.optimum.params import Tuning
 from optsched.solvers.bounds.ascent import improve_prices
 
-QUICK = Tuning(unlimited=0.02)
+WORK = 0.02
 NOT_EXACT = ("weighted-latency", "makespan")
 METHODS = ("auto", "search", "exact", "highs", "cp-sat")
 
@@ -37,7 +36,7 @@ def test_no_limit_ends_in_an_interval_whatever_is_asked(n, rate, workers):
         timer = threading.Timer(0.15, stop.set)  # for solvers, which are to go on to their proof
         timer.start()
         options = {} if workers is None else {"workers": workers}
-        params = SolveParams(tuning=QUICK, stop=stop)
+        params = SolveParams(work=WORK if method == "search" else None, stop=stop)
         try:
             found = solve(
                 instance,
@@ -54,17 +53,49 @@ def test_no_limit_ends_in_an_interval_whatever_is_asked(n, rate, workers):
         assert found.bound <= found.objective
 
 
-def test_a_search_without_a_limit_finds_the_same_on_a_slower_machine(monkeypatch):
-    instance = family("chat-and-summaries", n=160, seed=1, load=1.1)
-    assert len(instance) > Tuning().beam_least
+@pytest.mark.parametrize("time_limit", [None, 1e6])
+@pytest.mark.parametrize(
+    ("n", "load", "work", "threads", "workers"),
+    [
+        (160, 1.1, 0.02, 1, None),
+        (160, 1.1, 1.0, 2, None),  # with windows
+        (400, None, 0.5, 2, None),
+        (90, 1.1, 0.02, 1, None),
+        (60, 1.1, 0.02, 2, [16_492, 8_000]),
+    ],
+)
+def test_work_finds_the_same_on_a_slower_machine(
+    monkeypatch, time_limit, n, load, work, threads, workers
+):
+    instance = family("chat-and-summaries", n=n, seed=1, load=load)
+    params = SolveParams(work=work, threads=threads, seed=3)
 
     def searched():
-        found = solve(instance, time_limit=None, method="search", params=SolveParams(tuning=QUICK))
-        return found.bound, found.schedule.starts.tolist()
+        found = solve(
+            instance, time_limit=time_limit, method="search", params=params, workers=workers
+        )
+        assert found.status in ("optimal", "search ended")
+        return found.bound, found.objective, found.schedule.starts.tolist()
 
     quick, clock = searched(), time.perf_counter
     monkeypatch.setattr(time, "perf_counter", lambda: 1000 * clock())
     assert searched() == quick
+
+
+def test_more_work_finds_more():
+    instance = family("chat-and-summaries", n=300, seed=1, load=1.1)
+
+    def cost(work):
+        params = SolveParams(work=work)
+        return solve(instance, time_limit=None, method="search", params=params).objective
+
+    assert cost(2.0) < cost(0.02)
+
+
+@pytest.mark.parametrize("method", [each for each in METHODS if each != "search"])
+def test_work_is_refused_where_a_method_goes_by_time(method):
+    with pytest.raises(OptschedError, match="goes by time; pass the method search"):
+        solve(family("uniform", n=7, seed=1), method=method, params=SolveParams(work=1.0))
 
 
 def test_prices_converge_without_a_limit_on_their_work():

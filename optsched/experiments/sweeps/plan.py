@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 #: Of `optsched.solve`; others would make its costs differ from those of the policies beside it.
-HINDSIGHT_OPTIONS = ("method", "time_limit", "threads", "memory_limit")
+HINDSIGHT_OPTIONS = ("method", "time_limit", "work", "threads", "memory_limit")
 KEYS = ("name", "seeds", "bound", "instances", "policies")
 MAX_SEEDS = 1_000_000
 
@@ -193,12 +193,15 @@ def _check_names(policies: list[tuple[str | Own, Parameters]], where: str) -> di
 def _checked(name: Any, options: dict[str, Any], instance: Instance) -> str | Own:
     """Check a policy and its options, and take its rule out of them into its name."""
     if isinstance(name, str) and name == HINDSIGHT:
+        from optsched.optimum.params import SolveParams
         from optsched.optimum.solving import METHODS
-        from optsched.solvers import Options
 
         method = str(options.get("method", "auto"))
         require_known("method", method, METHODS, OptschedError)
-        Options(**{key: value for key, value in options.items() if key != "method"})
+        ours = {key: value for key, value in options.items() if key not in HINDSIGHT_OPTIONS[:2]}
+        params = SolveParams(**ours)
+        params.check_method(method)
+        params.options(options.get("time_limit"))
         return name
     from optsched.forecasts import check_intervals
     from optsched.policies import get_policy, with_rule

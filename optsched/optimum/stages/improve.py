@@ -62,15 +62,14 @@ def start_large(state: State, seed: int) -> None:
     if state.finished or state.prices is None or state.best is None:
         return
     tuning = state.tuning
-    threads, before = state.params.threads, state.cost
-    work = threads * tuning.beam * state.searching * WORK_PER_SECOND
+    threads, before, seconds = state.params.threads, state.cost, state.share(_SLOW)
     found = start_by_beam(
         state.best,
         state.prices,
-        work=work,
+        work=threads * tuning.beam * seconds * WORK_PER_SECOND,
         seed=seed,
         threads=threads,
-        deadline=state.until(_SLOW * state.searching),
+        deadline=state.until(seconds),
         on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
         stop=state.ended,
     )

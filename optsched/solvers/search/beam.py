@@ -12,7 +12,7 @@ Small requests are background: they hold memory from their arrival on, or where 
 starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
 children are kept, one for each set that has started. Single runs scatter, so there are many narrow
 ones with settings of their own; the better ones are repeated with more width (docs/research.md).
-Offline there are few, as wide as the work allows, if that is enough for a wide one.
+Offline, where the first one gains, there are few, as wide as the work allows.
 """
 
 from __future__ import annotations
@@ -64,17 +64,18 @@ _ROOM = 0.5  # share of the memory that requests may take that start as they arr
 # Settings to try: what is added to the share of memory that a known schedule makes use of;
 # quantiles of memory-time from which requests are large; and large requests for each slice.
 _MEMORY, _MEMORY_ARRIVALS = (0.0, -0.02, 0.02), (0.02, 0.045, 0.0)
-_QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
+_QUANTILES, _QUANTILES_ARRIVALS = (0.7, 0.85, 0.6), (0.7, 0.55, 0.75)
 _STARTS, _STARTS_ARRIVALS = (0.1, 0.2, 0.15), (0.7, 1.0, 0.4)
 _MANY_OFFLINE = 10_000  # requests from which slices hold fewer of more that wait
-_NEAR = 0.007  # by which shares differ from seed to seed
+_NEAR = 0.007, 0.05, 0.2  # by which shares, quantiles and starts differ with the seed; a factor
 _WORK_OF_WINDOWS = 2.5e5  # for each request, from which windows slide with arrivals
 _NODES = 0.35  # share of the work before they do, of fewer than many requests
 _FEW_PLANS, _TRIED = 2, 0.4  # that first runs keep, and their share of the work
 _MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and at most
-_NARROW, _WIDE, _WIDEST = 10, 100, 500  # width of the first run, of one without others, of any
+_NARROW, _WIDE, _WIDEST = 10, 100, 1000  # width of the first run, of one without others, of any
 _POLISH = 0.1  # of the work of a run, for a search from what it found
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
+_GAINS = 0.997  # times the cost of the start, below which width offline gains more than a choice
 _LATE = 0.1  # of the time for a run, by which it may end later, at the width of 1
 _DEARER = 1.2  # offline wide runs take so much more for their width than narrow ones
 _WIDER = 3  # times the width of the runs before, for a third as many
@@ -156,7 +157,8 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
     unit, number = max(runs.done, 1.0) / _NARROW, len(settings)
-    if not runs.arriving and runs.ahead > _WIDE * unit:  # width gains more than a choice
+    if not runs.arriving and runs.ratio < _GAINS and runs.ahead > _WIDE * unit:
+        # Width gains more than a choice.
         number = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST)))
         unit *= _DEARER
     rounds = 1 + round(math.log(number, _WIDER))
@@ -168,7 +170,7 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
         number = min(number, 1 + max(0, int(runs.ahead / unit / (rounds * width))))
         runs.follow(settings[1:number], width)
     for left in range(rounds - 1, 0, -1):
-        if number == 1 or runs.ahead <= 0 or not runs.hopeful:
+        if number == 1 or runs.ahead <= 0 or runs.ratio > _HOPELESS:
             break
         before, width = width, min(_WIDER * width, _WIDEST)
         number = min(number, max(1, int(runs.ahead / unit / (left * width))))
@@ -185,19 +187,14 @@ def _settings(instance: Instance, shares: list[float], seed: int) -> list[Settin
         quantiles, shorter = _QUANTILES, min(1.0, _MANY_OFFLINE / len(instance))
         starts = (_STARTS[0] * shorter, _STARTS[1] * shorter, _STARTS[2] * shorter)
     turns = [(one, (one + turn) % 3, (one + 2 * turn) % 3) for turn in range(3) for one in range(3)]
-    settings = [Setting(shares[i], quantiles[j], starts[k]) for i, j, k in turns]
+    far = np.zeros((len(turns), 3))
     if seed:
-        random = np.random.default_rng(seed)
-        near = random.uniform(-_NEAR, _NEAR, 3)
-        settings = [
-            Setting(
-                shares[i] + float(near[i]),
-                random.uniform(min(quantiles), max(quantiles)),
-                random.uniform(min(starts), max(starts)),
-            )
-            for i, _, _ in turns
-        ]
-    return settings
+        far = np.random.default_rng(seed).uniform(-1, 1, far.shape) * _NEAR
+    return [
+        # Few shares, as their prices take time.
+        Setting(shares[i] + far[i, 0], quantiles[j] + far[turn, 1], starts[k] * (1 + far[turn, 2]))
+        for turn, (i, j, k) in enumerate(turns)
+    ]
 
 
 class _Runs:
@@ -237,9 +234,9 @@ class _Runs:
         return min(self.left, max(self._spent, 1.0) / max(self._took, 1e-9) * seconds)
 
     @property
-    def hopeful(self) -> bool:
-        """Whether the best run comes near the start at least."""
-        return self._least <= _HOPELESS * float(self._weights @ self._start.latencies)
+    def ratio(self) -> float:
+        """The cost of the best run over that of the start."""
+        return self._least / float(self._weights @ self._start.latencies)
 
     def ranked(self) -> list[Setting]:
         """Return the settings of runs that got to the end, the best first."""

@@ -115,6 +115,8 @@ BAD_POLICIES = {
     "unknown key 'time'; did you mean 'time_limit'?": {"name": "hindsight", "time": 3},
     "unknown method 'exactly': did you mean 'exact'?": {"name": "hindsight", "method": "exactly"},
     "policies 1: time_limit is 0, but must": {"name": "hindsight", "time_limit": 0},
+    "policies 1: work is 0, but must": {"name": "hindsight", "work": 0, "method": "search"},
+    "the method 'auto' goes by time": {"name": "hindsight", "work": 1},
     "policies 1: unknown clock 'unitt': did you": {"name": "area", "clock": "unitt"},
     "policies 1: the key 'name' is missing": {"rule": "skip"},
     "policies 1: name is an empty list; name at least one": {"name": []},
