@@ -1,8 +1,7 @@
 """Dominated nodes: kernels of the exact search.
 
-Of nodes of one clock that have started the same requests, A dominates B if for some D >= 0 A, with
-all that B still starts started D steps later, holds no more at any step than B did D steps before,
-and costs no more.
+Of nodes of one clock that have started the same requests, A dominates B if it costs no more and
+holds no more at any step.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @compiled
-def undominated(layer: Layer, order: IntArray, shifts: bool) -> npt.NDArray[np.bool_]:
+def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
     """Mark the nodes, ordered by key and cost, that no other of the same set dominates."""
     starts, profiles, keys, costs = layer.starts, layer.profile, layer.key, layer.cost
     count, longest = len(order), layer.profile.shape[1]
@@ -30,23 +29,19 @@ def undominated(layer: Layer, order: IntArray, shifts: bool) -> npt.NDArray[np.b
     nodes = np.empty(count, dtype=np.int64)
     ends = np.empty(count, dtype=np.int64)
     packed = np.empty((count, longest), dtype=profiles.dtype)
-    kept, waiting = 0, 1
+    kept = 0
     for place in range(count):
         node = order[place]
         if place == 0 or keys[node] != keys[order[place - 1]]:
-            kept, waiting = 0, 0
-            for slot in range(starts.shape[1]):
-                waiting += starts[node, slot] < 0
+            kept = 0
         end = longest
         while end > 0 and profiles[node, end - 1] == 0:
             end -= 1
         for index in range(kept):
-            most = (costs[node] - costs[nodes[index]]) // waiting if shifts else 0
-            least = max(0, ends[index] - end)
             if (
-                least <= most
+                ends[index] <= end
                 and costs[nodes[index]] <= costs[node]
-                and _covers(packed, index, ends[index], profiles, node, least, most)
+                and _covers(packed, index, ends[index], profiles, node)
                 and _same_set(starts, nodes[index], node)
             ):
                 keep[place] = False
@@ -61,22 +56,13 @@ def undominated(layer: Layer, order: IntArray, shifts: bool) -> npt.NDArray[np.b
 
 @compiled
 def _covers(
-    packed: npt.NDArray[Any],
-    index: int,
-    end: int,
-    profiles: npt.NDArray[Any],
-    node: int,
-    least: int,
-    most: int,
+    packed: npt.NDArray[Any], index: int, end: int, profiles: npt.NDArray[Any], node: int
 ) -> bool:
-    """Tell whether one profile, some steps later, is nowhere above the other."""
-    for shift in range(least, min(most, end) + 1):
-        ahead = 0
-        while ahead < end - shift and packed[index, ahead + shift] <= profiles[node, ahead]:
-            ahead += 1
-        if ahead >= end - shift:
-            return True
-    return False
+    """Tell whether one profile is nowhere above the other."""
+    for ahead in range(end):  # noqa: SIM110
+        if packed[index, ahead] > profiles[node, ahead]:
+            return False
+    return True
 
 
 @compiled

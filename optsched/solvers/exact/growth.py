@@ -16,10 +16,8 @@ from optsched.solvers.exact.rules import (
     PAID,
     PEAK,
     PENDING,
-    TAIL,
     active,
     pending,
-    tail,
 )
 
 if TYPE_CHECKING:
@@ -233,11 +231,9 @@ def _advance(
             wait = _wait(starts, slots, profile, place, ends, running, step, limit)
         reached = wait <= 0
         # Memory is least after completions: in between a look costs more than it saves.
-        decided = profile[ENDING, place - 1] or place > last
-        worth = reached or decided or step == clock + 1
+        ended = profile[ENDING, place - 1] or place > last
+        worth = reached or ended or step == clock + 1
         if rules & ACTIVE and worth and active(starts, slots, profile, place, step, limit):
-            return -1, fixed
-        if rules & TAIL and decided and tail(starts, slots, step, limit):
             return -1, fixed
         if reached:
             if rules & PENDING and pending(starts, slots, profile[HELD], place, step, limit, full):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
 
-#: The rules, as bits; jumps and shifts are in `growth` and `dominance`.
-ACTIVE, TAIL, PENDING, JUMPS, SHIFTS = 1, 2, 4, 8, 16
+#: The rules, as bits; jumps are in `growth`.
+ACTIVE, PENDING, JUMPS = 1, 2, 4
 
 
 #: What is known of each step around a clock, as rows of an array: tokens held, what is paid by
@@ -66,61 +66,6 @@ def active(
         if place <= first:
             return True
     return False
-
-
-@compiled
-def tail(starts: npt.NDArray[Any], slots: IntArray, clock: int, limit: int) -> bool:
-    """Tell whether all that starts from some step p > 0 on could start one step earlier."""
-    # Old requests start before p, new ones at p or later, what waits included. All new ones one
-    # step earlier hold new(t + 1) at step t. Where no old one completes, old(t) <= old(t + 1), so
-    # that old(t) + new(t + 1) <= mem(t + 1) <= M; before p there is nothing new at t + 1. So M is
-    # exceeded at completions of old ones from p on or nowhere, and those are final when the last
-    # old one has completed before the clock. It is decided once, at the step after that; at once if
-    # all old ones complete before p. No new one may start at its arrival; what waits starts at the
-    # clock or later, so an arrival before the clock suffices there.
-    last = clock - 1
-    never = clock + 1
-    first_ending, first_running = never, never  # least starts of those ending last, and after it
-    for slot in range(len(starts)):
-        start = starts[slot]
-        if start < 0:
-            if slots[slot, 2] > last:
-                return False
-        else:
-            end = start + slots[slot, 1]
-            if end == last:
-                first_ending = min(first_ending, start)
-            elif end > last:
-                first_running = min(first_running, start)
-    if first_running == never:
-        return True  # p is the next start: it lies after all completions
-    for slot in range(len(starts)):
-        begin = starts[slot]
-        if first_ending < begin <= min(first_running, last) and _all_shift(
-            starts, slots, begin, limit
-        ):
-            return True
-    return False
-
-
-@compiled
-def _all_shift(starts: npt.NDArray[Any], slots: IntArray, begin: int, limit: int) -> bool:
-    """Tell whether all that starts from `begin` on could start a step earlier."""
-    for slot in range(len(starts)):
-        if starts[slot] >= begin and starts[slot] == slots[slot, 2]:
-            return False
-    for slot in range(len(starts)):
-        end = starts[slot] + slots[slot, 1]
-        if 0 <= starts[slot] < begin <= end:
-            usage = 0
-            for other in range(len(starts)):
-                start = starts[other]
-                step = end if start < begin else end + 1
-                if 0 <= start < step <= start + slots[other, 1]:
-                    usage += slots[other, 0] + step - start
-            if usage > limit:
-                return False
-    return True
 
 
 @compiled

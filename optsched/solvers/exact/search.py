@@ -39,7 +39,7 @@ from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.exact.dominance import undominated
 from optsched.solvers.exact.growth import Layer, grow
 from optsched.solvers.exact.kernels import Search
-from optsched.solvers.exact.rules import ACTIVE, JUMPS, PENDING, SHIFTS, TAIL
+from optsched.solvers.exact.rules import ACTIVE, JUMPS, PENDING
 
 if TYPE_CHECKING:
     import threading
@@ -59,7 +59,7 @@ _PLANNED = 0.75  # share of the time left for which nodes are planned: times per
 _AGAIN = 1.2  # times the nodes of a pass that have to be left for another one like it
 _BINS = 256  # of bounds, in which nodes are counted
 _ENOUGH = 200  # nodes of a layer from which its share of all of them is more than chance
-ALL = ACTIVE | TAIL | PENDING | JUMPS | SHIFTS
+ALL = ACTIVE | PENDING | JUMPS
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class _LayeredSearch:
         order = (layer.key[kept] << 28) + (np.minimum(cost, 2**16 - 1) << 12)
         order += tokens * 2**12 // (tokens.max(initial=0) + 1)
         kept = kept[np.argsort(order)]
-        kept = kept[undominated(layer, kept, bool(self.rules & SHIFTS))]
+        kept = kept[undominated(layer, kept)]
         return layer.take(kept)
 
     def _raise_lower(self, excess: int) -> None:

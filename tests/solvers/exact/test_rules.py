@@ -24,15 +24,12 @@ from optsched.solvers.exact.rules import (
     JUMPS,
     PEAK,
     PENDING,
-    SHIFTS,
-    TAIL,
     active,
     pending,
-    tail,
 )
 from optsched.solvers.exact.search import ALL, solve_exact
 
-RULES = {"active": ACTIVE, "tail": TAIL, "pending": PENDING, "jumps": JUMPS, "shifts": SHIFTS}
+RULES = {"active": ACTIVE, "pending": PENDING, "jumps": JUMPS}
 
 
 class Node:
@@ -61,8 +58,6 @@ class Node:
         clock = self.place, self.clock, self.limit
         if name == "active":
             return active(self.starts, self.slots, self.line, *clock)
-        if name == "tail":
-            return tail(self.starts, self.slots, self.clock, self.limit)
         return pending(self.starts, self.slots, self.held, *clock, self.full)
 
     def completions(self, schedules):
@@ -93,17 +88,16 @@ def test_no_rule_drops_a_node_that_has_an_optimal_completion(arrivals):
         schedules = brute_force.feasible_starts(instance)
         least = schedules.sum(axis=1).min()
         for node in _nodes(instance, schedules, rng):
-            for name in ("active", "tail", "pending"):
+            for name in ("active", "pending"):
                 if node.drops(name):
                     best = node.completions(schedules).sum(axis=1).min()
                     assert best > least, (name, instance, node.starts, node.clock)
                     dropped[name] += 1
-    assert min(dropped[name] for name in ("active", "tail", "pending")) >= share(150) / 15, dropped
+    assert min(dropped[name] for name in ("active", "pending")) >= share(150) / 15, dropped
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("shifts", [False, True])
-def test_a_needless_node_has_no_better_completion_than_those_kept(shifts):
+def test_a_needless_node_has_no_better_completion_than_those_kept():
     rng = np.random.default_rng(0)
     dropped = 0
     for round_ in range(share(60)):
@@ -119,7 +113,7 @@ def test_a_needless_node_has_no_better_completion_than_those_kept(shifts):
         layer.cost[:] = (rows * begun).sum(axis=1)
         some = np.flatnonzero(~begun.all(axis=1))
         order = some[np.lexsort((layer.cost[some], layer.key[some]))]
-        keep = undominated(layer, order, shifts)
+        keep = undominated(layer, order)
         best = np.array([node.completions(schedules).sum(axis=1).min() for node in nodes])
         for node in order[~keep]:
             others = order[keep & (layer.key[order] == layer.key[node])]
