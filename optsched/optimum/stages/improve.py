@@ -18,7 +18,7 @@ from optsched.solvers.bounds.configurations import ConfigurationBound, configura
 from optsched.solvers.bounds.lagrangian import certify
 from optsched.solvers.bounds.sawtooth import improve_charges, sawtooth_bound, work_of_point
 from optsched.solvers.search.annealing import WORK_PER_SECOND
-from optsched.solvers.search.beam import start_by_beam
+from optsched.solvers.search.beam_runs import start_by_beam
 from optsched.solvers.search.delays import delay_large
 from optsched.solvers.search.search import search
 

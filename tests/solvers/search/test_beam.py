@@ -20,8 +20,8 @@ from optsched.solvers.search.beam import (
     Watch,
     background_of,
     slices,
-    start_by_beam,
 )
+from optsched.solvers.search.beam_runs import _Runs, start_by_beam
 from optsched.solvers.search.search import search
 
 
@@ -198,6 +198,27 @@ def test_a_beam_that_is_late_goes_on_with_less_width(monkeypatch):
         found[~small] = starts
         assert Schedule(instance, found).check() == []
         assert done < most * whole
+
+
+@pytest.mark.parametrize(("name", "gains"), [("chat-and-summaries", True), ("mixed", False)])
+def test_offline_width_goes_before_a_choice_where_the_first_run_gains(monkeypatch, name, gains):
+    instance = family(name, n=400, seed=1)
+    calls, follow = [], _Runs.follow
+
+    def counted(runs, settings, width):
+        calls.append((len(settings), width))
+        follow(runs, settings, width)
+
+    monkeypatch.setattr(_Runs, "follow", counted)
+    start = search(run(instance, "area").schedule, np.ones(400), work=1e8, seed=1).schedule
+    start_by_beam(start, _certificate(instance), work=2e9, seed=1)
+    first, (settings, width) = calls[:2]
+    assert first == (1, 10)
+    if gains:
+        assert settings <= 2
+        assert width > 100
+    else:
+        assert settings >= 8
 
 
 def test_a_background_without_room_is_refused():
