@@ -32,7 +32,12 @@ if TYPE_CHECKING:
         "Seconds after which the best so far is returned.",
         beside="no --work",
     ),
-    option("--work S", float, "Seconds' worth of work in place of time.", needs="--method search"),
+    option(
+        "--work S",
+        float,
+        "Seconds of work on a slow core, in place of time: the same answer on any machine.",
+        needs="--method search",
+    ),
     option("--threads K", 1, "Number of threads."),
     option("--last-step horizon T", int, "Consider only schedules that complete by step T."),
     option("--lateness L", "forbidden", "Missed deadlines: forbidden, per-step or per-request."),
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
         "solve trace.csv --memory 16492 --limit 8 --time-limit 20 --json result.json",
         "solve trace.csv --memory 16492 --time-limit 60 --certificate proof.json",
         "solve family:uniform,n=12 --workers 3 --time-limit 10",
+        "solve family:chat-and-summaries,n=200,load=1.1 --method search --work 1",
     ),
 )
 def solve(instance: Instance, output: Output, certificate: str | None, **params: Any) -> int:
