@@ -41,8 +41,8 @@ _SMOOTH = 4  # cells over which its prices are smoothed
 # Settings to try: what is added to the share of memory that a known schedule makes use of;
 # quantiles of memory-time from which requests are large; and large requests for each slice.
 _MEMORY, _MEMORY_ARRIVALS = (0.0, -0.02, 0.02), (0.02, 0.045, 0.0)
-_QUANTILES, _QUANTILES_ARRIVALS = (0.7, 0.85, 0.6), (0.7, 0.55, 0.75)
-_STARTS, _STARTS_ARRIVALS = (0.1, 0.2, 0.15), (0.7, 1.0, 0.4)
+_QUANTILES, _QUANTILES_ARRIVALS = (0.7, 0.6, 0.85), (0.7, 0.55, 0.75)
+_STARTS, _STARTS_ARRIVALS = (0.1, 0.15, 0.2), (0.7, 1.0, 0.4)
 _MANY_OFFLINE = 10_000  # requests from which slices hold fewer of more that wait
 _NEAR = 0.007, 0.05, 0.2  # by which shares, quantiles and starts differ with the seed; a factor
 _WORK_OF_WINDOWS = 2.5e5  # for each request, from which windows slide with arrivals
@@ -124,7 +124,7 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
         # Width gains more than a choice.
         number = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST)))
         unit *= _DEARER
-    rounds = 1 + round(math.log(number, _WIDER))
+    rounds = 1 + round(math.log(max(1.0, number / runs.threads), _WIDER))
     width = min(_WIDEST, int(runs.ahead / unit / (rounds * number)))
     if width > _NARROW:
         runs.follow(settings[:number], width)
@@ -136,7 +136,7 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
         if number == 1 or runs.ahead <= 0 or runs.ratio > _HOPELESS:
             break
         before, width = width, min(_WIDER * width, _WIDEST)
-        number = min(number, max(1, int(runs.ahead / unit / (left * width))))
+        number = min(number, max(runs.threads, int(runs.ahead / unit / (left * width))))
         width = min(width, int(runs.ahead / unit / number))
         if width <= before:
             break
