@@ -205,7 +205,7 @@ def ways(record: Record, instance: Instance, work: float, seed: int) -> Iterator
 def searched(
     record: Record, instance: Instance, work: float, seed: int, start: Schedule | None
 ) -> Found:
-    """Search by work alone: the same answer on every machine."""
+    """Search by work alone: the same answer however fast the machine is."""
     params = SolveParams(seed=seed, start=start, work=work)
     found = solve(
         instance, workers=record.memories, method="search", time_limit=None, params=params

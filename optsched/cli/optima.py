@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     option(
         "--time-limit S",
         60.0,
-        "Seconds after which the best so far is returned.",
+        "Seconds after which the best result so far is returned.",
         beside="no --work",
     ),
     option(
         "--work S",
         float,
-        "Seconds of work on a slow core, in place of time: the same answer on any machine.",
+        "Seconds of work on a slow core, in place of time: the same answer at any speed.",
         needs="--method search",
     ),
     option("--threads K", 1, "Number of threads."),

@@ -98,8 +98,8 @@ class SolveParams(_Brief):
         Seed of all random numbers.
     work
         Instances, with the method "search": seconds' worth of work on a slow core, in place of
-        time. The same work, seed and threads give the same answer on any machine unless the time
-        limit comes first. None: what there is time for, or a minute's work without a limit.
+        time. The same work, seed and threads give the same answer however fast the machine is,
+        where time is not short. None: what there is time for; without a limit, a minute's work.
     memory_limit
         Bytes that an exact search, or a solver in a child process, may take; None for no limit.
     gap_limit

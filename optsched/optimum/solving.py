@@ -83,7 +83,7 @@ def solve(
     time_limit
         Seconds for everything but the compilation of kernels. None for no limit: solvers go on to
         their proof, and searches, which have no end of their own, do a minute's work. Where there
-        is one, they use the time, so answers differ from run to run; `params.work` does not.
+        is one, how far they get depends on the machine; limit `params.work` instead.
     objective
         Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
     method

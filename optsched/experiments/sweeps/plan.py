@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.arguments import whole
 from optsched.errors import InstanceError, OptschedError, nearest, require_known
 from optsched.experiments.own import Own, carried, carried_option, name_of, rehearse
-from optsched.experiments.sweeps.run import HINDSIGHT, Parameters, Run, Source
+from optsched.experiments.sweeps.run import HINDSIGHT, OF_SOLVE, Parameters, Run, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 #: Of `optsched.solve`; others would make its costs differ from those of the policies beside it.
-HINDSIGHT_OPTIONS = ("method", "time_limit", "work", "threads", "memory_limit")
+HINDSIGHT_OPTIONS = (*OF_SOLVE, "work", "threads", "memory_limit")
 KEYS = ("name", "seeds", "bound", "instances", "policies")
 MAX_SEEDS = 1_000_000
 
@@ -198,7 +198,7 @@ def _checked(name: Any, options: dict[str, Any], instance: Instance) -> str | Ow
 
         method = str(options.get("method", "auto"))
         require_known("method", method, METHODS, OptschedError)
-        ours = {key: value for key, value in options.items() if key not in HINDSIGHT_OPTIONS[:2]}
+        ours = {key: value for key, value in options.items() if key not in OF_SOLVE}
         params = SolveParams(**ours)
         params.check_method(method)
         params.options(options.get("time_limit"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Under this name `optsched.solve` stands among the policies.
 HINDSIGHT = "hindsight"
+OF_SOLVE = "method", "time_limit"  # what it takes beside `SolveParams`
 OK = "ok"
 
 Parameters = tuple[tuple[str, Any], ...]
@@ -137,7 +138,7 @@ def _solved(run: Run, instance: Instance) -> dict[str, Any]:
     from optsched.optimum.solving import solve
 
     options = dict(run.options)
-    own = {name: options.pop(name) for name in ("method", "time_limit") if name in options}
+    own = {name: options.pop(name) for name in OF_SOLVE if name in options}
     result = solve(instance, params=SolveParams(seed=run.seed, **options), **own)
     return {
         "status": OK,
