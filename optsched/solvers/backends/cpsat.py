@@ -168,9 +168,13 @@ def run(native: Any, columns: range, options: Options, reporter: Reporter) -> An
         done.set()
         watcher.join()
     stopped = STATUS.get(status, Stopped.UNKNOWN)
-    if stopped is Stopped.UNKNOWN:  # it does not say which limit; only two were set
-        stopped = Stopped.INTERRUPTED if reporter.stopping else Stopped.UNKNOWN
-        if options.time_limit is not None and reporter.seconds >= options.time_limit:
+    if stopped is Stopped.UNKNOWN:
+        # It does not say which limit was hit, and only two were set. The clock alone proves
+        # nothing: CP-SAT gives up early where its next step would go beyond its time.
+        late = options.time_limit is not None and reporter.seconds >= options.time_limit
+        if reporter.stopping and not late:
+            stopped = Stopped.INTERRUPTED
+        elif options.time_limit is not None:
             stopped = Stopped.TIME_LIMIT
     response = solver.response_proto
     values = bound = None

@@ -70,16 +70,26 @@ def test_bounds_without_a_whole_number_between_them_are_infeasible(place):
     assert place in solution.raw_status
 
 
-def test_no_bound_is_claimed_where_none_is_known():
-    # CP-SAT prints a bound of 0 then, which would be false: the optimum is negative.
+def wide():
     rng = np.random.default_rng(0)
     x = Variables(Family.of("x", i=range(3000)), -rng.integers(1, 50, 3000), upper=5, integer=True)
     use = rng.integers(0, 20, (800, 3000)) * (rng.random((800, 3000)) < 0.1)
     rows = Rows(Family.of("row", i=range(800)), {"x": use}, upper=500)
-    model = LinearModel.build("wide", [x], [rows])
-    solution = solve(model, method="cp-sat", time_limit=0.05)
+    return LinearModel.build("wide", [x], [rows])
+
+
+def test_no_bound_is_claimed_where_none_is_known():
+    # CP-SAT prints a bound of 0 then, which would be false: the optimum is negative.
+    solution = solve(wide(), method="cp-sat", time_limit=0.05)
     assert solution.status is Stopped.TIME_LIMIT
     assert solution.bound is None
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.2, 0.8])
+def test_a_time_limit_is_named_where_it_gives_up_before(limit):
+    # Its next step would go beyond 0.8 seconds, so it stops after 0.7.
+    solution = solve(wide(), method="cp-sat", time_limit=limit)
+    assert solution.status is Stopped.TIME_LIMIT
 
 
 def test_sums_that_would_overflow_are_an_error_in_its_own_words():
