@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from optsched.solvers.exact.search import ExactResult
 
 _BYTES = 2**30  # that layers of nodes may take
-_SET_BYTES = 2**29, 2**31  # that running sets may take, before branch and bound and after it
+_SET_BYTES = 2**29, 2**32  # that running sets may take, before branch and bound and after it
 _TAKING = 0.3  # seconds
 _MAX_PLACED = 60  # requests of several workers; their event program grows with the square of this
 

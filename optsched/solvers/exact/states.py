@@ -60,9 +60,9 @@ _UNIT = 64  # of a step of latency, for multipliers
 _LARGEST = 2**28  # cost of a path, in units
 _SET_BYTES = 60  # of a running set with what follows on it; few of them are states
 _STATE_BYTES = 60  # of a state with its starts, while the next graph is made of it
-_SETS_PER_SECOND = 7e5  # of the time limit: bounds by so many take about half of it
+_SETS_PER_SECOND = 2e6  # of the time limit: the first bound by so many takes about half of it
 _STARTS = 3  # for which there is room, per set
-_ROUNDS = 8  # of ascent on each graph
+_ROUNDS = 8  # of ascent on each graph but the first, which is the largest by far
 _IDLE = 4  # rounds without gain after which steps are halved
 _MOMENTUM = 0.6
 _FORGOTTEN = 0.2  # of how often paths started a request, with each round
@@ -100,16 +100,18 @@ def solve_by_states(
     requests = ascent.outputs, ascent.peaks, instance.memory
     graph = Graph.whole(*requests, ascent.unit, max(int(most), len(instance) + 1))
     nodes = graph.size
-    before = ascent.lower
-    while (reason := ascent.climb(graph, stopped)) is None:
+    before, first = ascent.lower, True
+    while (reason := ascent.climb(graph, 1 if first else _ROUNDS, stopped)) is None:
         # While the bound still rises fast, it is raised further on fewer states.
-        fast = ascent.lower - before > _FAST * (ascent.best - before)
+        fast = first or ascent.lower - before > _FAST * (ascent.best - before)
         before = ascent.lower
-        graph = graph.restricted(ascent.multipliers, ascent.slack, NONE if fast else ascent.track())
-        nodes += graph.size
-        if graph.size * _STATE_BYTES > memory_limit:
+        tracked = NONE if fast else ascent.track()
+        fewer = graph.restricted(ascent.multipliers, ascent.slack, tracked, memory_limit)
+        if fewer is None and not first:
             reason = Stopped.MEMORY_LIMIT
             break
+        graph, first = fewer or graph, False
+        nodes += graph.size
     return ExactResult(ascent.schedule, ascent.lower, reason, nodes, stopwatch() - began)
 
 
@@ -156,8 +158,13 @@ class Graph:
             state = int(states.target[start])
         return starts
 
-    def restricted(self, multipliers: Int32Array, slack: int, tracked: int) -> Graph:
-        """Leave out what no path of at most `slack` visits; tell whether a request has started."""
+    def restricted(
+        self, multipliers: Int32Array, slack: int, tracked: int, memory_limit: float
+    ) -> Graph | None:
+        """Leave out what no path of at most `slack` visits, and tell whether a request has started.
+
+        Return None where what is left takes more memory.
+        """
         slack = min(slack - int(multipliers.sum(dtype=np.int64)), FAR // 2)
         kept: list[tuple[IntArray, Int32Array]] = []  # states, twice the number, and cost to come
         costs = self._far(-1)
@@ -181,6 +188,8 @@ class Graph:
             places = np.flatnonzero(costs < FAR)
             kept.insert(0, (places, costs.ravel()[places]))
             costs = below
+        if sum(len(places) for places, _ in kept) * _STATE_BYTES > memory_limit:
+            return None
         levels = [States.empty(len(kept[0][0]), 0)]
         levels[0].later[:], levels[0].begin[:] = -1, 0  # nor pauses, which are not looked at
         index = self._index(0, kept[0][0])
@@ -255,12 +264,15 @@ class _Ascent:
         self.tracked[chosen] = True
         return chosen
 
-    def climb(self, graph: Graph, stopped: Callable[[], Stopped | None]) -> Stopped | None:
+    def climb(
+        self, graph: Graph, rounds: int, stopped: Callable[[], Stopped | None]
+    ) -> Stopped | None:
         """Raise the bound of a graph by subgradient steps; return why the search ends, if so."""
         best, length, idle = -math.inf, 1.0, 0
-        at, direction = self.multipliers, np.zeros(len(self.order))
-        for _ in range(_ROUNDS):
-            bound = graph.bound(at)
+        at = last = self.multipliers
+        direction = np.zeros(len(self.order))
+        for _ in range(rounds):
+            bound, last = graph.bound(at), at
             if bound > self.slack:
                 self.lower = self.best
                 return Stopped.OPTIMAL
@@ -282,7 +294,8 @@ class _Ascent:
             direction = slope + _MOMENTUM * direction
             step = length * (self.slack + self.unit - bound) / (direction @ direction)
             at = self._rounded(at + step * direction)
-        graph.bound(self.multipliers)
+        if last is not self.multipliers:
+            graph.bound(self.multipliers)
         return None
 
     def _rounded(self, multipliers: FloatArray) -> Int32Array:

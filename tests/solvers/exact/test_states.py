@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from functools import cache
 
@@ -118,7 +119,7 @@ def test_restricted_graphs_keep_all_paths_of_interest_and_only_what_is_tracked()
         bound = graph.bound(multipliers := _multipliers(instance, rng))
         for request in [NONE, *rng.permutation(len(instance)).tolist()]:
             slack = 4 * least + int(rng.integers(0, 12))
-            fewer = graph.restricted(multipliers, slack, request)
+            fewer = graph.restricted(multipliers, slack, request, math.inf)
             tracked += [request] * (request != NONE)
             multipliers = _multipliers(instance, rng)
             now = fewer.bound(multipliers)
