@@ -63,6 +63,7 @@ class Tuning(_Brief):
     beam_most: int = 30_000  # and up to which it does,
     beam_arrivals: int = 3_500  # with arrivals also so many per second, of a minute at most
     after_beam: float = 0.15  # for the search from what it found, which may cost more than the best
+    last_charges: float = 0.6  # before the last search
     before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.
     efforts: tuple[Effort, ...] = (

@@ -160,17 +160,31 @@ def charge_for_growth(state: State) -> None:
     before, work = state.lowest, state.share(state.tuning.charges) * WORK_PER_SECOND
     if work < work_of_point(state.pool, prices):
         return
-    found = sawtooth_bound(state.instance, prices, state.workers, work, state.ended)
-    few = state.tuning.exact < len(state.instance) <= state.tuning.priced
-    if few and not state.instance.arrivals.any() and state.best is not None:
-        assert isinstance(found.certificate, SawtoothCertificate)
-        end = state.until(1.5 * work / WORK_PER_SECOND)
-        found = improve_charges(
-            state.best, found.certificate, work=work, deadline=end, stop=state.ended
-        )
-    state.raise_bound(found)
+    state.raise_bound(sawtooth_bound(state.instance, prices, state.workers, work, state.ended))
     gained = state.lowest - before
     state.note(f"sawtooth: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def raise_charges(state: State) -> None:
+    """Raise the bound by better prices and charges together, before the last search."""
+    certificate = state.bound.certificate
+    if not isinstance(certificate, SawtoothCertificate) or state.best is None:
+        return
+    if state.searching <= 0 or state.finished:
+        return
+    before, seconds = state.lowest, state.share(state.tuning.last_charges)
+    found = improve_charges(
+        state.best,
+        certificate,
+        work=state.tuning.beam * seconds * WORK_PER_SECOND,
+        deadline=state.until(seconds),
+        stop=state.ended,
+    )
+    state.raise_bound(found)
+    if found.interrupted:
+        state.interrupt()
+    gained = state.lowest - before
+    state.note(f"charges: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
 def _price_coarsely(state: State, work: float, deadline: float) -> float:

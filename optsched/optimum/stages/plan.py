@@ -24,6 +24,7 @@ from optsched.optimum.stages.improve import (
     delay_requests,
     large_requests,
     price_configurations,
+    raise_charges,
     raise_prices,
     search_schedules,
     start_large,
@@ -255,6 +256,7 @@ STAGES: tuple[Stage, ...] = (
         lambda state: state.sizes is None and state.method in ("auto", "highs", "cp-sat"),
         solve_program,
     ),
+    Stage(lambda state: _plain(state, "auto", "search", "exact"), raise_charges),
     Stage(
         lambda state: _plain(state, "auto") or state.beamed,
         lambda state: search_schedules(state, state.params.seed + 1),
@@ -293,6 +295,7 @@ STAGES_OF_SEVERAL: tuple[Stage, ...] = (
         lambda state: _few_placed(state) or state.method in ("highs", "cp-sat"),
         solve_program,
     ),
+    Stage(_latency, raise_charges),
     Stage(
         lambda state: _latency(state) and state.method != "exact",
         lambda state: search_schedules(state, state.params.seed + 1),

@@ -1,7 +1,8 @@
 """Projected subgradient ascent on prices of memory, with steps of Polyak's length (Polyak, 1969).
 
-A step leads towards a target a little above the best value met; the target comes closer after
-rounds without a gain. Work is counted in the unit of the searches.
+A step leads towards a target a little above the best value met, along the slopes so far, of which
+old ones count less (Crowder, 1976); the target comes closer after rounds without a gain. Work is
+counted in the unit of the searches.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 20  # rounds without a gain until the target comes closer
 _CLOSER = 0.5
+_MOMENTUM = 0.9
 _FIRST_TARGET = 0.1  # of the distance to a schedule
 _ENOUGH = 0.01  # of the distance to the target, to be a gain
 _TINY = 1e-6  # distance of the target, relative to the bound, at which prices have converged
@@ -38,6 +40,7 @@ class PolyakAscent(ABC):
 
     best: float
     best_prices: FloatArray
+    _direction: FloatArray
     _idle: int
 
     @abstractmethod
@@ -83,16 +86,14 @@ class PolyakAscent(ABC):
 
     def step(self) -> None:
         """Move once, and remember the best prices."""
-        length = (self.best + self._ahead - self._value) / self._squared(self._slope)
-        gained = self._visit(np.maximum(self._prices + length * self._slope, 0.0))
+        self._direction = self._slope + _MOMENTUM * self._direction
+        squared = float(np.vdot(self._direction, self._direction))
+        length = (self.best + self._ahead - self._value) / (squared or 1.0)  # slopes may cancel out
+        gained = self._visit(np.maximum(self._prices + length * self._direction, 0.0))
         self._idle = 0 if gained > _ENOUGH * self._ahead else self._idle + 1
         if self._idle >= _PATIENCE or not self._slope.any():
             self._ahead *= _CLOSER
             self._return()
-
-    @staticmethod
-    def _squared(slope: FloatArray) -> float:
-        return float(slope @ slope)
 
     def _visit(self, prices: FloatArray) -> float:
         """Go to prices, and return how much better they are than the best."""
@@ -106,4 +107,4 @@ class PolyakAscent(ABC):
         """Go back to the best prices."""
         self._idle = 0
         self._prices, self._value = self.best_prices, self.best
-        self._slope = self._best_slope
+        self._slope, self._direction = self._best_slope, np.zeros_like(self._best_slope)

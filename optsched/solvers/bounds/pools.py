@@ -165,10 +165,6 @@ class _Ascent(PolyakAscent):
         self._begin(points)
         self._aim(min(cost - self.best, abs(self.best)))
 
-    @staticmethod
-    def _squared(slope: FloatArray) -> float:
-        return float((slope**2).sum())
-
     def _costs(self, prices: FloatArray, unit: int) -> tuple[int, IntArray]:
         """Evaluate rounded prices exactly, in units of one over `unit`; remember the starts."""
         integers = np.rint(prices * unit).astype(np.int64)

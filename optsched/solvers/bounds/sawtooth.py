@@ -52,7 +52,8 @@ _LONGEST = 800  # steps that are charged for; a credit takes as long
 _AROUND = 10  # completions before and after a step over which those steps are averaged
 _MOST = 40  # points that are tried
 _ROUNDS = 4.0  # of an ascent on prices that take as long as a point
-_SCALE = 16.0  # by which charges are multiplied in an ascent
+_SCALE = 8.0  # by which charges are multiplied in an ascent
+_AHEAD = 0.3  # of the usual target, as its prices have been raised before
 _LONGER = 1.1  # horizon of its prices over the last completion
 
 
@@ -206,7 +207,7 @@ class _Ascent(PolyakAscent):
         point[1] *= _SCALE
         self._guesses = schedule.starts
         self._begin([(point / certificate.denominator).reshape(-1)])
-        self._aim(float(self._weights @ schedule.latencies) - self.best)
+        self._aim(_AHEAD * (float(self._weights @ schedule.latencies) - self.best))
 
     def certificate(self) -> SawtoothCertificate:
         """Return the best that was met."""

@@ -16,6 +16,7 @@ from strategies import instances, tiny_joint
 from optsched import (
     Instance,
     OptschedError,
+    SolveParams,
     Workers,
     bound,
     family,
@@ -26,6 +27,7 @@ from optsched import (
 )
 from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import CertificateError
+from optsched.optimum.params import Tuning
 from optsched.solvers.bounds.lagrangian import certify
 from optsched.solvers.bounds.sawtooth import (
     certify_charges,
@@ -190,6 +192,17 @@ def test_solve_certifies_its_bound_by_charges():
     several = solve(family("uniform", n=30, seed=3), workers=2, time_limit=2)
     assert several.proof == "sawtooth"
     assert verify(several.certificate, several.schedule.instance, 2) >= several.bound - 1
+
+
+@pytest.mark.parametrize(("n", "load"), [(150, None), (200, 2.0)])
+def test_solve_raises_prices_and_charges_together(n, load):
+    instance, proven = family("chat-and-summaries", n=n, seed=3, load=load), []
+    for last in (0.0, 0.6):
+        params = SolveParams(work=2, tuning=Tuning(last_charges=last))
+        found = solve(instance, method="search", params=params).certificate
+        assert verify(found, instance) == found.value
+        proven.append(found.value)
+    assert proven[0] < proven[1]
 
 
 def test_where_there_is_no_sawtooth_bound_it_is_refused():
