@@ -120,11 +120,11 @@ def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
     unit, number = max(runs.done, 1.0) / _NARROW, len(settings)
+    rounds = 1 + round(math.log(max(1.0, number / runs.threads), _WIDER))
     if not runs.arriving and runs.ratio < _GAINS and runs.ahead > _WIDE * unit:
         # Width gains more than a choice.
-        number = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST)))
+        number, rounds = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST))), 1
         unit *= _DEARER
-    rounds = 1 + round(math.log(max(1.0, number / runs.threads), _WIDER))
     width = min(_WIDEST, int(runs.ahead / unit / (rounds * number)))
     if width > _NARROW:
         runs.follow(settings[:number], width)
