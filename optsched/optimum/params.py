@@ -54,7 +54,8 @@ class Tuning(_Brief):
     priced: int = 1000  # requests up to which prices are improved offline
     prices_offline: float = 0.05  # shares of the time left
     prices_arrivals: float = 0.15
-    charges: float = 0.05
+    charges: float = 0.05  # and again before the last search,
+    charges_beam: float = 0.6  # of which a beam leaves less to do
     delays: float = 0.4
     delays_few: float = 0.2
     few: int = 400  # requests that are better searched than delayed
@@ -63,7 +64,6 @@ class Tuning(_Brief):
     beam_most: int = 30_000  # and up to which it does,
     beam_arrivals: int = 3_500  # with arrivals also so many per second, of a minute at most
     after_beam: float = 0.15  # for the search from what it found, which may cost more than the best
-    last_charges: float = 0.6  # before the last search
     before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.
     efforts: tuple[Effort, ...] = (

@@ -153,6 +153,14 @@ def test_small_instances_go_by_work_on_a_slow_machine_too(monkeypatch, rate):
     assert [steps(seed) for seed in range(2)] == free
 
 
+def test_a_search_on_several_workers_ends_with_its_work():
+    """Requests for which no time was left counted as negative work, and it went on for ever."""
+    instance = family("chat-and-summaries", n=100, seed=0)
+    params = SolveParams(work=1)
+    found = solve(instance, workers=2, method="search", time_limit=60, params=params)
+    assert str(found.status) == "search ended"
+
+
 def test_loading_kernels_takes_no_time_of_the_limit():
     """Half a minute of compilation counted against the limit of a first solve."""
     code = """

@@ -172,11 +172,12 @@ def raise_charges(state: State) -> None:
         return
     if state.searching <= 0 or state.finished:
         return
-    before, seconds = state.lowest, state.share(state.tuning.last_charges)
+    tuning, before = state.tuning, state.lowest
+    seconds = state.share(tuning.charges_beam if state.beamed else tuning.charges)
     found = improve_charges(
         state.best,
         certificate,
-        work=state.tuning.beam * seconds * WORK_PER_SECOND,
+        work=tuning.beam * seconds * WORK_PER_SECOND,
         deadline=state.until(seconds),
         stop=state.ended,
     )

@@ -397,7 +397,8 @@ def move_starts(
                         start, new[rank] = at - base, at
             spent += STEP_WORK * output
             if workers > 1:
-                spent += STEP_WORK * (output + (latest if start < 0 else start) - begin[rank])
+                last = latest if start < 0 else start  # before `begin` where nothing was looked at
+                spent += STEP_WORK * max(output + last - begin[rank], 0)
             if start < 0:
                 break
             after += weight * start + price_of_start(prompt, output, start, total, moment)

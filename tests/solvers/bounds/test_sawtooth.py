@@ -198,7 +198,7 @@ def test_solve_certifies_its_bound_by_charges():
 def test_solve_raises_prices_and_charges_together(n, load):
     instance, proven = family("chat-and-summaries", n=n, seed=3, load=load), []
     for last in (0.0, 0.6):
-        params = SolveParams(work=2, tuning=Tuning(last_charges=last))
+        params = SolveParams(work=2, tuning=Tuning(charges_beam=last))
         found = solve(instance, method="search", params=params).certificate
         assert verify(found, instance) == found.value
         proven.append(found.value)
