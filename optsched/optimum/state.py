@@ -99,7 +99,7 @@ class State:
         if self.instance.arrivals.any():
             seconds = self.work if self.by_work else self.time_limit
             most = max(most, tuning.beam_arrivals * min(seconds, _WORK))
-        suits = self.plain and len(self.workers) == 1 and self.method in ("auto", "search")
+        suits = self.plain and self.method in ("auto", "search")
         return suits and tuning.beam_least <= len(self.instance) <= most
 
     @property

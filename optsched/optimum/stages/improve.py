@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _SHARE = 0.5  # of the time left, for the configuration bound
 _SLOW = 0.85  # of the time left, when a beam ends on a slow machine
+_CLIMB = 5  # rounds below which an ascent gains nothing
 _LARGE = 0.7  # quantile of memory-time from which requests are priced on coarse grids
 _GRIDS = ((CELLS, 300), (4 * CELLS, 200))  # cells in an output, and rounds
 
@@ -167,13 +168,15 @@ def charge_for_growth(state: State) -> None:
 
 def raise_charges(state: State) -> None:
     """Raise the bound by better prices and charges together, before the last search."""
-    certificate = state.bound.certificate
-    if not isinstance(certificate, SawtoothCertificate) or state.best is None:
+    certificate, prices, tuning = state.bound.certificate, state.prices, state.tuning
+    if not isinstance(certificate, SawtoothCertificate) or state.best is None or prices is None:
         return
-    if state.searching <= 0 or state.finished:
+    after_beam = state.beamed and len(state.workers) == 1
+    share = tuning.charges_beam if after_beam else tuning.charges
+    ahead = tuning.beam * share * state.searching * WORK_PER_SECOND
+    if state.finished or ahead < _CLIMB * work_of_point(state.pool, prices):
         return
-    tuning, before = state.tuning, state.lowest
-    seconds = state.share(tuning.charges_beam if state.beamed else tuning.charges)
+    before, seconds = state.lowest, state.share(share)
     found = improve_charges(
         state.best,
         certificate,
