@@ -54,8 +54,8 @@ class Tuning(_Brief):
     priced: int = 1000  # requests up to which prices are improved offline
     prices_offline: float = 0.05  # shares of the time left
     prices_arrivals: float = 0.15
-    charges: float = 0.05  # and again before the last search,
-    charges_beam: float = 0.6  # of which a beam leaves less to do
+    charges: float = 0.05  # at first, and again before the last search
+    charges_beam: float = 0.6  # before the last search, where a beam leaves it little to find
     delays: float = 0.4
     delays_few: float = 0.2
     few: int = 400  # requests that are better searched than delayed

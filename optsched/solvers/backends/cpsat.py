@@ -34,6 +34,9 @@ STATUS = {
 }
 
 _ENDLESS = np.iinfo(np.int64)
+# Share of the time from which a limit may be that of time: CP-SAT ends where its longest step so far
+# would lead beyond it, which is after half of it at the earliest.
+_GIVES_UP = 0.45
 _LARGEST = 2**62  # bounds of columns; sums beyond it are refused by CP-SAT itself
 
 
@@ -168,13 +171,11 @@ def run(native: Any, columns: range, options: Options, reporter: Reporter) -> An
         done.set()
         watcher.join()
     stopped = STATUS.get(status, Stopped.UNKNOWN)
-    if stopped is Stopped.UNKNOWN:
-        # It does not say which limit was hit, and only two were set. The clock alone proves
-        # nothing: CP-SAT gives up early where its next step would go beyond its time.
-        late = options.time_limit is not None and reporter.seconds >= options.time_limit
-        if reporter.stopping and not late:
+    if stopped is Stopped.UNKNOWN:  # it does not say which limit was hit; it has one for memory
+        share = 0.0 if options.time_limit is None else reporter.seconds / options.time_limit
+        if reporter.stopping and share < 1:
             stopped = Stopped.INTERRUPTED
-        elif options.time_limit is not None:
+        elif share >= _GIVES_UP:
             stopped = Stopped.TIME_LIMIT
     response = solver.response_proto
     values = bound = None

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from ortools.sat import cp_model_pb2
+from ortools.sat.python import cp_model
 from tiny_models import knapsack, market_split
 
 from optsched import LinearModel, solve
@@ -90,6 +91,18 @@ def test_a_time_limit_is_named_where_it_gives_up_before(limit):
     # Its next step would go beyond 0.8 seconds, so it stops after 0.7.
     solution = solve(wide(), method="cp-sat", time_limit=limit)
     assert solution.status is Stopped.TIME_LIMIT
+
+
+@pytest.mark.parametrize("limit", [None, 60.0])
+def test_another_limit_of_its_own_is_not_taken_for_one_of_time(monkeypatch, limit):
+    # Its limit of memory ends it like this, too.
+    class Brief(cp_model.CpSolver):
+        def __init__(self):
+            super().__init__()
+            self.parameters.max_deterministic_time = 1e-6
+
+    monkeypatch.setattr(cp_model, "CpSolver", Brief)
+    assert solve(wide(), method="cp-sat", time_limit=limit).status is Stopped.UNKNOWN
 
 
 def test_sums_that_would_overflow_are_an_error_in_its_own_words():
