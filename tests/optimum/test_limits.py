@@ -154,7 +154,7 @@ def test_small_instances_go_by_work_on_a_slow_machine_too(monkeypatch, rate):
 
 
 def test_a_search_on_several_workers_ends_with_its_work():
-    """Requests for which no time was left counted as negative work, and the search went on for ever."""
+    """Requests for which no time was left counted as negative work, and it never ended."""
     instance = family("chat-and-summaries", n=100, seed=0)
     params = SolveParams(work=1)
     found = solve(instance, workers=2, method="search", time_limit=60, params=params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,8 @@ STATUS = {
 }
 
 _ENDLESS = np.iinfo(np.int64)
-# Share of the time from which a limit may be that of time: CP-SAT ends where its longest step so far
-# would lead beyond it, which is after half of it at the earliest.
+# Share of the time limit after which it may be what ended CP-SAT, which stops where its longest
+# step so far would lead beyond: after half of the time at the earliest.
 _GIVES_UP = 0.45
 _LARGEST = 2**62  # bounds of columns; sums beyond it are refused by CP-SAT itself
 
@@ -172,10 +173,10 @@ def run(native: Any, columns: range, options: Options, reporter: Reporter) -> An
         watcher.join()
     stopped = STATUS.get(status, Stopped.UNKNOWN)
     if stopped is Stopped.UNKNOWN:  # it does not say which limit was hit; it has one for memory
-        share = 0.0 if options.time_limit is None else reporter.seconds / options.time_limit
-        if reporter.stopping and share < 1:
+        limit = math.inf if options.time_limit is None else options.time_limit
+        if reporter.stopping and reporter.seconds < limit:
             stopped = Stopped.INTERRUPTED
-        elif share >= _GIVES_UP:
+        elif reporter.seconds >= _GIVES_UP * limit:
             stopped = Stopped.TIME_LIMIT
     response = solver.response_proto
     values = bound = None
