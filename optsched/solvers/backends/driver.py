@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PLAIN = Options()
 _LOOK_EVERY = 0.05  # seconds between two looks at a stop token
+_LONGEST_WAIT = 1e6  # seconds that the operating system waits for a message
 
 #: Back ends by name: modules, with what each can do as `CAPABILITIES`.
 BACK_ENDS: dict[str, ModuleType] = {module.CAPABILITIES.name: module for module in (highs, cpsat)}
@@ -186,7 +187,7 @@ class _Watch:
         left = self.deadline - time.perf_counter()
         if self.stop is not None and not self.interrupted:
             left = min(left, _LOOK_EVERY)
-        return None if left == math.inf else max(0.0, left)
+        return None if left == math.inf else max(0.0, min(left, _LONGEST_WAIT))
 
     def _note(self, progress: Progress) -> None:
         self.values = self.values if progress.values is None else progress.values

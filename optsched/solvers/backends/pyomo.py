@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
+import math
+import re
 from dataclasses import dataclass
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +27,9 @@ if TYPE_CHECKING:
 #: How to install solvers that Pyomo runs, under each of the names that it has for one.
 INSTALL = {
     "highs": highs.CAPABILITIES.install,
-    "cbc": "conda install -c conda-forge coin-or-cbc",
+    "cbc": "apt install coinor-cbc, or conda install -c conda-forge coin-or-cbc",
     "cplex": "pip install cplex",
-    "glpk": "conda install -c conda-forge glpk",
+    "glpk": "apt install glpk-utils, or conda install -c conda-forge glpk",
     "gurobi": "pip install gurobipy",
     "scip": "conda install -c conda-forge scip",
     "xpress": "pip install xpress",
@@ -46,6 +50,21 @@ STATUS = by_name(
         Stopped.UNKNOWN: "unknown minStepLength feasible other intermediateNonInteger noSolution",
     }
 )
+
+#: What solvers call the options that Pyomo hands on as they are.
+_OPTIONS = {
+    "cbc": {"threads": "threads", "seed": "randomCbcSeed", "gap_limit": "ratioGap"},
+    "glpk": {"seed": "seed", "gap_limit": "mipgap"},
+}
+#: What logs say where Pyomo gives another termination condition, or none.
+_SAID = {
+    "TIME LIMIT EXCEEDED": Stopped.TIME_LIMIT,
+    "Stopped on time": Stopped.TIME_LIMIT,
+    "GAP TOLERANCE REACHED": Stopped.GAP_LIMIT,
+    "NO PRIMAL FEASIBLE SOLUTION": Stopped.INFEASIBLE,
+}
+_MOST_SECONDS = 2**31 - 1  # of GLPK's limit, a whole number
+_PRINTED = 1e-5  # by which a bound that was read from a log is off: it has six digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +87,13 @@ def _factory() -> Any:
     return pyo.SolverFactory
 
 
+def _quietly() -> Any:
+    """Keep what Pyomo logs off the terminal: what matters of it is in an error or an answer."""
+    from pyomo.common.log import LoggingIntercept
+
+    return LoggingIntercept(module="pyomo", level=logging.ERROR)
+
+
 def capabilities(solver: str) -> Capabilities | None:
     """Say what one of Pyomo's solvers can do through Pyomo."""
     if solver.startswith("_") or solver not in list(_factory()):
@@ -86,13 +112,15 @@ def refuse(solver: str, options: Options) -> None:
     """Reject what does not reach a solver through Pyomo."""
     plain = Options()
     for name in ("threads", "seed", "gap_limit"):
-        if (value := getattr(options, name)) != getattr(plain, name):
+        value = getattr(options, name)
+        if value != getattr(plain, name) and name not in _OPTIONS.get(solver, ()):
             raise SolverError(
                 f"{name} is {value}, but does not reach Pyomo's {solver}; leave it out or use "
                 "method='highs'"
             )
     try:
-        available = bool(_factory()(solver).available(exception_flag=False))
+        with _quietly():
+            available = bool(_factory()(solver).available(exception_flag=False))
     except Exception:  # plugins fail in many ways where their solver is missing
         available = False
     if not available and (able := capabilities(solver)) is not None:
@@ -103,30 +131,56 @@ def solve(
     task: PyomoTask, options: Options, start: FloatArray | None, reporter: Reporter
 ) -> Answer:
     """Solve a linear model by one of Pyomo's solvers, in this thread."""
-    native = task.model.to_pyomo()
+    native, solver, title = task.model.to_pyomo(), task.solver, f"Pyomo's {task.solver}"
+    plugin = _factory()(solver)
     keywords: dict[str, Any] = {"load_solutions": False}
+    if names := _OPTIONS.get(solver):
+        keywords["options"] = {its: getattr(options, ours) for ours, its in names.items()}
     if (remaining := reporter.remaining(options.time_limit)) is not None:
-        keywords["timelimit"] = remaining
-    result = _factory()(task.solver).solve(native, **keywords)
-    condition = result.solver.termination_condition.value
+        whole = min(math.ceil(remaining), _MOST_SECONDS)
+        keywords["timelimit"] = whole if solver == "glpk" else remaining
+    try:
+        with _quietly():
+            result = plugin.solve(native, **keywords)
+            if len(result.solution):
+                native.solutions.load_from(result)
+    except TimeoutExpired:
+        return Answer(Stopped.TIME_LIMIT, title, "it did not stop at its limit, and was ended")
+    except Exception as error:  # plugins and the solvers behind them fail in many ways
+        *_, reason = str(getattr(plugin, "_log", "")).splitlines() or [_sentence(error)]
+        raise SolverError(f"{title} failed: {reason.strip()}; use method='highs'") from error
+    log, condition = str(getattr(plugin, "_log", "")), result.solver.termination_condition.value
+    said = next((words for words in _SAID if words in log), None)
+    stopped = _SAID[said] if said else STATUS.get(condition, Stopped.UNKNOWN)
     values = None
-    if len(result.solution):
-        native.solutions.load_from(result)
-        families = (native.component(family.name) for family in task.model.variables)
-        found = [member.value for family in families for member in family.values()]
-        # Columns that stand in no row and cost nothing never reach the solver.
-        free = np.clip(0.0, task.model.col_lower, task.model.col_upper).tolist()
-        values = np.array(
-            [rest if value is None else value for value, rest in zip(found, free, strict=True)]
-        )
-    problem = result.problem
-    bound = problem.lower_bound if task.model.sense == "min" else problem.upper_bound
-    bound = float(bound) if isinstance(bound, int | float) else None
-    stopped = STATUS.get(condition, Stopped.UNKNOWN)
-    raw_status = condition
+    if len(result.solution) and condition not in ("unbounded", "intermediateNonInteger"):
+        values = _values(native, task.model)
+    bound = _bound(result, log, task.model)
+    if bound is not None and (stopped is not Stopped.OPTIMAL or options.gap_limit):
+        bound -= _PRINTED * abs(bound) * (1 if task.model.sense == "min" else -1)
+    raw_status = said.lower() if said else condition
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
         raw_status = f"{condition}, by its own word: it gives no bound"
-    return Answer(stopped, f"Pyomo's {task.solver}", raw_status, values, bound)
+    return Answer(stopped, title, raw_status, values, bound)
+
+
+def _values(native: Any, model: LinearModel) -> FloatArray:
+    """Return the values of all columns; those in no row and without cost reach no solver."""
+    families = (native.component(family.name) for family in model.variables)
+    found = [member.value for family in families for member in family.values()]
+    free = np.clip(0.0, model.col_lower, model.col_upper).tolist()
+    return np.array(
+        [rest if value is None else value for value, rest in zip(found, free, strict=True)]
+    )
+
+
+def _bound(result: Any, log: str, model: LinearModel) -> float | None:
+    """Return the bound that Pyomo read, or the last one in a log of GLPK's."""
+    bound = result.problem.lower_bound if model.sense == "min" else result.problem.upper_bound
+    if isinstance(bound, int | float) and math.isfinite(bound):
+        return float(bound)
+    logged = re.findall(r"mip = .*[<>]= +(-?\d\S*)", log)
+    return float(logged[-1]) if logged else None
 
 
 def from_pyomo(native: Any) -> LinearModel:
@@ -193,4 +247,4 @@ def _rows(form: Any) -> tuple[list[str], FloatArray, FloatArray, list[int]]:
 
 
 def _sentence(error: Exception) -> str:
-    return str(error).strip().rstrip(".").replace("\n", " ")
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import sys
 import threading
 
@@ -21,7 +22,9 @@ from optsched.models import EventProgram, Family, Rows, Variables
 from optsched.models.solution import Stopped
 from optsched.solvers import BACK_ENDS, capabilities
 
-SOLVERS = ["highs", "cp-sat", "appsi_highs"]
+#: Solvers of Pyomo's that run as programs, where they are installed.
+PROGRAMS = [name for name, file in (("cbc", "cbc"), ("glpk", "glpsol")) if shutil.which(file)]
+SOLVERS = ["highs", "cp-sat", "appsi_highs", *PROGRAMS]
 
 
 @pytest.fixture(params=SOLVERS)
@@ -92,7 +95,8 @@ def test_highs_agrees_with_scipy_on_relaxations(model):
 @given(model=models())
 def test_a_pyomo_solver_finds_the_best_of_all_points(model):
     assume(model.matrix.nnz > 0 and model.cost.any())  # Pyomo hands over no empty models
-    check(model, "appsi_highs", best_of_all_points(model))
+    for name in ("appsi_highs", *PROGRAMS):
+        check(model, name, best_of_all_points(model))
 
 
 def test_a_known_optimum(solver):
@@ -230,7 +234,7 @@ def test_a_gap_limit_is_no_proof():
         ({"memory_limit": 0, "in_child": True}, "memory_limit is 0"),
         ({"memory_limit": 10**9}, "only a child process can be limited; add in_child=True"),
         ({"method": "highz"}, "unknown solver 'highz': did you mean 'highs'"),
-        ({"method": "glpk"}, "glpk is not installed: conda install -c conda-forge glpk"),
+        ({"method": "scip"}, "scip is not installed: conda install -c conda-forge scip"),
         ({"method": "glpk", "start": [0, 0, 0]}, "cannot start from a given answer"),
         ({"method": "appsi_highs", "seed": 3}, "seed is 3, but does not reach Pyomo's appsi_highs"),
     ],

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
+from subprocess import TimeoutExpired
+
 import numpy as np
 import pyomo.environ as pyo
 import pytest
 from effort import examples
 from hypothesis import assume, given
+from pyomo.common import Executable
 from pyomo.opt import TerminationCondition
-from tiny_models import knapsack, models
+from tiny_models import knapsack, market_split, models
 
-from optsched import HindsightProgram, InfeasibleError, Instance, solve
+from optsched import HindsightProgram, InfeasibleError, Instance, LinearModel, SolveParams, solve
 from optsched.errors import SolverError
-from optsched.models import Family
+from optsched.models import Family, Rows, Variables
+from optsched.models.solution import Stopped
 from optsched.solvers import from_pyomo
 from optsched.solvers.backends import pyomo as pyomo_models
+from optsched.solvers.backends.base import Capabilities
 
 
 def test_every_native_status_has_a_meaning():
@@ -100,8 +107,102 @@ def test_fixed_variables_blocks_ranges_and_sense():
     assert (m.b.y.value, m.x[0].value, m.x[1].value) == pytest.approx((2, 0.5, 2))
 
 
-def test_solvers_that_are_not_installed_name_the_line():
-    with pytest.raises(SolverError, match="Pyomo's gurobi is not installed: pip install gurobipy"):
-        solve(knapsack(), method="gurobi")
-    with pytest.raises(SolverError, match="Pyomo's cbc is not installed: conda install"):
-        solve(knapsack(), method="cbc")
+@pytest.fixture(params=["cbc", "glpk"])
+def program(request):
+    """Name a solver that runs as a program of its own."""
+    if shutil.which({"glpk": "glpsol"}.get(request.param, request.param)) is None:
+        pytest.skip(f"{request.param} is not installed; CI installs it where it can")
+    return request.param
+
+
+@pytest.fixture
+def _nothing_installed(monkeypatch, tmp_path):
+    """Hide all programs, also those that Pyomo has found before."""
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        for name in ("cbc", "glpsol"):
+            Executable(name).rehash()
+        yield
+    for name in ("cbc", "glpsol"):
+        Executable(name).rehash()
+
+
+@pytest.mark.usefixtures("_nothing_installed")
+@pytest.mark.parametrize(
+    ("solver", "line"),
+    [("gurobi", "pip install gurobipy"), ("cbc", "apt install"), ("glpk", "apt install")],
+)
+def test_solvers_that_are_not_installed_name_the_line(solver, line, capfd):
+    with pytest.raises(SolverError, match=f"Pyomo's {solver} is not installed: {line}"):
+        solve(knapsack(), method=solver)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_program_takes_all_options_that_it_has(program):
+    for limit, options in itertools.product(
+        (None, 0.3, 20.5, 1e12), ({}, {"seed": 3, "gap_limit": 0.01}, {"in_child": True})
+    ):
+        found = solve(knapsack(), method=program, time_limit=limit, params=SolveParams(**options))
+        assert (found.status, found.objective, found.bound) == (Stopped.OPTIMAL, 7, 7)
+    threads = SolveParams(threads=2)
+    if program == "cbc":
+        assert solve(knapsack(), method=program, params=threads).objective == 7
+    else:
+        with pytest.raises(SolverError, match="threads is 2, but does not reach Pyomo's glpk"):
+            solve(knapsack(), method=program, params=threads)
+
+
+def covering(size=200):
+    """Make a model whose relaxation is some way off."""
+    rng = np.random.default_rng(0)
+    x = Variables(Family.of("x", i=range(size)), rng.random(size) * 1e6, upper=1, integer=True)
+    weights = rng.random((10, size))
+    return LinearModel.build("cover", [x], [Rows(Family.of("r", i=range(10)), {"x": weights}, 9)])
+
+
+def test_a_program_stops_within_a_gap_and_bounds_what_it_has_not_seen(program):
+    optimum = solve(covering()).objective
+    found = solve(covering(), method=program, params=SolveParams(gap_limit=0.2))
+    assert found.status is Stopped.GAP_LIMIT
+    assert found.bound < optimum <= found.objective
+    assert 0 < found.gap < 0.2 + 1e-4
+    assert found.objective == covering().objective(found.values)
+
+
+def test_a_program_that_runs_out_of_time_says_so(program, capfd):
+    found = solve(market_split(), method=program, time_limit=0.9)
+    assert (found.status, found.seconds < 5) == (Stopped.TIME_LIMIT, True)
+    assert found.bound == 0 <= found.objective
+    hard = market_split(items=60, rows=9)
+    none = solve(hard.fix(range(60, 78), 0), method=program, time_limit=0.9)
+    assert (none.status, none.has_answer) == (Stopped.TIME_LIMIT, False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_relaxation_without_an_answer_is_infeasible(program):
+    x = Variables(Family.of("x", i=[0, 1]), cost=1, upper=5)
+    rows = Rows(Family.of("r", i=[0, 1]), {"x": [[1, 1], [1, -1]]}, lower=[8, 4])
+    model = LinearModel.build("apart", [x], [rows])
+    assert solve(model, method=program).status is Stopped.INFEASIBLE
+
+
+@pytest.mark.parametrize("error", [TimeoutExpired("glpsol", 3), RuntimeError("no\nlicence.")])
+def test_a_plugin_that_fails_is_one_sentence(monkeypatch, error):
+    class Plugin:
+        def solve(self, *given, **options):
+            raise error
+
+        def available(self, exception_flag):
+            return True
+
+    monkeypatch.setattr(pyomo_models, "_factory", lambda: lambda name: Plugin())
+    monkeypatch.setattr(
+        pyomo_models, "capabilities", lambda name: Capabilities(name, f"Pyomo's {name}")
+    )
+    if isinstance(error, TimeoutExpired):
+        assert solve(knapsack(), method="any", time_limit=3).status is Stopped.TIME_LIMIT
+        return
+    for log, reason in (("Reading ...\n  Invalid option '--x'\n", "Invalid"), ("", "no licence;")):
+        monkeypatch.setattr(Plugin, "_log", log, raising=False)
+        with pytest.raises(SolverError, match=rf"^Pyomo's any failed: {reason}[^\n]*'$"):
+            solve(knapsack(), method="any")
