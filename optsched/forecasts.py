@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
+    from optsched.premises import Knowledge
 
 
 _BANDWIDTH = 0.12  # of the kernel that smooths a history, on the scale of the logarithm
@@ -357,6 +358,12 @@ def coverage(instance: Instance, intervals: str) -> float:
     """Return the share of the requests whose output lies in its interval."""
     lower, upper = _bounds(instance, intervals)
     return float(((lower <= instance.outputs) & (instance.outputs <= upper)).mean())
+
+
+def told_by(instance: Instance, intervals: str | None) -> Knowledge:
+    """Return what intervals tell: the outputs where they leave nothing open, or there are none."""
+    ends = () if intervals is None else _bounds(instance, intervals)
+    return "outputs" if all((end == instance.outputs).all() for end in ends) else "forecast"
 
 
 def described(instance: Instance, intervals: str) -> str:

@@ -17,6 +17,9 @@ Storage = Literal["at-once", "next-batch"]
 #: What becomes of a request that is stopped, if any is: it starts anew; its tokens are kept and
 #: computed again; its keys and values are kept elsewhere.
 Preemption = Literal["none", "restarted", "recomputed", "resumed"]
+#: What is told of an output before its request ends: itself, or an interval or another estimate.
+Knowledge = Literal["outputs", "forecast", "nothing"]
+KNOWLEDGE: tuple[Knowledge, ...] = get_args(Knowledge)
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 PREEMPTIONS: tuple[Preemption, ...] = get_args(Preemption)
 

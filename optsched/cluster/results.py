@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from optsched.cluster.facts import Cluster
     from optsched.cluster.service import Tenants
     from optsched.instance import Instance
+    from optsched.premises import Knowledge
 
 WARM_UP = 300  # steps; longer than the mean output of the calibrated workload
 STUCK = 20  # times as long as all wait under first come, first served
@@ -74,6 +75,7 @@ class ClusterRun(Run):
     loads: IntArray | None
     lookahead: int | None
     seconds: float
+    knows: Knowledge | None = None
 
     clock = None
     unit = "s"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from optsched._internal.arguments import as_count, checked
+from optsched.cluster.drift import Profiles
 from optsched.errors import PolicyError, require_distinct, require_known
+from optsched.premises import KNOWLEDGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
+    from optsched.cluster.facts import Cluster
+    from optsched.instance import Instance
+    from optsched.premises import Knowledge
 
 LONGEST_LOOKAHEAD = 10_000
 METHODS = ("swap", "greedy", "highs", "cp-sat")  # of BF-IO's step program
@@ -27,6 +32,7 @@ NEVER = np.iinfo(np.int64).max // 4
 class Oracle:
     """All completions inside the window are known."""
 
+    exact = True
     horizon: int = NEVER
 
 
@@ -77,6 +83,11 @@ class Predictor:
             if not 0 <= getattr(self, name) < np.inf:
                 value = getattr(self, name)
                 raise PolicyError(f"{name} is {value}, but must not be negative, nor infinite")
+
+    @property
+    def exact(self) -> bool:
+        """Whether it announces all ends as they are."""
+        return not (self.misses or self.false_alarms or self.noise or self.relative_error)
 
     def alarms(self, outputs: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw what requests with these outputs announce, shape (n, 4).
@@ -319,6 +330,21 @@ _DESCRIPTIONS = {
 ROUTINGS: dict[str, RoutingRule | BalanceRouting] = {
     name: BalanceRouting() if name == "bf-io" else RoutingRule(name) for name in _DESCRIPTIONS
 }
+
+
+def knows(routing: Routing, cluster: Cluster, instance: Instance, drift: object = 1) -> Knowledge:
+    """Return what a routing policy is told of an output before the request ends.
+
+    Where memory is limited, requests reserve all that they may come to hold.
+    """
+    profiles, information = isinstance(drift, Profiles), getattr(routing, "information", _ORACLE)
+    bounded: Knowledge = "outputs" if profiles or instance.output_upper is None else "forecast"
+    told = [bounded] if cluster.memory is not None or getattr(routing, "deadlines", False) else []
+    if getattr(routing, "window", getattr(routing, "lookahead", 0)):
+        told += ["forecast"] if profiles else []  # how requests grow on average
+        if not isinstance(information, NoInformation):
+            told.append("outputs" if information.exact else "forecast")
+    return min(told, key=KNOWLEDGE.index, default="nothing")
 
 
 def get_routing(routing: str | Routing, **options: Any) -> Routing:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.execution.base import Loop, Stall
-    from optsched.premises import Preemption
+    from optsched.premises import Knowledge, Preemption
     from optsched.schedule import ViolationKind
 
 
@@ -59,6 +59,7 @@ class Execution(Started, Run):
     stall: Stall | None = None
     decisions: Any = None
     preemption: Preemption = "restarted"
+    knows: Knowledge | None = None
 
     def __repr__(self) -> str:
         lost = f", {self.fell_back}" if self.fell_back else ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
-    from optsched.premises import World
+    from optsched.premises import Knowledge, World
     from optsched.schedule import Schedule, Violation
 
 
@@ -106,6 +106,9 @@ class Run(ABC):
         What the policy knew of the outputs; None: everything it needs.
     loop, stall
         Why the run did not complete all requests, if it did not and was not stopped.
+    knows
+        What it was told of an output before the request ended: "outputs", a "forecast" or
+        "nothing"; None where `run` did not make the run.
     decisions
         How a rolling horizon decided (`optsched.rolling.Decisions`); None for other policies.
     """
@@ -117,6 +120,7 @@ class Run(ABC):
     loop: Loop | None = None
     stall: Stall | None = None
     decisions: Any = None
+    knows: Knowledge | None = None
 
     @property
     def unit(self) -> str:
@@ -214,6 +218,7 @@ class Run(ABC):
         """Return the metrics of preemptions, and why the run did not complete all requests."""
         return {
             **({} if self.coverage is None else {"coverage": self.coverage}),
+            "knows": self.knows,
             "preemptions": self.preemptions,
             "evictions": self.preemptions,
             "preempted_tokens": tokens,

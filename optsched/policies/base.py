@@ -21,6 +21,7 @@ from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
 from optsched.clock import UNIT
 from optsched.errors import PolicyError, nearest
+from optsched.forecasts import told_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.premises import Knowledge
 
 T = TypeVar("T")
 
@@ -94,6 +96,16 @@ class Policy:
         """What it looks at where outputs are unknown: nothing, or intervals, or what is likely."""
         return _FORESEES.get(self.needs.kind, "nothing")
 
+    def knows(self, instance: Instance, intervals: str | None = None) -> Knowledge:
+        """Return what it is told of an output of the instance before that request ends.
+
+        Whoever plans memory with the outputs is told them, whatever its order looks at, as "fcfs"
+        in steps is. `RunSettings.knows` counts the router, too.
+        """
+        if self.needs.knows in ("outputs", "hindsight"):
+            return "outputs"
+        return "nothing" if self.foresees == "nothing" else told_by(instance, intervals)
+
     def asks_for(self, beliefs: T) -> T | None:
         """Return beliefs, or nothing where it does not look at them."""
         return beliefs if self.foresees == "beliefs" else None
@@ -138,6 +150,9 @@ class PriorityPolicy(NamedPolicy):
         Returns one number per request, shape (n,); smaller is more urgent.
     rule
         What happens when a request does not fit: "prefix", "skip", "backfill" or "window".
+    reads
+        What the key looks at, "outputs" or "nothing" of them. It counts inside an engine; alone the
+        policy plans memory with the outputs in any case.
 
     Examples
     --------
@@ -149,6 +164,7 @@ class PriorityPolicy(NamedPolicy):
 
     key: Callable[[Instance], npt.NDArray[np.number]]
     rule: Rule = "prefix"
+    reads: Literal["outputs", "nothing"] = field(default="outputs", kw_only=True)
     needs: ClassVar[Needs] = Needs("order", "outputs", rules=True)
 
     def order(self, instance: Instance, clock: Clock = UNIT) -> IntArray:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from optsched._internal.arguments import as_number, checked
-from optsched.errors import PolicyError, nearest
+from optsched.errors import PolicyError, nearest, require_known
 from optsched.policies.base import NamedPolicy, Needs
 from optsched.premises import PREEMPTIONS, Preemption
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.forecasts import Forecast
+    from optsched.instance import Instance
+    from optsched.premises import Knowledge
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,11 +113,17 @@ class Decision(NamedTuple):
 class DecidedPolicy(NamedPolicy):
     """What policies share that are asked step by step: what becomes of preempted requests."""
 
+    reads: Literal["outputs", "nothing"] = field(default="outputs", kw_only=True)
     preemption: Preemption = field(default="none", kw_only=True)
     resume_cost: float = field(default=0.0, kw_only=True)
     needs: ClassVar[Needs] = Needs("decision")
 
+    def knows(self, instance: Instance, intervals: str | None = None) -> Knowledge:
+        """Return what it is told of an output of the instance before that request ends."""
+        return "nothing" if self.reads == "nothing" else super().knows(instance, intervals)
+
     def __post_init__(self) -> None:
+        require_known("reads", self.reads, ("outputs", "nothing"), PolicyError)
         if self.preemption not in PREEMPTIONS:
             found = nearest(str(self.preemption), PREEMPTIONS)
             raise PolicyError(f"policy {self.name!r}: unknown preemption: {found}")
@@ -143,6 +151,9 @@ class DecisionPolicy(DecidedPolicy):
     decide
         Takes an `optsched.policies.State` and returns the waiting requests to start now, or an
         `optsched.policies.Decision`.
+    reads
+        "outputs": the forecast is what the run may know of them, all where there are no intervals;
+        "nothing": it leaves them open, so that the policy could be deployed as it is.
     preemption
         What becomes of preempted requests: "restarted", all their tokens are made again;
         "recomputed", their tokens are kept and prefilled after the prompt when they start again;

@@ -40,7 +40,7 @@ class DynamicPolicy(DecidedPolicy):
     every
         After how many decisions keys are computed anew, or "event": when requests have arrived,
         started, completed or been preempted. One that has no key gets it at once.
-    preemption, resume_cost
+    reads, preemption, resume_cost
         As of `DecisionPolicy`.
 
     Examples

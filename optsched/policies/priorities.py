@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 _SMITH = "Smith's rule for the relaxation behind the closed-form bound"
 
 PRIORITIES = tuple(
-    PriorityPolicy(name, description, attrgetter(key), source=source)
+    PriorityPolicy(
+        name,
+        description,
+        attrgetter(key),
+        source=source,
+        reads="nothing" if key == "arrivals" else "outputs",
+    )
     for name, description, key, source in (
         ("fcfs", "first come, first served", "arrivals", "the order of arrival"),
         ("mc-sf", "shortest output first", "outputs", "Jaillet Alg. 1"),

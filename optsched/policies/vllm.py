@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.instance import Instance
     from optsched.policies.base import PriorityPolicy
+    from optsched.premises import Knowledge
 
 #: In what order requests are admitted.
 SchedulingPolicy = Literal["fcfs", "priority"]
@@ -152,6 +153,15 @@ class VllmPolicy(NamedPolicy):
         """What it looks at: what is likely, where it has an order or a plan."""
         looks = not self.learns and (self.plan or self.order is not None)
         return "beliefs" if looks else "nothing"
+
+    def knows(self, instance: Instance, intervals: str | None = None) -> Knowledge:
+        """Return what it is told of an output of the instance before that request ends."""
+        if self.learns:
+            claims = instance.output_upper is not None or instance.output_estimates is not None
+            return "forecast" if claims else "nothing"
+        reads = self.order is not None and self.order.reads == "outputs"
+        looks = self.plan or self.aging is not None or reads
+        return super().knows(instance, intervals) if looks else "nothing"
 
     @property
     def learns(self) -> bool:

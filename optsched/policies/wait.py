@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.premises import Knowledge
 
 _MAX_LOAD = 0.95  # what thresholds are made for at most; beyond it they grow without end
 _HALVINGS = 12
@@ -54,6 +55,10 @@ class _InQueues(Policy):
     thresholds: tuple[int, ...] | None
     borders: tuple[int, ...] | None
     needs: ClassVar[Needs] = Needs("wait")
+
+    def knows(self, instance: Instance, intervals: str | None = None) -> Knowledge:
+        """Return what it is told of an output of the instance before that request ends."""
+        return "outputs"  # by which requests queue
 
     def _check(self, what: str, number: int) -> None:
         self.require(number >= 1, f"{what} is {number}, but must be at least 1")
@@ -257,6 +262,10 @@ class NestedWaitPolicy(_InQueues):
     def parsed(self, parameters: str) -> NestedWaitPolicy:
         """Return the policy with the thresholds "OUTPUT=THRESHOLD,...", by ascending outputs."""
         return replace(self, **self._read(parameters))
+
+    def knows(self, instance: Instance, intervals: str | None = None) -> Knowledge:
+        """Return what it is told: how outputs are distributed, unless thresholds are your own."""
+        return "forecast" if self.thresholds is None else "nothing"
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide on a chain of segments, with thresholds for a prompt of mean length."""

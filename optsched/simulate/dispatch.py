@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked, refuse_turns
@@ -145,7 +146,8 @@ def run(
         )
     settings = settings_of(settings, options)
     with watched(on_progress) as tell:
-        return _run(instance, policy, settings, tell)
+        found = _run(instance, policy, settings, tell)
+    return replace(found, knows=settings.knows(policy, instance))
 
 
 def _run(

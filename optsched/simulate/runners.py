@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from optsched._internal.arrays import MAX_TOKENS
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.loading import stopwatch
 from optsched.admission import require_steps
@@ -96,6 +97,8 @@ def in_steps(task: Task, attempts: Attempts) -> Execution:
 def run_decided(task: Task) -> Attempts:
     """Run a policy that is a function."""
     intervals = "exact" if task.intervals is None else task.intervals
+    if task.policy.reads == "nothing":
+        intervals = f"common:1,{MAX_TOKENS}"
     known = forecast(task.instance, intervals, task.beliefs)
     attempts, running, log, given_up = run_decisions(task, known)
     stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None

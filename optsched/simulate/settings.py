@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from optsched._internal.arguments import MAX_SEED, as_count, checked
 from optsched._internal.arrays import MAX_STEP
 from optsched.clock import UNIT, get_clock
+from optsched.cluster.routing import get_routing, knows
 from optsched.errors import InstanceError, PolicyError, nearest
+from optsched.policies import get_policy
+from optsched.workers import get_router
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from optsched.forecasts import Beliefs
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
+    from optsched.premises import Knowledge
     from optsched.workers import Router, RouterState, Workers
 
     AnyClock: TypeAlias = str | Clock | Callable[[BatchContent], float]
@@ -190,6 +194,14 @@ class RunSettings:
     def of(self, policy: Policy) -> RunSettings:
         """Return the settings for one policy among several: beliefs only where it looks at them."""
         return replace(self, beliefs=policy.asks_for(self.beliefs))
+
+    def knows(self, policy: Any, instance: Instance) -> Knowledge:
+        """Return what a policy, by name too, and the router are told of outputs before they end."""
+        if self.cluster is not None:
+            return knows(get_routing(policy), self.cluster, instance, self.drift)
+        if self.router is not None and get_router(self.router).knows == "outputs":
+            return "outputs"
+        return get_policy(policy).knows(instance, self.intervals)
 
     @property
     def batch_clock(self) -> Clock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.premises import Knowledge
 
 
 class Load(NamedTuple):
@@ -75,6 +76,8 @@ class Router:
         Number of workers that are drawn at random and compared; None compares all.
     function
         Instead of weights: takes a `RouterState` and returns the worker.
+    reads
+        What the function looks at: "outputs", or "nothing" of them, and then it sees no work.
 
     Raises
     ------
@@ -98,8 +101,10 @@ class Router:
     choices: int | None = None
     function: Callable[[RouterState], int] | None = None
     source: str = ""
+    reads: Literal["outputs", "nothing"] = "outputs"
 
     def __post_init__(self) -> None:
+        require_known("reads", self.reads, ("outputs", "nothing"), PolicyError)
         for name in self.weights:
             if name not in Load._fields:
                 raise PolicyError(
@@ -114,6 +119,12 @@ class Router:
     def looks(self) -> bool:
         """Whether it looks at the workers at all."""
         return bool(self.weights) or self.function is not None
+
+    @property
+    def knows(self) -> Knowledge:
+        """What it is told of an output before the request ends: all where it looks at work."""
+        told = self.reads == "outputs" if self.function else "work" in self.weights
+        return "outputs" if told else "nothing"
 
     def coefficients(self, memories: IntArray) -> FloatArray:
         """Return the weights of `Load` in the score of each worker, shape (workers, 5)."""

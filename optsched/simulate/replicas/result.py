@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
-    from optsched.premises import World
+    from optsched.premises import Knowledge, World
     from optsched.schedule import Violation
     from optsched.workers import Workers
 
@@ -59,6 +59,7 @@ class RoutedRun(TimedRun):
     runs: tuple[Execution | ClockedRun | None, ...]
     clock: Clock | None = None
     clocks: tuple[Clock, ...] = ()
+    knows: Knowledge | None = None
 
     def __post_init__(self) -> None:
         served = self._served

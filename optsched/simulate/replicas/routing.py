@@ -89,6 +89,8 @@ def ask(
             chosen = int(line[np.argmin(scores)])
         else:
             loads = Load(*replicas.look(time, every).astype(np.int64).T.copy())
+            if router.knows == "nothing":
+                loads = loads._replace(work=np.zeros_like(loads.work))
             prompt = int(instance.prompts[request])
             state = RouterState(time, request, prompt, line, memories, *loads)
             answer = router.function(state)

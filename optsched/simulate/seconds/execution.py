@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optsched.clock import Clock, LinearClock
     from optsched.execution import Loop, Stall
     from optsched.instance import Instance
-    from optsched.premises import Preemption
+    from optsched.premises import Knowledge, Preemption
     from optsched.schedule import ViolationKind
     from optsched.simulate.seconds.batches import BatchLog
 
@@ -96,6 +96,7 @@ class ClockedRun(TimedRun):
     asked: IntArray | None = None
     cached: IntArray | None = None
     preemption: Preemption = "restarted"
+    knows: Knowledge | None = None
 
     def __repr__(self) -> str:
         lost = f", {self.fell_back}" if self.fell_back else ""
