@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in
+from optsched._internal.arrays import MAX_STEP, ranks_in
 from optsched._internal.room import require_room
 from optsched._internal.start_prices import PriceSums
 from optsched.admission import NEVER, admit_window, empty_worker, new_queue
@@ -17,7 +17,8 @@ from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
 from optsched.policies.base import window_of
 from optsched.schedule import Schedule
-from optsched.solvers.search.window import add_all, place_in_order, priced_cost
+from optsched.schedule.usage import Usage
+from optsched.solvers.search.window import place_in_order, priced_cost
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.running import Running
     from optsched.policies.base import Rule
-    from optsched.solvers.search.annealing import Usage
+    from optsched.solvers.search.annealing import Usage as Held
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class Window:
         """Sums of the prices, and of step times price, over the steps up to each one from 0 on."""
         return PriceSums.of(self.prices)
 
-    def usage(self) -> Usage:
+    def usage(self) -> Held:
         """Return tokens held from step 0 on by those running, with room for all relevant plans."""
         longest = int(self.outputs.max(initial=1))
         require_room(self.outputs.sum(), 8, "steps of a window", "take a smaller one", PolicyError)
@@ -101,14 +102,12 @@ class Window:
             return False
         if len(given) == 0:
             return True
-        steps = max(int(given.max()) + int(self.outputs.max()), len(self.load)) + 2
-        if given.min() < 0 or steps > 2**31:
+        if given.min() < 0 or given.max() > MAX_STEP:
             return False
-        added = np.zeros(steps, dtype=np.int32)
-        add_all(self.prompts, self.outputs, added, given.astype(np.int64), 1)
-        held = added.astype(np.int64)
-        held[1 : len(self.load) + 1] += self.load
-        return bool((held[added > 0] <= self.memory).all())
+        added = Usage(given.astype(np.int64), self.prompts, self.outputs)
+        beside = added.at(np.arange(1, len(self.load) + 1))
+        held = (self.load + beside)[beside > 0]
+        return max(added.peak, int(held.max(initial=0))) <= self.memory
 
     def program(self, horizon: int | None = None) -> HindsightProgram:
         """Write the window as a hindsight program with priced memory, one output longer."""

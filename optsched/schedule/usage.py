@@ -37,6 +37,13 @@ class Usage:
         """Largest number of tokens held at any step."""
         return int((self.tokens + self.active * (self.lengths - 1)).max())
 
+    def at(self, steps: IntArray) -> IntArray:
+        """Return the tokens held at some steps."""
+        piece = np.searchsorted(self.first, steps, side="right")
+        tokens, active = (np.concatenate([[0], part, [0]]) for part in (self.tokens, self.active))
+        held: IntArray = tokens[piece] + active[piece] * (steps - np.append(0, self.first)[piece])
+        return held
+
     def profile(self) -> IntArray:
         """Return the tokens held at every step from 0 to the last completion."""
         first, lengths = self.first, self.lengths

@@ -197,6 +197,25 @@ def test_plans_that_are_none_do_not_fit():
     assert not window.fits([1, 1])
 
 
+@pytest.mark.parametrize("memory", [4 * 10**8, 10**9])
+@pytest.mark.parametrize("size", [3, 5, 6, 11, 12])
+def test_sums_beyond_32_bits_do_not_fit(memory, size):
+    window = Window(
+        prompts=np.full(size, memory - 5),
+        outputs=np.full(size, 2),
+        memory=memory,
+        running=Running([2], [3]),
+        prices=np.zeros(0),
+        order=np.arange(size),
+        hint=np.full(size, -1),
+        seconds=1.0,
+        seed=0,
+    )
+    assert not window.fits(np.zeros(size, dtype=np.int64))
+    assert window.fits(10**9 + 2 * np.arange(size))  # one after the other, and late
+    assert not window.fits(np.full(size, 2**63, dtype=np.uint64))
+
+
 def test_prices_of_the_rest_are_the_requests_left_per_token():
     areas = np.array([30, 10])
     prices = prices_of_rest(areas, before=20, memory=10)
