@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from strategies import instances
 
-from optsched import Instance, read_trace
-from optsched.errors import InstanceError
+from optsched import Instance, Schedule, family, read_trace
+from optsched.errors import InstanceError, ScheduleError
 
 
 def test_arrays_are_frozen_copies():
@@ -105,7 +107,7 @@ def test_equality_is_by_value_and_type():
         ({"outputs": [0]}, "request 0: outputs is 0, but every request makes at least 1 token"),
         ({"outputs": [1.5]}, "request 0: outputs is 1.5, but must be a whole number"),
         ({"outputs": [float("nan")]}, "request 0: outputs is nan, but must be a whole number"),
-        ({"outputs": ["many"]}, "outputs holds a value that is not a number"),
+        ({"outputs": ["many"]}, "request 0: outputs is 'many', but must be a number"),
         ({"outputs": [True]}, "outputs holds true and false, but must hold numbers"),
         ({"outputs": [[1]]}, "outputs must be a list of numbers, one per request"),
         ({"prompts": [9], "outputs": [2]}, "prompts 9 \\+ outputs 2 is more than fits"),
@@ -194,3 +196,46 @@ def test_ticks_of_a_clock_are_written_in_seconds(tmp_path):
     assert read == instance.replace(name="trace")
     instance.replace(seconds_per_step=0.05).to_csv(tmp_path / "trace.csv")
     assert read_trace(tmp_path / "trace.csv", memory=20).arrivals.tolist() == [0, 7, 1_300_001]
+
+
+NUMBERS = ["arrivals", "weights", "deadlines", "output_lower", "priorities", "output_estimates"]
+
+
+@pytest.mark.parametrize("field", [*NUMBERS, "prompts", "outputs", "clients", "pauses", "follows"])
+@pytest.mark.parametrize("unit", ["ns", "ms", "s", "D"])
+def test_dates_and_durations_are_no_counts_and_the_hint_works(field, unit):
+    dates = np.array(["2023-11-16", "2023-11-17", "2023-11-18"], dtype=f"datetime64[{unit}]")
+    plain = {"prompts": [1, 1, 1], "outputs": [1, 1, 1], "memory": 10**9, "follows": [-1] * 3}
+    for times in (dates, dates - dates[0], pd.Series(dates), list(pd.Series(dates))):
+        with pytest.raises(InstanceError, match=f"^{field} holds dates or durations") as caught:
+            Instance(**plain | {field: times})
+        if field in NUMBERS and field != "deadlines" and hasattr(times, "min"):
+            hint = re.search(r"np\.ceil\(.*\)(?=,)", str(caught.value))[0]
+            steps = eval(hint, {"np": np, field: times})  # noqa: S307
+            assert steps.tolist() == [0, 1_728_000, 3_456_000]
+            assert Instance(**plain | {field: steps + 1}) is not None
+
+
+def test_a_duration_is_no_number_where_one_is_asked_for():
+    for value in (np.timedelta64(5, "ns"), np.datetime64("2023-11-16", "ns")):
+        with pytest.raises(InstanceError, match="memory is np"):
+            Instance([1], [1], value)
+        with pytest.raises(InstanceError, match="seconds_per_step is np"):
+            Instance([1], [1], 9, seconds_per_step=value)
+        with pytest.raises(InstanceError, match="rate is np"):
+            family("uniform", n=2, rate=value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1, "x"], "request 1: starts is 'x', but must be a number"),
+        ([0, None], "request 1: starts is None, but must be a number"),
+        (["0", 1], "request 0: starts is '0', but must be a number"),
+        ([0, 10**400], "request 1: starts is 1000"),
+        ([0, 1j], "request 1: starts is 1j"),
+    ],
+)
+def test_what_is_no_number_is_named_with_its_place(values, message):
+    with pytest.raises(ScheduleError, match=message):
+        Schedule(Instance([1, 1], [1, 1], 9), values)

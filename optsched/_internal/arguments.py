@@ -101,11 +101,16 @@ def as_number(
 
 def _plain(value: Any) -> Any:
     """Return a finite number without its NumPy type; None of everything else."""
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, Real):
+    value = _python(value)
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
         return None
     return value if isinstance(value, Integral) or math.isfinite(value) else None
+
+
+def _python(value: Any) -> Any:
+    """Return a number of NumPy as one of Python; dates and durations, which count units, stay."""
+    scalar = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
+    return value.item() if scalar and value.dtype.kind not in "mM" else value
 
 
 def refuse_turns(instance: Any, taker: str, error: type[OptschedError] = OptschedError) -> None:
@@ -187,8 +192,10 @@ def _as(kind: str, value: Any) -> Any:
         count = whole(value)
         return count if count is not None and abs(count) <= MAX_SEED else _NOT
     if kind == "float":
-        number = value.item() if isinstance(value, np.generic) else value
-        if isinstance(number, bool) or not isinstance(number, Real) or math.isnan(number):
+        number = _python(value)
+        if isinstance(number, bool | np.timedelta64) or not isinstance(number, Real):
+            return _NOT
+        if math.isnan(number):
             return _NOT
         fits = not isinstance(number, Integral) or abs(int(number)) <= MAX_SEED
         return number if fits else _NOT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from optsched._internal.arguments import MAX_TOKENS as MAX_TOKENS
 from optsched._internal.arguments import as_count, as_number
-from optsched.errors import InstanceError
+from optsched.errors import InstanceError, shown
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -35,12 +36,7 @@ def checked_step(seconds: Any) -> float:
 
 def as_integers(name: str, values: Any) -> IntArray:
     """Turn numbers into a frozen 64-bit array, refusing anything but whole numbers."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # some of them are lists
-        array = np.empty((0, 0))
-    if array.ndim != 1:
-        raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
+    array = _listed(name, values)
     if array.dtype.kind == "i" or (array.dtype.kind == "u" and (array <= MAX_SUM).all()):
         return frozen(array.astype(np.int64))
     floats = as_floats(name, values)
@@ -59,15 +55,50 @@ def as_integers(name: str, values: Any) -> IntArray:
 
 def as_floats(name: str, values: Any) -> FloatArray:
     """Turn numbers into a 64-bit array, refusing anything but numbers."""
-    try:
-        if np.asarray(values).dtype.kind == "b":
-            raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)
-        floats = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InstanceError(f"{name} holds a value that is not a number", column=name) from None
-    if floats.ndim != 1:
-        raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
+    array = _listed(name, values)
+    if array.dtype.kind == "b":
+        raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)
+    if array.dtype.kind in "iuf":
+        return array.astype(np.float64)
+    floats = np.empty(len(array))
+    for index, value in enumerate(np.asarray(values, dtype=object)):
+        if array.dtype.kind in "mM" or isinstance(value, date | timedelta):
+            raise InstanceError(_not_in_steps(name, array.dtype.kind == "m"), column=name)
+        if isinstance(value, str | bytes) or (number := _as_float(value)) is None:
+            said = f"{name} is {shown(value)}, but must be a number"
+            raise InstanceError(
+                f"request {index}: {said}", column=name, request=index, value=value, reason=said
+            )
+        floats[index] = number
     return floats
+
+
+def _as_float(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _listed(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return values as an array of one dimension."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # some of them are lists
+        array = np.empty((0, 0))
+    if array.ndim != 1:
+        raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
+    return array
+
+
+def _not_in_steps(name: str, lasts: bool) -> str:
+    """Say how dates, or durations, become steps."""
+    first = "arrivals" if name == "deadlines" else name
+    since = name if lasts else f"({name} - {first}.min())"
+    return (
+        f"{name} holds dates or durations, but must hold numbers; steps of 50 ms are "
+        f"np.ceil({since} / np.timedelta64(50, 'ms')), with seconds_per_step=0.05"
+    )
 
 
 def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:

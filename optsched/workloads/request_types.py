@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import as_integers, checked_memory
+from optsched._internal.arrays import as_floats, as_integers, checked_memory, frozen
 from optsched.clock import LinearClock, affine, get_clock
 from optsched.errors import ClockError, InstanceError, nearest
 from optsched.instance import Instance
@@ -69,11 +69,7 @@ class RequestTypes:
     def __post_init__(self) -> None:
         for field in ("prompts", "outputs"):
             object.__setattr__(self, field, as_integers(field, getattr(self, field)))
-        try:
-            rates = np.array(self.rates, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InstanceError("rates hold a value that is not a number", column="rates") from None
-        rates.flags.writeable = False
+        rates = frozen(as_floats("rates", self.rates))
         object.__setattr__(self, "rates", rates)
         count = len(self.prompts)
         names = tuple(self.names) or tuple(str(number + 1) for number in range(count))

@@ -148,7 +148,7 @@ def test_the_rate_is_that_of_the_arrivals():
         (([1, -1], [1, 1], [1, 1]), "type 2: prompt is -1, but must be from 0 to"),
         (([1], [0], [1]), "type 1: output is 0, but must be from 1 to"),
         (([1], [1, 2], [1]), "1 prompts, 2 outputs, 1 rates and 1 names"),
-        (([1], [1], ["often"]), "rates hold a value that is not a number"),
+        (([1], [1], ["often"]), "rates is 'often', but must be a number"),
     ],
 )
 def test_bad_types_are_refused_in_one_sentence(columns, message):
