@@ -78,7 +78,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _compile_quietly() -> Iterator[None]:
     """Say nothing on standard error: which test compiles depends on those before."""
-    with shown_by(lambda _: None):
+    with shown_by(lambda: None):
         yield
 
 

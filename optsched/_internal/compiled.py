@@ -242,10 +242,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         if found is None:
             if self._entered is not None:
                 found = self._entered.load_overload(sig, target_context)
-            elif self._function not in _left:
-                _add_needed(self._function)
             if found is None:
-                tell(len(_left))
+                tell()
             return found
         found.library._reload_init.update(found.reload_init)  # noqa: SLF001
         self._set_apart(found)
@@ -255,7 +253,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         """Keep machine code, if that can be done."""
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
-        _left.discard(self._function)
         self._set_apart(data)
 
     def _set_apart(self, result: Any) -> None:
@@ -274,21 +271,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 description.llvm_func_name,
             )
         )
-
-
-#: Functions of kernels that are being compiled, with all that they call and is not on disk.
-_left: set[Any] = set()
-
-
-def _add_needed(function: Any) -> None:
-    """Add a kernel, and all that it calls and is not on disk."""
-    _left.add(function)
-    for name in function.__code__.co_names:
-        kernel: Any = function.__globals__.get(name)
-        if hasattr(kernel, "inside") and isinstance(kernel._cache, _Cache):  # noqa: SLF001
-            kept = (each._cache._cache_file for each in (kernel, kernel.inside.dispatcher))  # noqa: SLF001
-            if kernel.py_func not in _left and not any(each._load_index() for each in kept):  # noqa: SLF001
-                _add_needed(kernel.py_func)
 
 
 class _NotThereError(Exception):

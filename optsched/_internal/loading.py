@@ -11,26 +11,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-COMPILING = "compiling kernels, once on this machine"
-_EVERY = 5.0  # seconds between two lines
+COMPILING = "compiling kernels, which takes a while once on this machine"
 
 
 class _Loading:
-    """What is being loaded in this process, and who is told how many kernels are left."""
+    """What is being loaded in this process, and who is told of it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.threads, self.since, self.spent = 0, 0.0, 0.0
-        self.told = -_EVERY
-        self.show: Callable[[int], None] = self.print
+        self.told = False
+        self.show: Callable[[], None] = self.print
 
-    def print(self, left: int) -> None:
-        """Say on standard error how many are left, now and then; notebooks show it too."""
-        if time.monotonic() - self.told >= _EVERY:
-            first = self.told < 0
-            self.told = time.monotonic()
-            what = f"{COMPILING}; left in this part: {left}" if first else f"kernels left: {left}"
-            print(f"optsched: {what}", file=sys.stderr, flush=True)
+    def print(self) -> None:
+        """Say once on standard error why it takes long; notebooks show it too."""
+        if not self.told:
+            print(f"optsched: {COMPILING}", file=sys.stderr, flush=True)
+        self.told = True
 
 
 _loading = _Loading()
@@ -59,14 +56,14 @@ def loading() -> Iterator[None]:
                 _loading.spent += time.perf_counter() - _loading.since
 
 
-def tell(left: int) -> None:
-    """Tell how many kernels are left to be compiled."""
-    _loading.show(left)
+def tell() -> None:
+    """Tell that a kernel is compiled."""
+    _loading.show()
 
 
 @contextmanager
-def shown_by(show: Callable[[int], None]) -> Iterator[None]:
-    """Tell another one how many kernels are left."""
+def shown_by(show: Callable[[], None]) -> Iterator[None]:
+    """Tell another one that kernels are compiled."""
     before, _loading.show = _loading.show, show
     try:
         yield

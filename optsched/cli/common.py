@@ -57,13 +57,13 @@ class Output:
     def progress(self, text: str = "loading kernels") -> Iterator[Callable[[Any], None]]:
         """Show what is running while it runs, on a terminal only; yields what changes it."""
         if self._quiet:
-            with shown_by(lambda _: None):
+            with shown_by(lambda: None):
                 yield lambda _: None
         elif sys.stderr.isatty():
             from rich.console import Console
 
             status = Console(stderr=True).status(text)
-            with status, shown_by(lambda left: status.update(f"{COMPILING}: {left} left")):
+            with status, shown_by(lambda: status.update(COMPILING)):
                 yield lambda news: status.update(str(news))
         else:
             yield lambda _: None

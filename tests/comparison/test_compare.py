@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optsched import Cluster, Comparison, PriorityPolicy, bound, compare, family, run
+from optsched.comparison import comparing
 from optsched.errors import OptschedError
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
@@ -95,3 +96,25 @@ def test_a_key_may_read_any_column_of_the_requests(column, kind):
     own = PriorityPolicy("own", "", lambda given: getattr(given, column))
     found = compare(REQUESTS.replace(**{column: values}), [own], **WHERE[kind][0])
     assert found.policies == ["own"]
+
+
+@pytest.mark.parametrize("kind", WHERE)
+def test_policies_of_ours_have_nothing_to_load_when_they_are_timed(kind, monkeypatch):
+    """The first had carried 30 to 150 ms; a policy of one's own sees no other requests."""
+    options, names = WHERE[kind]
+    seen = []
+
+    def noted(instance, policy, *rest, **more):
+        seen.append((instance is REQUESTS, policy.name))
+        return run(instance, policy, *rest, **more)
+
+    monkeypatch.setattr(comparing, "run", noted)
+    monkeypatch.setattr(comparing, "_LOADED", set())
+    expected = [(timed, name) for name in names for timed in (False, True)]
+    own = PriorityPolicy("mine", "", lambda instance: instance.arrivals)
+    chosen = names if kind == "cluster" else [*names, own]
+    compare(REQUESTS, chosen, **options)
+    assert seen == expected + [(True, "mine")] * (kind != "cluster")
+    seen.clear()
+    compare(REQUESTS, names, **options)
+    assert seen == [(True, name) for name in names]
