@@ -50,8 +50,11 @@ def main() -> None:
             trace = requests(name, load)
             own = least_work(trace, CLOCK).own
             for slo, policies in (
-                (f"latency:mean<={2 * own.mean():.6g}", ["work", "vllm:work+plan", "work+delay:2"]),
-                (f"latency:p99<={2 * np.percentile(own, 99):.6g}", ["work", "vllm:work+plan"]),
+                (
+                    f"latency:mean<={2 * own.mean():.6g}s",
+                    ["work", "vllm:work+plan", "work+delay:2"],
+                ),
+                (f"latency:p99<={2 * np.percentile(own, 99):.6g}s", ["work", "vllm:work+plan"]),
             ):
                 found = capacity(trace, slo, policies, clock=CLOCK)
                 plans = ", ".join(f"{plan.policy} {plan.workers}" for plan in found.plans)

@@ -1,4 +1,4 @@
-"""The fewest or cheapest workers for objectives over all schedules there are, for tiny instances.
+"""The fewest workers for objectives over all schedules there are, for tiny instances.
 
 For every way to let some requests miss, every placement of the others on workers and every sequence
 of batches, as in `brute_force_clocked`; in steps over all starts.
@@ -94,19 +94,13 @@ def fewest_workers(instance, clock, goals, most=99, storage="at-once", arrivals=
 
     A goal is its limits and how many requests may miss them.
     """
-    kind = (instance.memory, clock, 1)
-    return least_cost(instance, [kind], goals, most, storage, arrivals)
-
-
-def least_cost(instance, kinds, goals, most=99, storage="at-once", arrivals=None):
-    """Return the least cost of workers of kinds with a memory, a clock and a cost each."""
     arrivals = instance.arrivals.tolist() if arrivals is None else arrivals
     rows = list(zip(instance.prompts.tolist(), instance.outputs.tolist(), arrivals, strict=True))
     count = len(rows)
-    alone: dict[tuple, float | None] = {}
+    alone: dict[str, bool] = {}
 
-    def price(group, missed):
-        """Return what the cheapest worker costs that serves a group, each with its goals."""
+    def serves(group, missed):
+        """Whether a worker serves a group, each with its goals."""
         kept = []
         for i in group:
             limits: dict[str, float] = {}
@@ -117,12 +111,7 @@ def least_cost(instance, kinds, goals, most=99, storage="at-once", arrivals=None
                 kept.append((*rows[i], limits))
         key = repr(kept)
         if key not in alone:
-            able = (
-                cost
-                for memory, clock, cost in kinds
-                if reachable(kept, clock, memory, most, storage)
-            )
-            alone[key] = min(able, default=None)
+            alone[key] = reachable(kept, clock, instance.memory, most, storage)
         return alone[key]
 
     every = range(count)
@@ -136,7 +125,7 @@ def least_cost(instance, kinds, goals, most=99, storage="at-once", arrivals=None
             if any(place > max(placed[:i], default=-1) + 1 for i, place in enumerate(placed)):
                 continue  # workers are numbered as they are first used
             groups = ([i for i in every if placed[i] == g] for g in range(used))
-            prices = [price(group, missed) for group in groups]
-            if None not in prices and (best is None or sum(prices) < best):
-                best = sum(prices)
+            fewer = best is None or used < best
+            if fewer and all(serves(group, missed) for group in groups):
+                best = used
     return best

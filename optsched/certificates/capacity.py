@@ -61,7 +61,7 @@ FORMAT = "optsched-capacity-certificate"
 _METRICS = ("latency", "ttft", "tpot")
 _UNITS = 2**40  # parts of a multiplier
 _FINE = 2**80  # parts of what is charged by time
-_ROUNDING = 1 + 1e-9  # limits are met up to this factor
+_ROUNDING = 1 + 1e-9  # on a clock limits are met up to this factor
 
 
 class Goal(NamedTuple):
@@ -71,8 +71,11 @@ class Goal(NamedTuple):
     misses: int | None
     tenant: str | None = None
 
-    def __str__(self) -> str:
-        limits = " & ".join(f"{metric} <= {limit:g}" for metric, limit in self.limits.items())
+    def said(self, unit: str) -> str:
+        """Return it in words, its limits in a unit."""
+        limits = " & ".join(
+            f"{metric} <= {limit:g} {unit}" for metric, limit in self.limits.items()
+        )
         who = "" if self.tenant is None else f" of {self.tenant}"
         if self.misses is None:
             return f"mean {limits}{who}"
@@ -123,12 +126,17 @@ class CapacityCertificate:
             raise CertificateError("latencies must begin at 0 and grow")
 
     @property
+    def whole(self) -> bool:
+        """Whether batches take a step each, so that all times are whole."""
+        return self.unit == "steps" and self.clock == (1.0, *[0.0] * 5)
+
+    @property
     def premises(self) -> World:
         """Of which runs it proves anything."""
         return World(
             self.fingerprint,
             None,
-            None if self.unit == "steps" and not any(self.clock[1:]) else self.clock,
+            None if self.whole else self.clock,
             self.seconds_per_step,
             self.storage,
             "resumed",
@@ -182,18 +190,13 @@ _REST = ("misses", "tenant")
 
 def verify_capacity(certificate: CapacityCertificate, instance: Instance) -> Fraction:
     """Find how many workers a certificate proves to be needed."""
-    demands, scale, length = demands_in(certificate, instance)
+    demands, scale, length = _demands_in(certificate, instance)
     known = sorted(demand for demand in demands if demand is not None)
-    kept = known[: max(0, len(known) - allowed_misses(certificate, demands.count(None)))]
-    return max(Fraction(1), Fraction(sum(kept), scale) / length if length else Fraction(0))
-
-
-def allowed_misses(certificate: CapacityCertificate, late: int) -> int:
-    """Return how many requests may miss their limits beside those that are late even alone."""
-    allowed = sum(goal.misses or 0 for goal in certificate.goals) - late
+    allowed = sum(goal.misses or 0 for goal in certificate.goals) - demands.count(None)
     if allowed < 0:
         raise CertificateError("more requests would be late even alone than may miss their limits")
-    return allowed
+    kept = known[: max(0, len(known) - allowed)]
+    return max(Fraction(1), Fraction(sum(kept), scale) / length if length else Fraction(0))
 
 
 def _needed(certificate: CapacityCertificate, instance: Instance) -> Instance:
@@ -272,7 +275,7 @@ class _Request(NamedTuple):
         )
 
 
-def demands_in(
+def _demands_in(
     certificate: CapacityCertificate, instance: Instance
 ) -> tuple[list[int | None], int, Fraction]:
     """Return what each request demands in the windows, times a scale, and their weighted length.
@@ -285,10 +288,11 @@ def demands_in(
     numbers = [Fraction(number) for number in certificate.clock]
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
     windows = [tuple(map(Fraction, window)) for window in certificate.windows]
+    rounding = 1 if certificate.whole else _ROUNDING
     goals = [
         (
             _belongs(instance, goal.tenant),
-            {m: Fraction(v * _ROUNDING) for m, v in goal.limits.items()},
+            {m: Fraction(v * rounding) for m, v in goal.limits.items()},
         )
         for goal in certificate.goals
     ]
@@ -305,7 +309,7 @@ def demands_in(
     spans = [(int(b * unit), int(e * unit), int(w * weigh)) for b, e, w in windows]
     mean = _mean_of(certificate)
     cells = [int(offset * unit) for offset in offsets]
-    less = unit if certificate.unit == "steps" and not any(own) else 0  # times are whole steps
+    less = unit if certificate.whole else 0
     requests: list[tuple[()] | _Request | None] = []
     for index, (prompt, output) in enumerate(
         zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
@@ -374,7 +378,7 @@ def _limited(
     if ttft is not None and (paced is not None or not d):
         both = ttft + (paced or 0)
         due = both if due is None else min(due, both)
-    if certificate.unit == "steps" and not any(certificate.clock[1:]):  # all times are whole steps
+    if certificate.whole:
         ttft, due = (None if t is None else t // unit * unit for t in (ttft, due))
     decoding = request.decoding(c0)
     late = (ttft is not None and first > ttft) or (due is not None and first + decoding > due)

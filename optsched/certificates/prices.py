@@ -38,14 +38,13 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray
     from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.certificates.fleet import FleetCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.certificates.sawtooth import SawtoothCertificate
     from optsched.instance import Instance
 
     AnyCertificate: TypeAlias = (
         "Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate | "
-        "FleetCertificate | SawtoothCertificate"
+        "SawtoothCertificate"
     )
 
 _ALONE, _SEVERAL = "optsched-certificate", "optsched-joint-certificate"
@@ -147,7 +146,7 @@ def read_certificate(source: str | Path) -> AnyCertificate:
     >>> read_certificate(proof.to_json()) == proof
     True
     """
-    from optsched.certificates import capacity, configurations, fleet, on_clock, sawtooth
+    from optsched.certificates import capacity, configurations, on_clock, sawtooth
 
     content, _ = read_object(source, CertificateError, "prices")
     kinds: dict[Any, type[Any]] = {
@@ -155,7 +154,6 @@ def read_certificate(source: str | Path) -> AnyCertificate:
         sawtooth.FORMAT: sawtooth.SawtoothCertificate,
         on_clock.FORMAT: on_clock.ClockCertificate,
         capacity.FORMAT: capacity.CapacityCertificate,
-        fleet.FORMAT: fleet.FleetCertificate,
     }
     found: AnyCertificate = kinds.get(str(content.get("format")), Certificate).from_json(source)
     return found
@@ -187,7 +185,7 @@ def verify(
     Fraction
         A lower bound on the objective of every feasible schedule, exact; in steps, or in the unit
         of the certificate's clock. Of a certificate of `optsched.capacity`, the least number of
-        workers for its goals, perhaps with a fraction; of its fleets, their least cost.
+        workers for its goals, perhaps with a fraction.
 
     Raises
     ------
@@ -206,7 +204,6 @@ def verify(
         return _verify_prices(certificate, instance, several)
     from optsched.certificates.capacity import CapacityCertificate, verify_capacity
     from optsched.certificates.configurations import ConfigurationCertificate, verify_configuration
-    from optsched.certificates.fleet import FleetCertificate, verify_fleet
     from optsched.certificates.on_clock import verify_on_clock
     from optsched.certificates.sawtooth import SawtoothCertificate, verify_sawtooth
 
@@ -216,8 +213,6 @@ def verify(
         return verify_configuration(certificate, instance, several)
     if isinstance(certificate, CapacityCertificate):
         return verify_capacity(certificate, instance)
-    if isinstance(certificate, FleetCertificate):
-        return verify_fleet(certificate, instance)
     return verify_on_clock(certificate, instance)
 
 

@@ -163,10 +163,10 @@ def bound(
     instance: Instance, output: Output, certificate: str | None, seed: int, **how: Any
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
+    from optsched._internal.exact import round_down
     from optsched.clock import get_clock
     from optsched.clock.work import load_on_clock
     from optsched.solvers.bounds.on_clock import caveats
-    from optsched.solvers.bounds.one_worker import round_down
     from optsched.workers import as_workers
 
     clock, workers = how["clock"], how["workers"]
@@ -244,40 +244,30 @@ def _check_certificate(
     instance: Instance, output: Output, file: str, workers: str | None, clock: str | None
 ) -> int:
     from optsched.certificates.capacity import CapacityCertificate
-    from optsched.certificates.fleet import FleetCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.clock import get_clock
 
     claimed, unit = optsched.read_certificate(Path(file)), "steps"
-    of_first = claimed.cuts[0][0] if isinstance(claimed, FleetCertificate) else claimed
-    in_steps = of_first.premises.clock is None
-    if isinstance(of_first, ClockCertificate | CapacityCertificate) and not in_steps:
+    in_steps = claimed.premises.clock is None
+    if isinstance(claimed, ClockCertificate | CapacityCertificate) and not in_steps:
         if clock is None:
             raise OptschedError(f"{file} proves a bound on a clock; name it with --clock")
         coefficients = get_clock(clock).coefficients
-        if coefficients is None or of_first.clock != tuple(coefficients.tolist()):
+        if coefficients is None or claimed.clock != tuple(coefficients.tolist()):
             raise OptschedError(f"{file} is for another clock than {clock}")
-        unit = of_first.unit
+        unit = claimed.unit
     elif clock is not None:
         raise OptschedError(f"{file} proves a bound in steps; leave --clock out")
     with output.progress("verifying the certificate"):
         value = optsched.verify(claimed, instance, workers)
-    if isinstance(claimed, FleetCertificate | CapacityCertificate):
-        if isinstance(claimed, FleetCertificate):
-            claim, enough = float(claimed.cost), value >= claimed.cost
-            asked = {str(goal): None for part, *_ in claimed.cuts for goal in part.goals}
-            pairs = zip(claimed.memories, claimed.costs, strict=True)
-            kinds = " and ".join(f"{tokens:,} tokens at {cost:g}" for tokens, cost in pairs)
-            price = proven(round(float(value), 9))
-            said = f"workers with {kinds} that cost less than {price} together never meet"
-        else:
-            claim, enough = claimed.workers, value > claimed.workers - 1
-            asked = dict.fromkeys(map(str, claimed.goals))
-            said = f"fewer than {math.ceil(value):,} workers never meet"
-        output.say(f"the certificate proves that {said} {' and '.join(asked)}")
+    if isinstance(claimed, CapacityCertificate):
+        enough = value > claimed.workers - 1
+        goals = " and ".join(goal.said(unit) for goal in claimed.goals)
+        said = f"fewer than {math.ceil(value):,} workers never meet {goals}"
+        output.say(f"the certificate proves that {said}")
         if not enough:
-            output.say(f"but the certificate claims {claim:,}")
-        output.result({"valid": enough, "value": float(value), "claimed": claim})
+            output.say(f"but the certificate claims {claimed.workers:,}")
+        output.result({"valid": enough, "value": float(value), "claimed": claimed.workers})
         return DONE if enough else NO
     valid, premises = value >= claimed.value, claimed.premises
     batches = f" with at most {premises.max_num_seqs} requests in a batch"

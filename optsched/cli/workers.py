@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +27,6 @@ from optsched.cli.options import (
     seeds_of,
 )
 from optsched.cli.policies import ENGINE, compared_until_interrupted, note_unforeseen, of_engine
-from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
     from optsched.cluster.routing import Routing
@@ -196,21 +194,15 @@ def route(
     option(
         "--slo S",
         str,
-        "An objective, such as ttft:p99<=2; may be repeated.",
+        "An objective, such as ttft:p99<=2s, 500ms or 40steps; may be repeated.",
         multiple=True,
         required=True,
     ),
     option("--policies P,Q", str, "Policies of the workers; each runs with each router."),
     option("--routers A,B", "least-tokens", "Routers, as of route."),
-    option("--workers G", _WHOLE, "Simulate only so many workers, or so many of each kind."),
+    option("--workers G", int, "Simulate only so many workers."),
     option("--loads X,Y", Numbers(float), "The same where all arrive so many times as fast."),
     option("--cost-per-hour cost C", float, "Cost of a worker per hour, for the table."),
-    option(
-        "--kind kinds M,CLOCK,C",
-        str,
-        "Another kind of workers: memory, clock and cost per hour; may be repeated.",
-        multiple=True,
-    ),
     option("--seeds K", int, "Meet the objectives on a family under K seeds, from --seed on."),
     flag("--at-least-only", "Only prove how many workers anyone needs."),
     INTERVALS,
@@ -219,10 +211,10 @@ def route(
     option("--certificate FILE", Written(check_writable), "Write the proof, for check."),
     HTML,
     runs=(
-        "capacity trace.csv --memory 16492 --slo 'latency:p90<=900'",
+        "capacity trace.csv --memory 16492 --slo 'latency:p90<=900steps'",
         "capacity trace.csv --memory 16492 --clock llama-2-70b-2xa100 --policies work "
-        "--slo 'ttft:p90<=9' --slo 'latency:mean<=90'",
-        "capacity family:uniform,n=40 --slo 'latency:max<=120' --loads 2 --html report.html",
+        "--slo 'ttft:p90<=9s' --slo 'latency:mean<=90s'",
+        "capacity family:uniform,n=40 --slo 'latency:max<=120steps' --loads 2 --html report.html",
     ),
 )
 def capacity(
@@ -233,7 +225,6 @@ def capacity(
     routers: str,
     loads: float | list[float] | None,
     certificate: str | None,
-    kinds: tuple[str, ...],
     several: list[Instance] | None = None,
     **options: Any,
 ) -> int:
@@ -261,55 +252,38 @@ def capacity(
             chosen,
             get_routers(routers.replace(" ", "").split(",")),
             loads=speeds,
-            kinds=[_kind(each, timed) for each in kinds],
             max_num_seqs=limit,
             on_progress=update,
             **options,
         )
-    if certificate is not None and (proof := found.fleet or found.certificate) is not None:
-        proof.to_json(certificate)
+    if certificate is not None and found.certificate is not None:
+        found.certificate.to_json(certificate)
+    elif certificate is not None:
+        why = "no number of workers is enough" if not found.possible else "nothing is proven"
+        output.note(f"{certificate} is not written, because {why}")
     content = found.to_dict()
-    for text, own in [("", content), *zip(kinds, content.get("kinds", ()), strict=False)]:
-        for entry in [*own["plans"], *own.get("mixes", ())]:
-            entry["command"] = _again(**take(dict(entry), "policy", "router", "workers"), kind=text)
+    for entry in content["plans"]:
+        entry["command"] = _again(**take(dict(entry), "policy", "router", "workers"))
     if found.interrupted:
         output.note("interrupted; this is what was known by then")
     output.show(found, content)
     if found.interrupted:
         return INTERRUPTED
-    return DONE if any(each.possible for each in (found, *found.kinds)) else NO
+    enough = found.possible if options["at_least_only"] else found.at_most is not None
+    return DONE if enough else NO
 
 
-def _kind(text: str, timed: bool) -> tuple[int, str | None, float]:
-    """Read a kind of workers; in steps it has no clock."""
-    with suppress(ValueError):
-        memory, *clock, cost = text.split(",")
-        if bool(clock) == timed:
-            return int(memory), ",".join(clock) or None, float(cost)
-    form = "51643,llama-2-70b-2xa100,1.5" if timed else "51643,1.5, as there is no --clock"
-    raise OptschedError(f"--kind {text} has a wrong form; write it like {form}")
-
-
-def _again(
-    policy: str, router: str, workers: int | tuple[int, ...] | None, kind: str
-) -> str | None:
-    """Return the command that simulates what decides, perhaps of another kind, or a fleet."""
+def _again(policy: str, router: str, workers: int | None) -> str | None:
+    """Return the command that simulates what decides."""
     if workers is None:
         return None
     words, skipped = [], {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
-    skipped.add("--certificate")
-    if isinstance(workers, int):
-        skipped |= {"--cost-per-hour", "--kind"}
-        workers = (workers,)
-    chosen = ["--policies", policy, "--routers", router, "--workers", ",".join(map(str, workers))]
-    if kind:
-        memory, *clock, _ = kind.split(",")
-        skipped |= {"--memory", "--clock", "--llm", "--gpu", "--gpus"}
-        chosen += ["--memory", memory, *(["--clock", ",".join(clock)] if clock else [])]
+    skipped |= {"--certificate", "--cost-per-hour"}
     given = iter(sys.argv[1:])
     for word in given:
         if word in skipped:
             next(given, None)
         elif word.partition("=")[0] not in skipped:
             words.append(word)
+    chosen = ["--policies", policy, "--routers", router, "--workers", str(workers)]
     return shlex.join(["optsched", *words, *chosen])

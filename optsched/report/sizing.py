@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.numbers import number
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from optsched.report.style import LineStyle
     from optsched.sizing.result import Capacity
+    from optsched.sizing.slo import Slo
     from optsched.sizing.upper import Plan
 
 _REFUTED = "#F3D9D2"  # numbers of workers that are proven to be too few
@@ -22,44 +24,46 @@ _REFUTED = "#F3D9D2"  # numbers of workers that are proven to be too few
 
 def capacity_table(result: Capacity) -> Table:
     """Return the workers that each plan needs, the fewest first."""
-    rows, kinds = [], (result, *result.kinds)
-    alone = [(plan, kind) for kind in kinds for plan in kind.plans]
-    alone.sort(key=lambda each: each[0].workers or 10**9)
-    every: list[tuple[Plan, Capacity | None]] = [*alone, *((mix, None) for mix in result.mixes)]
-    runs = max((each.runs for plan, _ in every for each in plan.attempts.values()), default=1)
-    for plan, kind in every:
+    rows = []
+    plans = sorted(result.plans, key=lambda plan: plan.workers or math.inf)
+    runs = max((each.runs for plan in plans for each in plan.attempts.values()), default=1)
+    for plan in plans:
         count, met = plan.workers, plan.reached
-        short = None if kind is None else plan.attempts.get((count or 0) - 1)
-        if kind is None:
-            count, shown = sum(count), result.named(count)
-        else:
-            shown = f"{count:,}" if count else "none"
-            shown += f" x {kind.instance.memory:,}" * (len(kinds) > 1 and count is not None)
+        short = plan.attempts.get((count or 0) - 1)
+        least = plan.least(result.slos)
         cells: list[tuple[Any, str]] = [
-            (count, shown),
+            (None, plan.knows),
+            (count, f"{count:,}" if count else "none"),
             (None, plan.binds),
             (None, f"{met.attained:.2%}" if met else ""),
             (None, f"{short.attained:.2%}" if short else ""),
+            (None, ", ".join(_limits(slo) for slo in least)),
         ]
         if result.cost is not None:
             cells.append((plan.cost, "" if plan.cost is None else number(plan.cost)))
         if runs > 1:
-            held = f"{short.held if short else 0} of {runs}" if met and kind else ""
+            held = f"{short.held if short else 0} of {runs}" if met else ""
             cells.append((None, held))
-        fewest = kind is result and count is not None and count == result.at_most
-        rows.append(Row(f"{plan.router}, {plan.policy}", cells, "fewest" if fewest else ""))
-    titles = ["router, policy", "workers", "binds", "attained", "with one less"]
-    titles += ["cost per hour"] * (result.cost is not None)
+        fewest = "fewest" if plan in result.best and count == result.at_most else ""
+        rows.append(Row(f"{plan.router}, {plan.policy}", cells, fewest))
+    titles = ["router, policy", "knows", "workers", "binds", "attained", "with one less"]
+    titles += ["least limit"] + ["cost per hour"] * (result.cost is not None)
     titles += ["runs that hold with one less"] * (runs > 1)
     proven = "" if result.at_least is None else f"; at least {result.at_least:,} by anyone"
     return Table(
         titles,
         rows or [Row("no plan", [(None, "")] * (len(titles) - 1))],
-        f"fewest workers for {' and '.join(map(str, result.slos))}{proven}; attained: the share of "
-        "the requests within the limits, of a mean the limit over the mean",
+        f"fewest workers for {' and '.join(map(str, result.slos))}{proven}; knows: what is told of "
+        "outputs; attained: the share of the requests within the limits, of a mean the limit over "
+        "the mean; least limit: the least that is met so",
         width=130,
-        words=(0, 2),
+        words=(0, 1, 3),
     )
+
+
+def _limits(slo: Slo) -> str:
+    """Return the limits of an objective, with their unit."""
+    return " & ".join(f"{number(limit, 6)} {slo.unit}" for limit in slo.limits.values())
 
 
 def _looks(plans: Sequence[Plan]) -> list[tuple[str, LineStyle]]:

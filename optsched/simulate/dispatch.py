@@ -192,10 +192,6 @@ def prepared(
     if settings.workers is not None or chosen.needs.kind != "vllm":
         taker = f"policy {chosen.name!r}" if settings.workers is None else "a router"
         refuse_turns(instance, taker, PolicyError)
-    if settings.workers is not None and getattr(chosen, "learns", False):
-        raise PolicyError(
-            f"policy {chosen.name!r} learns from the requests of one worker; leave workers out"
-        )
     if settings.intervals is not None:
         forecast(instance, settings.intervals)
     return Task(instance, chosen, settings, on_progress)

@@ -65,10 +65,11 @@ class Demand:
         self.first, self.own = work.first + work.constant, work.own
         ttft, tpot, due = (np.full(len(instance), np.inf) for _ in range(3))
         self.mean: float | None = None
+        self.whole = clock is UNIT  # then all times are whole steps
         for goal in goals:
             asked = goal.asked(instance)
             for metric, values in (("ttft", ttft), ("tpot", tpot), ("latency", due)):
-                limit = goal.limits.get(metric, np.inf) * (1 + ROUNDING)
+                limit = goal.limits.get(metric, np.inf) * (1 if self.whole else 1 + ROUNDING)
                 values[asked] = np.minimum(values[asked], limit)
                 if goal.share is None and metric in goal.limits:
                     self.mean = limit
@@ -78,7 +79,6 @@ class Demand:
         decodes = work.decodes
         paced = np.where(decodes > 0, tpot * np.maximum(decodes, 1), 0.0)
         due = np.minimum(due, ttft + paced)
-        self.whole = clock is UNIT  # then all times are whole steps
         if self.whole and self.mean is None:
             ttft, due = np.floor(ttft), np.floor(due)
         alone = self.own - self.first

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.certificates.capacity import CapacityCertificate, Goal
+from optsched.clock import UNIT
 from optsched.clock.work import step_of
 from optsched.sizing.demand import Charging, Demand
 from optsched.sizing.slo import ROUNDING
@@ -40,7 +41,7 @@ class AtLeast:
     slos
         The objectives that the proof is about.
     certificate
-        What proves it; None where no proof is needed.
+        What proves it; None for objectives about which nothing is known, such as a mean of TPOT.
     why
         The proof in a clause.
     """
@@ -118,13 +119,14 @@ def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
     decoding = np.where(work.decodes > 0, (work.own - first) / np.maximum(work.decodes, 1), 0.0)
     alone = {"latency": work.own, "ttft": first, "tpot": decoding}
     late: BoolArray = np.zeros(len(instance), dtype=np.bool_)
+    rounding = 1 if world.clock is UNIT else 1 + ROUNDING
     for metric, limit in slo.limits.items():
-        late |= asked & (alone[metric] * (1 - 2.0**-40) > limit * (1 + ROUNDING))
+        late |= asked & (alone[metric] * (1 - 2.0**-40) > limit * rounding)
     if slo.share is not None:
         return np.flatnonzero(late), int(late.sum()) > slo.misses(int(asked.sum()))
     ((metric, limit),) = slo.limits.items()
     least = math.fsum(alone[metric][asked]) * (1 - 2.0**-40)
-    hopeless = least > limit * (1 + ROUNDING) * int(asked.sum())
+    hopeless = least > limit * rounding * int(asked.sum())
     return np.flatnonzero(late & hopeless), hopeless
 
 
@@ -132,11 +134,13 @@ def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
     """Return the largest number of workers that is proven to be needed."""
     best = AtLeast(1, tuple(slos))
     means = [(slo,) for slo in slos if slo.share is None and "tpot" not in slo.limits]
-    for some in [*sets_of(slos), *means]:
-        demand, proof = best_windows(world, some)
-        if (workers := math.ceil(proof.value)) > best.workers:
+    for some in [*_sets_of(slos), *means]:
+        demand, proof = _best_windows(world, some)
+        workers = max(1, math.ceil(proof.value))
+        if best.certificate is None or workers > best.workers:
             certificate = world.certificate(workers, some, demand, proof)
-            best = AtLeast(workers, some, certificate, _said(proof, world.clock.unit))
+            why = _said(proof, world.clock.unit) if workers > 1 else best.why
+            best = AtLeast(workers, some, certificate, why)
     return best
 
 
@@ -149,14 +153,14 @@ def _said(proof: Proof, unit: str) -> str:
     return f"what must be done in {len(proof.windows)} windows, mainly {when}, {takes}"
 
 
-def sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
+def _sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
     """Return sets of objectives about shares of the requests that are looked at together."""
     shares = [slo for slo in slos if slo.share is not None]
     sizes = range(1, len(shares) + 1) if len(shares) <= _MAX_SETS else (1, len(shares))
     return [some for size in sizes for some in itertools.combinations(shares, size)]
 
 
-def best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof]:
+def _best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof]:
     """Return the demand that proves most, however constants are charged, and in which windows."""
     half = PARTS // 2
     ways = [Charging(), Charging(0, half), Charging(0, PARTS)]

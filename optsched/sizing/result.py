@@ -12,13 +12,11 @@ from optsched._internal.views import draw, html, text, write
 from optsched.clock.work import load_on_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
     from optsched.certificates.capacity import CapacityCertificate
-    from optsched.certificates.fleet import FleetCertificate
     from optsched.instance import Instance
     from optsched.sizing.lower import AtLeast, Bounded
     from optsched.sizing.slo import Slo
@@ -48,17 +46,11 @@ class Capacity:
         The same where the requests arrive so many times as fast.
     cost
         Cost of a worker per hour, where it is known.
-    kinds
-        The same for each other kind of workers alone.
-    fleet
-        What proves the least cost per hour of any fleet of all kinds.
-    mixes
-        Fleets of several kinds that cost less than those of one, or that was asked for.
 
     Examples
     --------
     >>> from optsched import Instance, capacity
-    >>> found = capacity(Instance([5] * 6, [4] * 6, memory=18), "latency:max<=5", ["fcfs"])
+    >>> found = capacity(Instance([5] * 6, [4] * 6, memory=18), "latency:max<=5steps", ["fcfs"])
     >>> found.at_least, found.at_most, found.plans[0].router
     (2, 3, 'least-tokens')
     """
@@ -74,9 +66,6 @@ class Capacity:
     cost: float | None = None
     interrupted: bool = False
     loads: dict[float, Capacity] = field(default_factory=dict)
-    kinds: tuple[Capacity, ...] = ()
-    fleet: FleetCertificate | None = None
-    mixes: tuple[Plan, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -132,80 +121,73 @@ class Capacity:
                 f"{len(self.impossible):,} request{'s' * (are == 'are')} {are} late even alone on "
                 f"an idle worker: {', '.join(labels)}{more}."
             )
+        short = [self._short(plan) for plan in self.plans if plan.workers is None]
         if not self.possible:
-            return [f"No number of workers meets {asked}.", *found, *self._costs]
+            return [f"No number of workers meets {asked}.", *found, *short]
         if self.proof is None:
             found.append("No bound is known on a clock that is a function.")
-        elif self.proof.certificate is None:
+        elif self.at_least == 1:
             found.append("Nothing proves that more than one worker is needed.")
         else:
-            of_kind = f" with {self.instance.memory:,} tokens" * bool(self.kinds)
-            found.append(
-                f"{self.at_least:,} workers{of_kind} are needed by anyone: {self.proof.why}."
-            )
+            found.append(f"{self.at_least:,} workers are needed by anyone: {self.proof.why}.")
         if self.estimate is not None:
             found.append(
                 f"Estimate, no bound: on average the work of {self.estimate:,.2f} workers arrives."
             )
-        enough = [plan for plan in self.plans if plan.workers and plan.workers == self.at_most]
-        if enough:
-            count = enough[0].workers
-            found.append(
-                f"{enough[0].router} with {enough[0].policy} meets {asked} with {count:,} "
-                f"worker{'s' * (count != 1)}."
-            )
+        for plan, told in zip(self.best, ("", ", which is told the outputs,"), strict=True):
+            if plan is not None:
+                found.append(
+                    f"{plan.router} with {plan.policy}{told} meets {asked} with {plan.workers:,} "
+                    f"worker{'s' * (plan.workers != 1)}."
+                )
         for plan in self.plans:
-            about = f"{plan.router} with {plan.policy}"
-            if plan.workers is None and plan.attempts:
-                most = max(plan.attempts)
-                found.append(f"{about} does not meet it even with {most:,} workers.")
-            elif short := ", ".join(map(str, plan.relapses)):
-                found.append(f"{about} falls short again with {short} workers.")
+            if plan.workers and (relapses := ", ".join(map(str, plan.relapses))):
+                found.append(
+                    f"{plan.router} with {plan.policy} falls short again with {relapses} workers."
+                )
         for load, each in self.loads.items():
             most = f", at most {each.at_most:,}" if each.at_most else ""
             found.append(f"Arriving {load:g} times as fast: at least {each.at_least:,}{most}.")
-        return found + self._costs
+        if self.cost is not None:
+            low, high = self.price
+            most = f", at most {proven(high, up=True)}" * (high < math.inf)
+            found.append(f"Per hour this costs at least {proven(low)}{most}.")
+        return found + short
+
+    @property
+    def best(self) -> tuple[Plan | None, Plan | None]:
+        """The plan with the fewest workers that is not told outputs, and that which is told them.
+
+        Either is None where there is none; the second also where it saves no worker.
+        """
+        met = [plan for plan in self.plans if plan.workers]
+        met.sort(key=lambda plan: (plan.workers, plan.knows == "outputs"))
+        blind = next((plan for plan in met if plan.knows != "outputs"), None)
+        told = next((plan for plan in met if plan.knows == "outputs"), None)
+        if blind and told and met.index(told) > met.index(blind):
+            told = None
+        return blind, told
+
+    def _short(self, plan: Plan) -> str:
+        """Say how far a plan comes that has no number of workers."""
+        about = f"{plan.router} with {plan.policy}"
+        if plan.attempts:
+            tried = [*plan.attempts]
+            span = f"{tried[0]:,}" + f" to {tried[-1]:,}" * (len(tried) > 1)
+            about += f" does not meet it with {span} worker{'s' * (tried[-1] > 1)}"
+        else:
+            about += " does not meet it even where each request is alone on an idle worker"
+        if plan.reached is not None:
+            about += f": it attains {plan.reached.attained:.2%}"
+        least = " and ".join(map(str, plan.least(self.slos)))
+        return f"{about}; the least limit that it reaches is {least}." if least else f"{about}."
 
     @property
     def price(self) -> tuple[float, float]:
-        """Cost per hour with this kind of workers alone: proven to be needed, and enough."""
+        """Cost per hour: of the workers that are proven to be needed, and of those that suffice."""
         each = self.cost or 0.0
         least = math.inf if self.at_least is None else round(each * self.at_least, 9)
         return least, math.inf if self.at_most is None else round(each * self.at_most, 9)
-
-    def named(self, fleet: Sequence[int]) -> str:
-        """Return a fleet in words, by the memories of its kinds."""
-        kinds = (self, *self.kinds)
-        parts = (f"{n:,} x {k.instance.memory:,}" for n, k in zip(fleet, kinds, strict=True) if n)
-        return " + ".join(parts)
-
-    @property
-    def _costs(self) -> list[str]:
-        """What kinds of workers cost, in sentences."""
-        found, every = [], (self, *self.kinds) if self.kinds else ()
-        for each in every:
-            low, high = each.price
-            costs = "no number is enough" if low == math.inf else f"at least {proven(low)}"
-            costs += f", at most {proven(high, up=True)}" * (high < math.inf)
-            on = f" on {each.world.clock.name}" * each.world.timed
-            found.append(
-                f"Only workers with {each.instance.memory:,} tokens{on}: {costs} per hour."
-            )
-        for each in every:
-            if each.price[1] < min(other.price[0] for other in every if other is not each):
-                found.append(
-                    f"Of one kind alone, {each.instance.memory:,} tokens are proven cheapest."
-                )
-        for mix in self.mixes:
-            verb = "meet" if mix.met else "do not meet"
-            found.append(
-                f"{self.named(mix.workers)} {verb} it under {mix.router} with {mix.policy} for "
-                f"{proven(round(mix.cost or 0.0, 9), up=True)} per hour."
-            )
-        if self.fleet is not None:
-            least = proven(round(float(self.fleet.cost), 9))
-            found.append(f"No fleet of all kinds costs less than {least} per hour.")
-        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON."""
@@ -221,26 +203,18 @@ class Capacity:
             "certificate": None if proof is None else json.loads(proof.to_json()),
             "at_most": self.at_most,
             "estimate": self.estimate,
-            "plans": [plan.to_dict() for plan in self.plans],
+            "plans": [plan.to_dict(self.slos) for plan in self.plans],
             "possible": self.possible,
             "impossible": list(self.impossible),
             "seconds": self.seconds,
         }
-        if self.kinds:
-            fleet = self.fleet
-            content["kinds"] = [
-                {"memory": each.instance.memory, "cost": each.cost} | each.to_dict()
-                for each in self.kinds
-            ]
-            content["mixes"] = [mix.to_dict() for mix in self.mixes]
-            content["fleet"] = None if fleet is None else json.loads(fleet.to_json())
         if self.loads:
             content["loads"] = [
                 {
                     "load": load,
                     "at_least": each.at_least,
                     "at_most": each.at_most,
-                    "plans": [plan.to_dict() for plan in each.plans],
+                    "plans": [plan.to_dict(self.slos) for plan in each.plans],
                 }
                 for load, each in self.loads.items()
             ]
@@ -269,6 +243,5 @@ class Capacity:
         about = "\n".join(
             line for line in str(self.instance).splitlines() if not line.startswith("  load")
         )
-        any_plan = self.mixes or any(each.plans for each in (self, *self.kinds))
-        table = text("capacity_table", self).strip("\n") + "\n\n" if any_plan else ""
+        table = text("capacity_table", self).strip("\n") + "\n\n" if self.plans else ""
         return f"{about}\n\n{table}" + "\n".join(self.answer)

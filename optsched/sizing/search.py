@@ -1,14 +1,11 @@
-"""At most: which numbers of workers, and which fleets, are simulated to find the fewest."""
+"""At most: which numbers of workers are simulated to find the fewest."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import replace
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from optsched.sizing.upper import Attempt, Plan, attempt
+from optsched.sizing.upper import Attempt, Plan, attempt, attempt_alone
 from optsched.workers.memories import MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
 
 _FAR = 16  # times the proven number of workers, and more, up to which plans are tried
 _AROUND = 2  # numbers of workers on both sides of the answer that are tried as well
+_CACHING = "enable_prefix_caching"
 
 
 def fewest(
@@ -60,120 +58,65 @@ def fewest(
             return
 
 
-def cheapest(
-    enough: Callable[[tuple[int, int]], bool],
-    costs: tuple[Fraction, Fraction],
-    low: Fraction,
-    high: Fraction,
-) -> None:
-    """Try fleets of both of two kinds that cost from `low` to below `high` for the cheapest.
-
-    For each number of the first kind the second is bisected, below what the best so far costs. As
-    more need not be better, the fleets around the answer are tried, too.
-    """
-    best: tuple[int, int] | None = None
-    first = 1
-    while (most := math.ceil((high - first * costs[0]) / costs[1]) - 1) > 0:
-        least = max(1, math.ceil((low - first * costs[0]) / costs[1]))
-        if least <= most <= MAX_WORKERS - first and enough((first, most)):
-            while least < most:
-                middle = (least + most) // 2
-                least, most = (least, middle) if enough((first, middle)) else (middle + 1, most)
-            best, high = (first, most), first * costs[0] + most * costs[1]
-        first += 1
-    while best is not None:
-        (one, other), best = best, None
-        for fleet in ((one - 1, other), (one, other - 1), (one + 1, other), (one, other + 1)):
-            price = fleet[0] * costs[0] + fleet[1] * costs[1]
-            if min(fleet) > 0 and price >= low and enough(fleet) and price < high:
-                best, high = fleet, price
-                break
-
-
 class Search:
-    """Runs with more or fewer workers of one kind, or with fleets of several kinds."""
+    """Runs with more or fewer workers, for one policy and router after another."""
 
     def __init__(
         self,
         instances: Sequence[Instance],
-        kinds: Sequence[Capacity],
-        clocks: Sequence[Any],
+        proven: Capacity,
         settings: RunSettings,
         tell: Callable[[str], object],
     ) -> None:
-        self._instances, self._kinds, self._clocks = instances, kinds, clocks
-        self._settings, self._tell = settings, tell
-        self._costs = [Fraction(each.cost or 0.0) for each in kinds]
-        bought = zip(self._costs, (each.at_most for each in kinds), strict=True)
-        self._high = min((cost * count for cost, count in bought if count), default=None)
+        self._instances, self._proven, self._settings = instances, proven, settings
+        self._tell = tell
+        self._alone: dict[str, Attempt | None] = {}
         self.found: list[Plan] = []
 
-    def _price(self, fleet: Sequence[int]) -> Fraction:
-        return sum((n * cost for n, cost in zip(fleet, self._costs, strict=True)), Fraction())
-
-    def _run(self, policy: Policy, router: Router, *fleet: int) -> Attempt:
-        """Run a policy and a router with so many workers of each kind."""
-        counts = " + ".join(f"{count:,}" for count in fleet)
-        self._tell(f"{router.name} with {policy.name} on {counts} workers")
-        own, slos = self._settings, self._kinds[0].slos
-        if len(fleet) == 1:
-            return attempt(self._instances, slos, policy, router, own, *fleet)
-        every = [kind for kind, count in enumerate(fleet) for _ in range(count)]
-        memories = [self._kinds[kind].instance.memory for kind in every]
-        if own.clock is not None:
-            own = replace(own, workers=memories, clock=[self._clocks[kind] for kind in every])
-        return attempt(self._instances, slos, policy, router, own, memories)
+    def _run(self, policy: Policy, router: Router, workers: int) -> Attempt:
+        self._tell(f"{router.name} with {policy.name} on {workers:,} workers")
+        slos = self._proven.slos
+        return attempt(self._instances, slos, policy, router, self._settings, workers)
 
     def fewest(self, policy: Policy, router: Router, workers: int | None) -> None:
-        """Find the fewest workers of one kind; what is known when Ctrl-C comes is kept."""
-        (kind,) = self._kinds
-        least = kind.at_least or 1
-        most = max(least, min(MAX_WORKERS, len(kind.instance), _FAR * (least + 3)))
+        """Find the fewest workers; what is known when Ctrl-C comes is kept."""
+        least = self._proven.at_least or 1
+        most = max(least, min(MAX_WORKERS, len(self._instances[0]), _FAR * (least + 3)))
         known = (plan.workers for plan in self.found if plan.workers)
         guess = max(known, default=least + least // 8)
         if workers is not None:
             least = most = guess = workers
+        if policy.name not in self._alone:
+            self._tell(f"each request alone with {policy.name}")
+            self._alone[policy.name] = attempt_alone(
+                self._instances, self._proven.slos, policy, self._settings
+            )
+        alone = self._alone[policy.name]
+        # Beside others a request may only find more in a prefix cache than alone.
+        late = alone is not None and not (alone.met or getattr(policy, _CACHING, False))
         tried: dict[int, Attempt] = {}
         try:
-            fewest(lambda count: self._run(policy, router, count), least, most, guess, tried)
+            if workers is not None or (self._proven.possible and not late):
+                fewest(lambda count: self._run(policy, router, count), least, most, guess, tried)
         finally:
-            if tried:
-                number = min((count for count, each in tried.items() if each.met), default=None)
-                below = tried.get((number or max(tried) + 1) - 1)
-                price = (
-                    None if number is None or kind.cost is None else float(self._price([number]))
-                )
-                every = dict(sorted(tried.items()))
-                binds = below.binds if below else ""
-                self.found.append(Plan(policy.name, router.name, number, every, binds, price))
-
-    def cheapest(
-        self, policy: Policy, router: Router, low: Fraction, asked: tuple[int, ...] | None
-    ) -> None:
-        """Find fleets of two kinds that cost less than all before, but not less than is proven."""
-        if asked:
-            self._keep(policy, router, asked, {asked: self._run(policy, router, *asked)})
-        for pair in itertools.combinations(range(len(self._kinds)), 2):
-            if self._high is None or asked:
-                return
-            known: dict[tuple[int, ...], Attempt] = {}
-
-            def enough(two: tuple[int, int], pair: Any = pair, known: Any = known) -> bool:
-                counts = dict(zip(pair, two, strict=True))
-                fleet = tuple(counts.get(kind, 0) for kind in range(len(self._kinds)))
-                if fleet not in known:
-                    known[fleet] = self._run(policy, router, *fleet)
-                return bool(known[fleet].met)
-
-            try:
-                cheapest(enough, (self._costs[pair[0]], self._costs[pair[1]]), low, self._high)
-            finally:
-                if met := [fleet for fleet, each in known.items() if each.met]:
-                    self._keep(policy, router, min(met, key=self._price), known)
-                    self._high = min(self._high, Fraction(self.found[-1].cost or 0.0))
+            if tried or alone:
+                self._keep(policy, router, tried, alone)
 
     def _keep(
-        self, policy: Policy, router: Router, workers: Any, tried: dict[Any, Attempt]
+        self, policy: Policy, router: Router, tried: dict[int, Attempt], alone: Attempt | None
     ) -> None:
-        price = float(self._price(workers))
-        self.found.append(Plan(policy.name, router.name, workers, tried, cost=price))
+        number = min((count for count, each in tried.items() if each.met), default=None)
+        below = tried.get((number or max(tried, default=0) + 1) - 1, None if number else alone)
+        cost = self._proven.cost
+        self.found.append(
+            Plan(
+                policy.name,
+                router.name,
+                number,
+                dict(sorted(tried.items())),
+                below.binds if below else "",
+                None if number is None or cost is None else round(number * cost, 9),
+                replace(self._settings, workers=1, router=router).knows(policy, self._instances[0]),
+                alone,
+            )
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.numbers import proven
 from optsched.errors import OptschedError, nearest, shown
 
 if TYPE_CHECKING:
@@ -19,17 +20,20 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 METRICS = ("latency", "ttft", "tpot")
-ROUNDING = 1e-9  # relative: times are sums of many batches, and a limit is met up to rounding
+ROUNDING = 1e-9  # relative, on a clock: times are sums of many batches
 _FORMS = (
-    "write METRIC:STATISTIC<=VALUE, such as ttft:p99<=2, tpot:mean<=0.05 or latency:max<=30, or "
-    "within:ttft<=1&tpot<=0.08:99%"
+    "write METRIC:STATISTIC<=VALUE, such as ttft:p99<=2s, tpot:mean<=50ms or latency:max<=40steps, "
+    "or within:ttft<=1s&tpot<=80ms:99%"
 )
-_NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+"
-_LIMIT = re.compile(rf"([^<]*)<=({_NUMBER})")
+_LIMIT = re.compile(r"<=(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)(ms|steps?|s|)")
+_PERCENT = re.compile(r"\d{1,3}(?:\.\d{0,15})?|\.\d{1,15}")
 
 
 class Times(NamedTuple):
-    """What requests waited, shape (n,): NaN where unfinished, and TPOT for single tokens, too."""
+    """What requests waited, shape (n,): NaN where unfinished, and TPOT for single tokens, too.
+
+    They are compared with limits exactly; on a clock they are rounded down for that (`ROUNDING`).
+    """
 
     latency: FloatArray
     ttft: FloatArray
@@ -44,8 +48,9 @@ class Slo:
     per output token after the first) of the requests: their `mean`, their `max`, or a percentile
     such as `p99`, which says that at least 99 % of them have at most VALUE.
     ``within:CONDITION&CONDITION:99%`` asks that 99 % of the requests meet all conditions, such as
-    ``ttft<=1``. With ``TENANT/`` before it an objective is about the requests whose labels begin
-    with it. Values are in seconds on a clock, otherwise in steps.
+    ``ttft<=1s``. With ``TENANT/`` before it an objective is about the requests whose labels begin
+    with it. Values carry their unit, ``s``, ``ms`` or ``steps``; without one they are seconds on a
+    clock, and refused elsewhere. `limits` are in seconds or in steps.
 
     A request with a single token has no TPOT: ``tpot:...`` leaves it out, ``within`` counts the
     condition as met. A request that never completes meets nothing.
@@ -58,10 +63,10 @@ class Slo:
     Examples
     --------
     >>> from optsched import Slo
-    >>> slo = Slo("within:ttft<=1&tpot<=0.08:99%")
-    >>> slo.limits, slo.share, slo.misses(1000)
-    ({'ttft': 1.0, 'tpot': 0.08}, Fraction(99, 100), 10)
-    >>> Slo("acme/ttft:p99<=2").tenant
+    >>> slo = Slo("within:ttft<=1s&tpot<=80ms:99%")
+    >>> slo.limits, slo.unit, slo.share, slo.misses(1000)
+    ({'ttft': 1.0, 'tpot': 0.08}, 's', Fraction(99, 100), 10)
+    >>> Slo("acme/ttft:p99<=40steps").tenant
     'acme'
     """
 
@@ -69,6 +74,7 @@ class Slo:
     tenant: str | None = field(init=False)
     limits: dict[str, float] = field(init=False, compare=False)
     share: Fraction | None = field(init=False)  # of the requests; None for a mean
+    unit: str | None = field(init=False)  # "s" or "steps"; None where the text names none
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -85,9 +91,13 @@ class Slo:
             share = self._share(statistic)
         else:
             raise self._wrong(f"has the wrong form; {_FORMS}")
-        limits = dict(map(self._limit, conditions))
+        found = [self._limit(condition) for condition in conditions]
+        limits, units = {metric: limit for metric, limit, _ in found}, {unit for *_, unit in found}
         if len(limits) < len(conditions):
             raise self._wrong("limits a metric twice; keep the smaller limit")
+        if len(units) > 1:
+            raise self._wrong("has limits in different units; write all of them with s, or steps")
+        object.__setattr__(self, "unit", units.pop())
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "tenant", tenant if slash else None)
         object.__setattr__(self, "limits", limits)
@@ -96,13 +106,17 @@ class Slo:
     def _wrong(self, why: str) -> OptschedError:
         return OptschedError(f"the objective {shown(self.text)} {why}")
 
-    def _limit(self, condition: str) -> tuple[str, float]:
-        found = _LIMIT.fullmatch(condition)
-        if found is None:
+    def _limit(self, condition: str) -> tuple[str, float, str | None]:
+        metric, sign, value = condition.partition("<=")
+        found = _LIMIT.fullmatch(sign + value)
+        limit = math.inf if found is None else float(found[1])
+        if found is None or limit == math.inf:
             raise self._wrong(f"has {condition!r} where a limit belongs; {_FORMS}")
-        if found[1] not in METRICS:
-            raise self._wrong(f"limits {found[1]!r}: {nearest(found[1], METRICS)}")
-        return found[1], float(found[2])
+        if metric not in METRICS:
+            raise self._wrong(f"limits {metric!r}: {nearest(metric, METRICS)}")
+        if found[2] == "ms":
+            return metric, limit / 1000, "s"
+        return metric, limit, "steps" if found[2] == "step" else found[2] or None
 
     def _share(self, statistic: str) -> Fraction | None:
         if statistic in ("mean", "max"):
@@ -112,13 +126,39 @@ class Slo:
         return self._percent(statistic[1:])
 
     def _percent(self, text: str) -> Fraction:
-        percent = Fraction(text) if re.fullmatch(_NUMBER, text) else Fraction(0)
+        percent = Fraction(text) if _PERCENT.fullmatch(text) else Fraction(0)
         if not 0 < percent <= 100:
-            raise self._wrong(f"has the share {text!r}, but it must be above 0 and at most 100")
+            raise self._wrong(
+                f"has the share {shown(text)}, but it must be above 0 and at most 100"
+            )
         return percent / 100
 
     def __str__(self) -> str:
         return self.text
+
+    def counted_in(self, unit: str) -> Slo:
+        """Return it with its unit, which a bare number lacks, or refuse another unit."""
+        if self.unit == unit:
+            return self
+        if self.unit is not None:
+            instead = "write seconds" if unit == "s" else "write steps, or pass a clock"
+            raise self._wrong(f"is in {self.unit}, but times are in {unit} here; {instead}")
+        if unit != "s":
+            raise self._wrong(
+                "has a limit without a unit, which is seconds only on a clock that counts them; "
+                "write steps, as in latency:p90<=40steps, or pass such a clock"
+            )
+        return Slo(_LIMIT.sub(r"<=\1s", self.text))
+
+    def raised(self, factor: float) -> Slo:
+        """Return it with the limits that `reached` means by a factor, rounded up."""
+
+        def limit(found: re.Match[str]) -> str:
+            old = float(found[1]) / (1000 if found[2] == "ms" else 1)
+            value = proven(factor * (old if len(self.limits) > 1 else 1.0), up=True)
+            return f"<={value.replace(',', '')}{self.unit or ''}"
+
+        return Slo(_LIMIT.sub(limit, self.text))
 
     def misses(self, requests: int) -> int:
         """Return how many of so many requests may miss the limits."""
@@ -146,8 +186,22 @@ class Slo:
         met = ~np.isnan(times.latency)
         for metric, limit in self.limits.items():
             value = getattr(times, metric)
-            met &= np.isnan(value) | (value <= limit * (1 + ROUNDING))
+            met &= np.isnan(value) | (value <= limit)
         return met
+
+    def reached(self, times: Times, asked: BoolArray) -> float:
+        """Return the least limit that is met, of several what all are multiplied by."""
+        count = int(asked.sum())
+        if not count:
+            return 0.0
+        worst = np.where(np.isnan(times.latency), np.inf, 0.0)
+        for metric, limit in self.limits.items():
+            scale = max(limit, np.finfo(float).tiny) if len(self.limits) > 1 else 1.0
+            worst = np.fmax(worst, getattr(times, metric) / scale)
+        if self.share is None:
+            return math.fsum(worst[asked]) / count
+        place = count - self.misses(count) - 1
+        return float(np.partition(worst[asked], place)[place])
 
     def attained(self, times: Times, asked: BoolArray) -> tuple[bool, float]:
         """Return whether it is met, and how far: a share of requests, or the limit over a mean."""
@@ -161,13 +215,14 @@ class Slo:
         if np.isnan(times.latency[asked]).any():
             return False, 0.0
         mean = math.fsum(getattr(times, metric)[asked]) / count
-        met = mean <= limit * (1 + ROUNDING)
+        met = mean <= limit
         return met, 1.0 if met else limit / mean
 
 
-def as_slos(slo: str | Slo | Iterable[str | Slo]) -> tuple[Slo, ...]:
-    """Return objectives, of which there is at least one."""
+def as_slos(slo: str | Slo | Iterable[str | Slo], unit: str) -> tuple[Slo, ...]:
+    """Return objectives in a unit, at least one."""
     given = [slo] if isinstance(slo, str | Slo) else list(slo)
     if not given:
         raise OptschedError(f"there is no objective; {_FORMS}")
-    return tuple(each if isinstance(each, Slo) else Slo(each) for each in given)
+    each = (one if isinstance(one, Slo) else Slo(one) for one in given)
+    return tuple(one.counted_in(unit) for one in each)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched.simulate import run
-from optsched.sizing.slo import Times
+from optsched.sizing.slo import ROUNDING, Times
 from optsched.workers.memories import MAX_WORKERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.premises import Knowledge
     from optsched.simulate import RunSettings
     from optsched.sizing.slo import Slo
     from optsched.workers import Router
 
 _BURST = 0.1  # share of the time in which half of the late requests arrive: a burst
 _FULL = 0.9  # share of a memory that is full
+_PART = 64  # requests of a run in which they are apart, so that its times are exact enough
+_TRIES = 6  # times as far apart as before, until no two requests meet
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,16 @@ class Attempt:
     attained
         The least that any objective reaches in the mean of the runs: a share of the requests, or
         the limit over the mean.
+    reached
+        The least limit of each objective that all runs meet; of an objective with several limits
+        what they are to be multiplied by.
     """
 
     held: int
     runs: int
     attained: float
     binds: str = ""
+    reached: tuple[float, ...] = ()
 
     @property
     def met(self) -> bool:
@@ -52,37 +60,42 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Plan:
-    """The fewest workers, or the cheapest fleet, with which a policy and a router meet objectives.
+    """The fewest workers with which a policy and a router meet objectives.
 
     Attributes
     ----------
     workers
-        Their number, or of a fleet that of each kind; None where nothing that was tried is enough.
+        Their number; None where none that was tried is enough.
     attempts
-        Every number of workers, ascending, or every fleet that was tried.
+        Every number of workers that was tried, ascending.
     binds
         What one worker less lacks: "memory", "compute", "a burst" or "one large request"; empty
-        where one worker is enough, the number is also proven to be needed, or kinds are mixed.
+        where one worker is enough, or the number is also proven to be needed.
     cost
         What the workers cost per hour, where it is known.
+    knows
+        What policy and router are told of outputs: "outputs", "forecast" or "nothing".
+    alone
+        What is reached where each request is alone on an idle worker; None where two requests meet
+        however far apart they are.
     """
 
     policy: str
     router: str
-    workers: Any
-    attempts: Mapping[Any, Attempt] = field(repr=False)
+    workers: int | None
+    attempts: Mapping[int, Attempt] = field(repr=False)
     binds: str = ""
     cost: float | None = None
+    knows: Knowledge = "outputs"
+    alone: Attempt | None = field(default=None, repr=False)
 
     @property
     def reached(self) -> Attempt | None:
-        """What the workers came to."""
-        return self.attempts.get(self.workers)
-
-    @property
-    def met(self) -> bool:
-        """Whether the objectives are met; by a fleet that a caller asked for they need not be."""
-        return self.reached is not None and self.reached.met
+        """What the workers came to; where none are enough, the best that was reached."""
+        if self.workers is not None:
+            return self.attempts[self.workers]
+        tried = [*self.attempts.values(), *([] if self.alone is None else [self.alone])]
+        return max(tried, key=lambda each: each.attained, default=None)
 
     @property
     def relapses(self) -> list[int]:
@@ -90,15 +103,30 @@ class Plan:
         enough = self.workers or MAX_WORKERS
         return [n for n, each in self.attempts.items() if n > enough and not each.met]
 
-    def to_dict(self) -> dict[str, Any]:
+    def least(self, slos: Sequence[Slo]) -> list[Slo]:
+        """Return objectives with the least limits that are reached; none where there are none."""
+        reached = () if self.reached is None else self.reached.reached
+        if not np.isfinite(reached).all():
+            return []
+        return [slo.raised(factor) for slo, factor in zip(slos, reached, strict=False)]
+
+    def to_dict(self, slos: Sequence[Slo]) -> dict[str, Any]:
         """Return it as plain data."""
-        known: dict[str, Any] = {"policy": self.policy, "router": self.router, "met": self.met}
-        if not isinstance(self.workers, tuple):
-            runs = max((each.runs for each in self.attempts.values()), default=0)
-            known |= {"binds": self.binds, "monotone": not self.relapses, "runs": runs}
+        found, least = self.reached, self.least(slos)
+        first = [[next(iter(slo.limits.values())) for slo in each] for each in (least, slos)]
+        pairs = [(new / old if old else np.inf, new) for new, old in zip(*first, strict=False)]
         return {
-            **known,
+            "policy": self.policy,
+            "router": self.router,
+            "knows": self.knows,
+            "met": self.workers is not None,
             "workers": self.workers,
+            "attained": None if found is None else found.attained,
+            "least_limit": max(pairs, default=(0.0, None))[1],
+            "least_objectives": [str(slo) for slo in least],
+            "binds": self.binds,
+            "monotone": not self.relapses,
+            "runs": max((each.runs for each in self.attempts.values()), default=0),
             **({"cost_per_hour": self.cost} if self.cost else {}),
             "attempts": [
                 {"workers": count, "attained": each.attained, "held": each.held}
@@ -110,9 +138,27 @@ class Plan:
 def times_of(found: Any) -> Times:
     """Return what each request waited in a run, NaN where it is unfinished."""
     times = Times(found.latencies, found.first_token_latencies, found.times_per_token)
-    if found.clock is None and found.why is not None:  # in steps it then has no times
-        return Times(*(np.full(len(found.instance), np.nan) for _ in times))
-    return times
+    if found.clock is None:
+        if found.why is not None:  # then it has no times
+            return Times(*(np.full(len(found.instance), np.nan) for _ in times))
+        return times
+    return Times(*(each / (1 + ROUNDING) for each in times))
+
+
+def _attempt(
+    runs: Sequence[tuple[Instance, Times]], slos: Sequence[Slo], why: Callable[[int], str]
+) -> Attempt:
+    """Judge runs by objectives; `why` says what the first one that falls short lacks."""
+    every = [[slo.attained(times, slo.asked(some)) for slo in slos] for some, times in runs]
+    short = [at for at, each in enumerate(every) if not all(met for met, _ in each)]
+    least = [[slo.reached(times, slo.asked(some)) for slo in slos] for some, times in runs]
+    return Attempt(
+        len(runs) - len(short),
+        len(runs),
+        float(np.mean([min(share for _, share in each) for each in every])),
+        why(short[0]) if short else "",
+        tuple(map(max, zip(*least, strict=True))),
+    )
 
 
 def attempt(
@@ -121,20 +167,59 @@ def attempt(
     policy: Policy,
     router: Router,
     settings: RunSettings,
-    workers: int | Sequence[int],
+    workers: int,
 ) -> Attempt:
-    """Run a policy and a router with so many workers, or their memories, on all instances."""
-    held, reached, binds = 0, [], ""
+    """Run a policy and a router with so many workers on all instances."""
+    found = []
     for number, instance in enumerate(instances):
         own = replace(settings, workers=workers, router=router, seed=settings.seed + number)
-        found = run(instance, policy, own)
-        times = times_of(found)
-        each = [slo.attained(times, slo.asked(instance)) for slo in slos]
-        held += all(met for met, _ in each)
-        reached.append(min(share for _, share in each))
-        if not binds and not all(met for met, _ in each):
-            binds = _binding(found, times, slos)
-    return Attempt(held, len(instances), float(np.mean(reached)), binds)
+        found.append(run(instance, policy, own))
+    runs = [(each.instance, times_of(each)) for each in found]
+    return _attempt(runs, slos, lambda at: _binding(found[at], runs[at][1], slos))
+
+
+def attempt_alone(
+    instances: Sequence[Instance], slos: Sequence[Slo], policy: Policy, settings: RunSettings
+) -> Attempt | None:
+    """Run a policy on one worker where each request arrives once all before it are complete."""
+    own = replace(settings, workers=1, router="round-robin", until=np.inf)
+    found = []
+    for instance in instances:
+        apart = instance.replace(
+            **dict.fromkeys(("follows", "pauses", "deadlines", "hash_ids", "hash_block")),
+            arrivals=np.zeros(len(instance), dtype=np.int64),
+        )
+        rows = np.column_stack([instance.outputs, instance.prompts])  # the short ones together
+        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        times = []
+        for begin in range(0, len(first), _PART):
+            part = _times_apart(apart.take(first[begin : begin + _PART]), policy, own)
+            if part is None:
+                return None
+            times.append(part)
+        every = (np.concatenate(each)[which.ravel()] for each in zip(*times, strict=True))
+        found.append((instance, Times(*every)))
+    return _attempt(found, slos, lambda _: "one request alone")
+
+
+def _times_apart(some: Instance, policy: Policy, settings: RunSettings) -> Times | None:
+    """Return what requests wait that are alone one after another; None where they meet."""
+    if policy.needs.kind == "wait":
+        return None  # it goes by the rates of all requests
+    in_seconds = settings.clock is not None and settings.batch_clock.unit == "s"
+    longest = [int(some.prompts.argmax()), int(some.outputs.argmax())]
+    alone = [times_of(run(some.take([at]), policy, settings)).latency for at in longest]
+    gap = 1.0 + float(np.sum(alone))
+    if not np.isfinite(gap):
+        return None
+    for _ in range(_TRIES):
+        ticks = np.arange(len(some)) * (1 if in_seconds else math.ceil(gap))
+        step = gap if in_seconds else some.seconds_per_step
+        times = times_of(run(some.replace(arrivals=ticks, seconds_per_step=step), policy, settings))
+        if bool((times.latency < gap).all()):
+            return times
+        gap *= 2
+    return None
 
 
 def _binding(found: Any, times: Times, slos: Sequence[Slo]) -> str:

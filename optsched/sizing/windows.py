@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched._internal.arrays import FloatArray
     from optsched.sizing.demand import Demand
 
 _FEW = 24  # requests up to which all windows between arrivals and due dates are tried
@@ -20,7 +20,7 @@ _ROUNDS = 100
 _ENOUGH = 1e-3  # relative distance to the best mixture
 _MOST = 30_000_000  # numbers for windows, requests and cells together
 _LEAST = 1e-4  # weight of a window that is kept
-SAFE = 1 - 2.0**-36
+_SAFE = 1 - 2.0**-36
 
 
 class Proof(NamedTuple):
@@ -45,13 +45,13 @@ def best_proof(demand: Demand) -> Proof:
         row[some] = values / (end - begin)
     mixed = np.zeros(len(rows))
     if demand.allowed and len(rows) > 1:
-        mixed = game(rows[None], np.zeros((1, rows.shape[1]), np.bool_), demand.allowed)[0]
+        mixed = _game(rows, demand.allowed)
     else:
         mixed[rows.sum(axis=1).argmax()] = 1.0
     used = np.flatnonzero(mixed > 1e-6)
     value = _without(mixed[used] @ rows[used], demand.allowed) / float(mixed[used].sum())
     weighted = ((*found[at], float(mixed[at])) for at in used.tolist())
-    return Proof(value * SAFE, tuple((b, e, weight / (e - b)) for b, e, weight in weighted))
+    return Proof(value * _SAFE, tuple((b, e, weight / (e - b)) for b, e, weight in weighted))
 
 
 def _without(values: FloatArray, count: int) -> float:
@@ -178,7 +178,7 @@ def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
     windows = windows[:: -(-len(windows) // most)]
     cells = _Latencies(demand, windows, np.float32)
     scale = 1 / (len(cells.asked) * (demand.mean or 1.0))
-    weights = best_weights(cells.answer, len(windows), [[1e9 * scale], [scale]])
+    weights = _best_weights(cells.answer, len(windows), [[1e9 * scale], [scale]])
     used = [at for at, weight in enumerate(weights[:-1].tolist()) if weight > _LEAST]
     kept = weights[[*used, -1]]
     few = [windows[at] for at in used]
@@ -186,32 +186,26 @@ def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
     lengths = [end - begin for begin, end in few]
     shares = (kept[:-1] / lengths).tolist()
     return Proof(
-        value * SAFE, tuple((*w, z) for w, z in zip(few, shares, strict=True)), float(kept[-1])
+        value * _SAFE, tuple((*w, z) for w, z in zip(few, shares, strict=True)), float(kept[-1])
     )
 
 
-def game(rows: FloatArray, late: BoolArray, allowed: int) -> FloatArray:
-    """Return weights of rows, 1 in all, such that what others make of them is as much as possible.
+def _game(rows: FloatArray, allowed: int) -> FloatArray:
+    """Return weights of rows, 1 in all, such that as much as possible is left of them.
 
-    Others choose for each request the kind of worker with the least weighted entry, of those on
-    which it is not late, shape (kinds, n), and leave out the largest. The rows have the shape
-    (kinds, windows, n), the weights (kinds, windows).
+    What is left is their weighted sum without its largest entries, as many as are allowed.
     """
-    requests = rows.shape[2]
 
     def answer(weights: FloatArray) -> FloatArray:
-        each = weights.reshape(rows.shape[:2])
-        mixed = np.where(late, np.inf, (each[:, None] @ rows)[:, 0])
-        kinds = mixed.argmin(axis=0)
-        kept = np.ones(requests, dtype=np.bool_)
-        kept[np.argsort(mixed.min(axis=0))[max(0, requests - allowed) :]] = False
-        own = (np.where(kept & (kinds == kind), 1.0, 0.0) for kind in range(len(rows)))
-        return np.array([row @ chosen for row, chosen in zip(rows, own, strict=True)]).ravel()
+        kept = np.ones(rows.shape[1])
+        kept[np.argsort(weights @ rows)[max(0, len(kept) - allowed) :]] = 0.0
+        left: FloatArray = rows @ kept
+        return left
 
-    return best_weights(answer, rows.shape[0] * rows.shape[1]).reshape(rows.shape[:2])
+    return _best_weights(answer, len(rows))
 
 
-def best_weights(
+def _best_weights(
     answer: Callable[[FloatArray], FloatArray],
     count: int,
     prices: Sequence[Sequence[float]] = ((),),

@@ -101,7 +101,7 @@ def settings_of(policy, world, rng):
             return None
         options["clock"] = CLOCK
     if world == "workers":
-        if chosen.needs.kind == "wait" or getattr(chosen, "learns", False):
+        if chosen.needs.kind == "wait":
             return None  # one worker may have no rates
         looking = chosen.needs.kind in ("engine", "vllm", "order") and policy != "a-random"
         routers = set(ROUTERS) - {"central"} if looking else {"round-robin", "random"}

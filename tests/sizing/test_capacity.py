@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
-from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from brute_force_capacity import ROUNDING
-from effort import share
 from twins import twin_of
 
 import optsched
-from optsched import Instance, Slo, capacity, read_certificate, run, verify
+from optsched import Instance, Slo, capacity, run
 from optsched.clock import LinearClock
-from optsched.errors import CertificateError, OptschedError
-from optsched.sizing.search import cheapest, fewest
+from optsched.errors import OptschedError
+from optsched.sizing.search import fewest
 from optsched.sizing.upper import Attempt
 
 TRACE = optsched.family("uniform", n=60, seed=2, load=2.5)
 CLOCK = LinearClock("fast", 0.3, 0.002, 0.004, 0.0002)
-SLOW = LinearClock("slow", 0.5, 0.003, 0.006, 0.0003)
 
 
 def attained(instance, slo, latencies):
     """Return whether enough latencies are within a limit, counted one by one."""
-    limit = slo.limits["latency"] * (1 + ROUNDING)
-    return sum(latency > limit for latency in latencies) <= slo.misses(len(instance))
+    return sum(latency > slo.limits["latency"] for latency in latencies) <= slo.misses(
+        len(instance)
+    )
 
 
 def test_literal_twins_confirm_the_answer_and_that_one_less_falls_short():
-    slo = Slo("latency:p90<=70")
+    slo = Slo("latency:p90<=70steps")
     found = capacity(TRACE, slo, ["fcfs", "area"], ["round-robin", "least-tokens"])
     assert 1 < found.at_least <= found.at_most
     for plan in found.plans:
@@ -70,67 +65,18 @@ def test_more_workers_need_not_be_better_and_the_answer_says_so():
     assert not any(each.met for each in none.values())
 
 
-def test_the_cheapest_fleet_is_found_where_more_is_never_worse():
-    rng = np.random.default_rng(5)
-    for _ in range(share(300)):
-        costs = tuple(Fraction(int(n), 4) for n in rng.integers(1, 20, 2))
-        weights, needed = rng.integers(1, 9, 2).tolist(), int(rng.integers(1, 60))
-        fleets = {
-            (a, b): a * costs[0] + b * costs[1]
-            for a in range(1, 80)
-            for b in range(1, 80)
-            if a * weights[0] + b * weights[1] >= needed
-        }
-        low = min(fleets.values()) * Fraction(int(rng.integers(1, 5)), 4)
-        high = low * Fraction(int(rng.integers(4, 9)), 4) + Fraction(1, 8)
-        tried = {}
-
-        def enough(fleet, tried=tried, weights=weights, needed=needed):
-            tried[fleet] = fleet[0] * weights[0] + fleet[1] * weights[1] >= needed
-            return tried[fleet]
-
-        cheapest(enough, costs, low, high)
-        met = [fleets[fleet] for fleet, good in tried.items() if good]
-        cheaper = [price for price in fleets.values() if low <= price < high]
-        assert min(met, default=None) == min(cheaper, default=None)
-
-
-@pytest.mark.parametrize(
-    ("clocks", "limit", "cost"), [((None, None), 60, 5.5), ((CLOCK, SLOW), 30, 3)]
-)
-def test_no_fleet_of_two_kinds_is_cheaper_than_the_one_found(clocks, limit, cost):
-    trace = optsched.family("uniform", n=90, seed=3, load=7).replace(seconds_per_step=0.5)
-    slo = f"latency:p90<={limit}"
-    found = capacity(trace, slo, "area", clock=clocks[0], cost=4, kinds=[(130, clocks[1], cost)])
-    pure = min(each.price[1] for each in (found, *found.kinds))
-    met = {}
-    for a, b in itertools.product(range(1, 10), range(1, 9)):
-        if 4 * a + cost * b < pure:
-            memories = [trace.memory] * a + [130] * b
-            options = {} if clocks[0] is None else {"clock": [CLOCK] * a + [SLOW] * b}
-            routed = run(trace, "area", workers=memories, **options)
-            met[a, b] = attained(trace, Slo(slo), routed.latencies.tolist())
-    (mix,) = found.mixes
-    assert mix.met
-    assert met[mix.workers]
-    assert mix.cost == min(4 * a + cost * b for (a, b), each in met.items() if each)
-    assert found.fleet is None or found.fleet.cost <= mix.cost
-    assert len(mix.attempts) < len(met)
-    assert f"{mix.workers[0]} x {trace.memory} + {mix.workers[1]} x 130" in str(found)
-
-
 def test_no_number_of_workers_serves_a_request_that_is_late_alone():
-    found = capacity(Instance([5, 5], [4, 9], memory=20), "latency:max<=5")
+    found = capacity(Instance([5, 5], [4, 9], memory=20), "latency:max<=5steps")
     assert (found.at_least, found.at_most, found.impossible) == (None, None, (1,))
     assert "1 request is late even alone on an idle worker: 1." in found.answer
-    half = capacity(Instance([5, 5], [4, 9], memory=20), "latency:p50<=5")
+    half = capacity(Instance([5, 5], [4, 9], memory=20), "latency:p50<=5steps")
     assert (half.at_least, half.impossible) == (1, (1,))
 
 
 def test_several_instances_must_all_meet_the_objectives():
     several = [optsched.family("uniform", n=40, seed=seed, load=2) for seed in range(3)]
-    together = capacity(several, "latency:p90<=70", "area")
-    apart = [capacity(each, "latency:p90<=70", "area").at_most for each in several]
+    together = capacity(several, "latency:p90<=70steps", "area")
+    apart = [capacity(each, "latency:p90<=70steps", "area").at_most for each in several]
     assert together.at_most == max(apart)
     assert together.plans[0].attempts[together.at_most].held == 3
 
@@ -139,12 +85,68 @@ def test_the_proof_of_several_instances_is_about_the_instance_that_is_named():
     several = [
         optsched.family("uniform", n=40, seed=seed, load=load) for seed, load in ((0, 1), (1, 6))
     ]
-    found = capacity(several, "latency:p90<=70", at_least_only=True)
+    found = capacity(several, "latency:p90<=70steps", at_least_only=True)
     assert found.instance == several[1]
     assert found.at_least - 1 < optsched.verify(found.certificate, several[1])
     long = Instance([5], [4], memory=20, name="long")
-    hopeless = capacity([Instance([5], [1], memory=20), long], "latency:max<=2", "fcfs")
+    hopeless = capacity([Instance([5], [1], memory=20), long], "latency:max<=2steps", "fcfs")
     assert (hopeless.at_least, hopeless.instance.name) == (None, "long")
+
+
+@pytest.mark.parametrize("clock", [None, CLOCK, lambda _: 0.5])
+@pytest.mark.parametrize(
+    "form", ["latency:p90<={}{}", "ttft:max<={}{}", "latency:mean<={}{}", "within:ttft<={}{}:80%"]
+)
+def test_where_requests_are_late_alone_the_least_limit_is_the_least_that_works(clock, form):
+    unit, tiny = ("steps", 0.5) if clock is None else ("s", 0.01)
+    trace = optsched.family("uniform", n=30, seed=4, load=1).replace(seconds_per_step=0.5)
+    short = capacity(trace, form.format(tiny, unit), ["area", "fcfs"], clock=clock)
+    for plan in short.plans:
+        entry = plan.to_dict(short.slos)
+        assert (plan.workers, plan.attempts, entry["met"]) == (None, {}, False)
+        assert 0 <= entry["attained"] < 1
+        (least,) = entry["least_objectives"]
+        assert Slo(least).limits == {next(iter(short.slos[0].limits)): entry["least_limit"]}
+        assert f"the least limit that it reaches is {least}" in " ".join(short.answer)
+        apart = trace.replace(arrivals=np.arange(30) * 10_000)  # each is alone
+        enough = capacity(apart, least, plan.policy, workers=1, clock=clock)
+        assert enough.at_most == 1
+        less = form.format(0.999 * entry["least_limit"], unit)
+        assert capacity(apart, less, plan.policy, workers=1, clock=clock).at_most is None
+
+
+def test_several_limits_are_raised_together_to_what_a_plan_reaches():
+    slos = ["within:ttft<=1steps&tpot<=0.5steps:90%", "latency:p90<=1e6steps"]
+    (plan,) = (found := capacity(TRACE, slos, "area")).plans
+    assert plan.workers is None
+    least = plan.least(found.slos)
+    assert least[0].limits["ttft"] == pytest.approx(2 * least[0].limits["tpot"])
+    assert plan.to_dict(found.slos)["least_limit"] == least[0].limits["ttft"]
+    assert capacity(TRACE, least[0], "area").at_most is not None
+
+
+def test_limits_in_steps_are_compared_exactly():
+    one = Instance([5] * 4, [4] * 4, memory=100)
+    assert capacity(one, "latency:max<=4steps", "area").at_most == 1
+    for less in ("latency:max<=3.9999999999steps", "latency:mean<=3.9999999999steps"):
+        assert capacity(one, less, "area").at_least is None
+    late = Instance([1] * 2, [1, 1], memory=2, arrivals=[0, 0])
+    assert capacity(late, "latency:mean<=1.4999999999steps", "area", workers=1).at_most is None
+    assert capacity(late, "latency:mean<=1.5steps", "area", workers=1).at_most == 1
+
+
+def test_an_engine_that_learns_has_a_learner_on_each_worker():
+    rng = np.random.default_rng(1)
+    trace = optsched.family("chat-and-summaries", n=120, rate=4, seed=1, seconds_per_step=1e-6)
+    trace = trace.replace(clients=rng.integers(0, 3, len(trace)))
+    clock = "llama-2-70b-2xa100"
+    for policy in ("vllm:area+plan+learned", "vllm+fair"):
+        found = capacity(trace, "ttft:p95<=2s", policy, clock=clock)
+        assert found.at_most is not None
+        routed = run(trace, policy, clock=clock, workers=found.at_most, router="least-tokens")
+        for worker in range(found.at_most):
+            own = run(trace.take(routed.requests_on(worker)), policy, clock=clock)
+            assert np.array_equal(own.completions, routed.on(worker).completions)
 
 
 def test_nothing_is_proven_on_a_clock_that_is_a_function():
@@ -158,7 +160,12 @@ def test_nothing_is_proven_on_a_clock_that_is_a_function():
 @pytest.mark.parametrize("clock", [None, "affine:0.2,0.001"])
 def test_the_estimate_is_the_stability_condition_counted_batch_by_batch(clock):
     trace = TRACE.replace(seconds_per_step=0.5)
-    found = capacity(trace, "latency:max<=1e9", at_least_only=True, clock=clock)
+    found = capacity(
+        trace,
+        f"latency:max<=1e9{'steps' if clock is None else 's'}",
+        at_least_only=True,
+        clock=clock,
+    )
     held = sum(
         sum(prompt + made for made in range(1, output + 1))
         for prompt, output in zip(trace.prompts.tolist(), trace.outputs.tolist(), strict=True)
@@ -171,13 +178,43 @@ def test_the_estimate_is_the_stability_condition_counted_batch_by_batch(clock):
 
 
 def test_a_faster_trace_needs_more_and_what_is_wrong_is_refused():
-    found = capacity(TRACE, "latency:p90<=70", "area", loads=[0.5, 2], cost=2.5)
+    found = capacity(TRACE, "latency:p90<=70steps", "area", loads=[0.5, 2], cost=2.5)
     half, twice = found.loads.values()
     assert half.at_most < found.at_most < twice.at_most
     assert found.to_dict()["plans"][0]["cost_per_hour"] == 2.5 * found.at_most
-    for wrong in ({"workers": 0}, {"loads": [0.0]}, {"router": "jsq"}, {"max_num_seqs": 4}):
-        with pytest.raises(OptschedError):
-            capacity(TRACE, "latency:p90<=70", "area", **wrong)
+    wrong = [{"workers": 0}, {"loads": [0.0]}, {"loads": [1e-300]}, {"router": "jsq"}]
+    for each in (*wrong, {"max_num_seqs": 4}, {"policies": []}, {"routers": []}, {"slo": []}):
+        with pytest.raises(OptschedError) as refused:
+            capacity(TRACE, **{"slo": "latency:p90<=70steps", "policies": "area"} | each)
+        assert "\n" not in str(refused.value)
+    burst = TRACE.replace(arrivals=np.full(len(TRACE), 7))
+    with pytest.raises(OptschedError, match="arrive at once, so that none can arrive faster"):
+        capacity(burst, "latency:p90<=70steps", "area", loads=[2])
+
+
+@pytest.mark.parametrize(
+    ("slo", "clock", "said"),
+    [
+        ("ttft:p99<=2", None, "without a unit"),
+        ("ttft:p99<=2", "unit", "without a unit"),
+        ("ttft:p99<=2s", None, "is in s, but times are in steps here"),
+        ("ttft:p99<=500ms", "unit", "is in s, but times are in steps here"),
+        ("ttft:p99<=2steps", CLOCK, "is in steps, but times are in s here"),
+    ],
+)
+def test_a_limit_in_another_unit_is_refused(slo, clock, said):
+    with pytest.raises(OptschedError, match=said) as refused:
+        capacity(TRACE.replace(seconds_per_step=0.5), slo, "area", clock=clock)
+    assert "\n" not in str(refused.value)
+
+
+def test_on_a_clock_a_bare_number_is_seconds_and_shown_as_such():
+    trace = TRACE.replace(seconds_per_step=0.5)
+    texts = ("latency:p90<=90", "latency:p90<=90s", "latency:p90<=90000ms")
+    found = [capacity(trace, text, "area", clock=CLOCK) for text in texts]
+    assert len({(each.at_least, each.at_most) for each in found}) == 1
+    assert "latency:p90<=90s" in str(found[0])
+    assert found[0].to_dict()["objectives"] == ["latency:p90<=90s"]
 
 
 def test_ctrl_c_returns_what_is_known():
@@ -185,7 +222,7 @@ def test_ctrl_c_returns_what_is_known():
         if "area" in news:
             raise KeyboardInterrupt
 
-    found = capacity(TRACE, "latency:p90<=70", ["fcfs", "area"], on_progress=stop)
+    found = capacity(TRACE, "latency:p90<=70steps", ["fcfs", "area"], on_progress=stop)
     assert found.interrupted
     assert [plan.policy for plan in found.plans] == ["fcfs"]
     assert found.at_least > 1
@@ -193,15 +230,15 @@ def test_ctrl_c_returns_what_is_known():
 
     def stop_later(news):
         told.append(news)
-        if len(told) == 4:  # the proof, and two numbers of workers
+        if len(told) == 5:  # the proof, each request alone, and two numbers of workers
             raise KeyboardInterrupt
 
-    found = capacity(TRACE, "latency:p90<=70", "fcfs", on_progress=stop_later)
+    found = capacity(TRACE, "latency:p90<=70steps", "fcfs", on_progress=stop_later)
     assert (found.interrupted, len(found.plans[0].attempts)) == (True, 2)
 
 
 def test_pictures_and_tables_show_all_plans():
-    found = capacity(TRACE, "latency:p90<=70", ["fcfs", "area"], loads=[2])
+    found = capacity(TRACE, "latency:p90<=70steps", ["fcfs", "area"], loads=[2])
     labels = [line.get_label() for line in found.plot().get_lines()]
     assert {"fcfs", "area"} <= set(labels)
     assert len(found.plot_growth().get_lines()) == 3
@@ -212,7 +249,7 @@ def test_pictures_and_tables_show_all_plans():
 def test_the_command_line_finds_proves_checks_and_runs_again(optsched_command, tmp_path):
     trace, proof, page = tmp_path / "trace.csv", tmp_path / "proof.json", tmp_path / "page.html"
     TRACE.to_csv(trace)
-    given = ["capacity", trace, "--memory", TRACE.memory, "--slo", "latency:p90<=70"]
+    given = ["capacity", trace, "--memory", TRACE.memory, "--slo", "latency:p90<=70steps"]
     code, out, err = optsched_command(
         *given, "--policies", "area", "--certificate", proof, "--html", page, "--json", "-"
     )
@@ -221,7 +258,7 @@ def test_the_command_line_finds_proves_checks_and_runs_again(optsched_command, t
     assert 1 < found["at_least"] <= found["at_most"] == found["plans"][0]["workers"]
     code, out, _ = optsched_command("check", trace, proof, "--memory", TRACE.memory)
     assert code == 0
-    assert f"fewer than {found['at_least']} workers never meet latency <= 70" in out
+    assert f"fewer than {found['at_least']} workers never meet latency <= 70 steps" in out
     command = shlex.split(found["plans"][0]["command"])[1:]
     code, out, _ = optsched_command(*command, "--json", "-")
     again = json.loads(out)
@@ -230,41 +267,14 @@ def test_the_command_line_finds_proves_checks_and_runs_again(optsched_command, t
     ]
     assert page.read_text().count("least-tokens, area")
     assert page.read_text().count("proven too few")
-    assert optsched_command(*given[:-1], "latency:max<=2")[0] == 1
-
-
-def test_kinds_of_workers_are_compared_by_cost(optsched_command, tmp_path):
-    trace, proof = tmp_path / "trace.csv", tmp_path / "proof.json"
-    TRACE.to_csv(trace)
-    given = ["capacity", trace, "--memory", TRACE.memory, "--slo", "latency:p90<=70"]
-    given += ["--policies", "area", "--cost-per-hour", 3, "--kind", f"{2 * TRACE.memory},4"]
-    code, out, _ = optsched_command(*given, "--certificate", proof, "--json", "-")
-    found = json.loads(out)
-    (larger,) = found["kinds"]
-    assert code == 0
-    assert larger["at_most"] < found["at_most"]
-    assert f"at least {3 * found['at_least']}, at most {3 * found['at_most']} per hour" in str(
-        found["answer"]
-    )
-    command = shlex.split(larger["plans"][0]["command"])[1:]
-    again = json.loads(optsched_command(*command, "--json", "-")[1])
-    assert again["at_most"] == larger["at_most"]
-    code, out, _ = optsched_command("check", trace, proof, "--memory", TRACE.memory)
-    claimed = read_certificate(proof)
-    assert code == 0
-    assert f"together never meet latency <= 70 for all but {len(TRACE) // 10} requests" in out
-    assert 3 < claimed.cost <= min(3 * found["at_least"], 4 * larger["at_least"])
-    fleet = ["--workers", "2,1", "--json", "-"]
-    code, out, _ = optsched_command(*given, *fleet)
-    (mix,) = json.loads(out)["mixes"]
-    assert (code, mix["workers"], mix["cost_per_hour"]) == (0, [2, 1], 10)
-    again = json.loads(optsched_command(*shlex.split(mix["command"])[1:], "--json", "-")[1])
-    assert again["mixes"][0]["attempts"] == mix["attempts"]
-    for few in ("2,1,1", "0,0", "2,-1"):
-        code, _, err = optsched_command(*given, "--workers", few)
-        assert (code, err.count("\n")) == (2, 1)
-    for wrong in ("70", "70,0", "70,unit,4", "x,4"):
-        code, _, err = optsched_command(*given, "--kind", wrong)
-        assert (code, err.count("\n")) == (2, 1)
-    with pytest.raises(CertificateError):
-        verify(replace(claimed, memories=(TRACE.memory, TRACE.memory)), TRACE)
+    code, out, err = optsched_command(*given[:-1], "latency:max<=2steps", "--certificate", proof)
+    assert code == 1
+    assert "is not written, because no number of workers is enough" in err
+    code, out, _ = optsched_command(*given[:-1], "latency:max<=24steps", "--policies", "fcfs")
+    assert code == 1
+    assert "does not meet it" in out
+    for how in (["--workers", 1], ["--at-least-only"]):
+        proof.unlink(missing_ok=True)
+        easy = [*given[:-1], "latency:max<=1e6steps", "--policies", "area"]
+        assert optsched_command(*easy, *how, "--certificate", proof)[0] == 0
+        assert optsched_command("check", trace, proof, "--memory", TRACE.memory)[0] == 0

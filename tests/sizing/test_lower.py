@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from brute_force_capacity import fewest_workers, least_cost
+from brute_force_capacity import fewest_workers
 from brute_force_clocked import drawn, least_latency_of_pool
 from effort import examples, share
 from hypothesis import given
@@ -21,7 +21,6 @@ from optsched.simulate.settings import settings_of
 from optsched.sizing.capacity import _going_on_from_a_cache
 from optsched.sizing.capacity import _world as capacity_world
 from optsched.sizing.demand import Charging, Demand
-from optsched.sizing.fleet import least_cost as cheapest
 from optsched.sizing.lower import Bounded, at_least, late_alone
 from optsched.solvers.bounds.on_clock import least_work
 
@@ -125,39 +124,6 @@ def test_what_is_demanded_at_the_latencies_of_a_run_took_no_longer_than_the_run(
         timed = np.maximum(0.0, demand.extra[some] - demand.slope[some] * waited)
         shares.append((charged + whole * timed).sum() / (end - begin))
     assert 0.8 < max(shares) <= 1 + 1e-6
-
-
-@pytest.mark.no_cover
-def test_no_fleet_is_proven_to_cost_more_than_brute_force_pays():
-    rng = np.random.default_rng(11)
-    proven = mixed = 0
-    for _ in range(share(150)):
-        instance, clock = drawn(rng, 2)
-        other = LinearClock("other", *(clock.coefficients * rng.choice([0.5, 2, 3], 6)).tolist())
-        larger = instance.memory + int(rng.integers(0, 4))
-        storage, most = str(rng.choice(["at-once", "next-batch"])), int(rng.choice([0, 1, 2]))
-        costs = rng.choice([1.0, 1.5, 2.0, 3.5], 2).tolist()
-        kinds = list(zip((instance.memory, larger), (clock, other), costs, strict=True))
-        worlds = [
-            Bounded(instance.replace(memory=memory), each, most, storage, timed=True)
-            for memory, each, _ in kinds
-        ]
-        slos = objectives(rng, least_work(instance, clock))
-        goals = [(slo.limits, slo.misses(len(instance))) for slo in slos]
-        times = arrival_times(instance, clock).tolist()
-        paid = least_cost(instance, kinds, goals, most or 99, storage, times)
-        if paid is None:
-            continue
-        found = cheapest(worlds, costs, slos)
-        if found is None:  # one worker may be enough
-            continue
-        proof = read_certificate(found.to_json())
-        assert paid >= proof.cost
-        assert verify(proof, instance) >= proof.cost
-        proven += proof.cost == paid > min(costs)
-        alone = (least_cost(instance, [kind], goals, most or 99, storage, times) for kind in kinds)
-        mixed += proof.cost == paid < min((cost for cost in alone if cost), default=np.inf)
-    assert min(proven, mixed) > 0
 
 
 @pytest.mark.no_cover

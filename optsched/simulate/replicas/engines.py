@@ -75,14 +75,20 @@ class EngineWorkers:
         task = self._task.on(clock)._replace(instance=own)
         queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
         turns, levels = task.policy.ranks(self._instance)
-        lower, upper = queue.intervals
-        tell = type(queue.tell)(lambda event, at, made: queue.tell(event, place[at], made))
+        lower, upper = (bound[place] for bound in queue.intervals)
+
+        def tell(event: int, at: int, made: int) -> float:
+            """Take note of an event; where outputs are learned it may change what is planned for."""
+            key: float = queue.tell(event, place[at], made)
+            lower[at], upper[at] = (bound[place[at]] for bound in queue.intervals)
+            return key
+
         return queue._replace(
             turns=turns,
             levels=levels,
             keys=queue.keys[place],
-            intervals=(lower[place], upper[place]),
-            tell=tell,
+            intervals=(lower, upper),
+            tell=type(queue.tell)(tell),
         )
 
     def __exit__(

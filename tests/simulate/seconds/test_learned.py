@@ -169,9 +169,6 @@ def test_two_clients_that_always_wait_are_served_alike(rows):
 
 
 def test_options_that_are_refused():
-    instance = Instance([5], [5], 64, seconds_per_step=1.0)
-    with pytest.raises(PolicyError, match="learns from the requests of one worker"):
-        optsched.run(instance, "vllm+learned", clock=SMALL, workers=2)
     with pytest.raises(PolicyError, match="in place of an order; leave one of them out"):
         get_policy("vllm:area+fair")
     with pytest.raises(PolicyError, match="has no rule 'fair', which is for vllm"):
