@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 #: From when on the token that a batch makes takes memory. The papers count it in that batch; an
 #: engine stores its keys and values when the next batch has it as input.
@@ -19,7 +19,12 @@ Storage = Literal["at-once", "next-batch"]
 Preemption = Literal["none", "restarted", "recomputed", "resumed"]
 #: What is told of an output before its request ends: itself, or an interval or another estimate.
 Knowledge = Literal["outputs", "forecast", "nothing"]
-KNOWLEDGE: tuple[Knowledge, ...] = get_args(Knowledge)
+TOLD: dict[Knowledge, str] = {
+    "outputs": "every true output",
+    "forecast": "a forecast of the outputs",
+    "nothing": "nothing of an output before it ends",
+}
+KNOWLEDGE = tuple(TOLD)
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 PREEMPTIONS: tuple[Preemption, ...] = get_args(Preemption)
 
@@ -52,6 +57,34 @@ class World:
             "workers": self.workers,
             "max_num_seqs": self.max_num_seqs,
         }
+
+
+def deployable(
+    ranked: Sequence[tuple[str, Knowledge | None, float]],
+    write: Callable[[float], str],
+    what: str = "policies",
+    measure: str = "mean latency",
+) -> list[str]:
+    """Say which is the best that can be deployed, and apart from it what true outputs would give.
+
+    Names come best first, with what they know and how they do.
+    """
+    told, able = ([each for each in ranked if (each[1] == "outputs") == knows] for knows in (1, 0))
+    if not able:
+        return [
+            f"All {what} here are told every true output, as no server is: none can be deployed."
+        ]
+    name, knows, value = able[0]
+    if knows is None:  # not of `optsched.run`
+        return []
+    said = f"Of the {what} that can be deployed, {name} has the least {measure}, {write(value)}"
+    found = [f"{said}; it is told {TOLD[knows]}."]
+    if told:
+        other, _, least = told[0]
+        share = least / value - 1 if value else 0.0
+        less = f": {abs(share):.1%} {'more' if share > 0 else 'less'}" if share else ", too"
+        found.append(f"{other}, told {TOLD['outputs']}, has {write(least)}{less}.")
+    return found
 
 
 class Claim(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from optsched._internal.student import Interval, interval
 from optsched._internal.views import text
 from optsched.comparison.result import Comparison
 from optsched.errors import PolicyError, nearest
+from optsched.premises import KNOWLEDGE, deployable
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -57,14 +59,27 @@ class ClusterComparison(Comparison):
             "instances": [
                 {"name": run.instance.name, "requests": len(run.instance)} for run in first
             ],
-            "policies": [self._summary(policy) for policy in self.runs_by_policy],
-            "best": self.best.policy if self.comparable else None,
+            "policies": self._rows,
+            **self._leaders(),
         }
+
+    @property
+    def headline(self) -> list[str]:
+        """Which policy is the best that can be deployed, and what true outputs would give."""
+        rows = [
+            (entry["policy"], entry["knows"], entry["imbalance_tokens"]) for entry in self._rows
+        ]
+        ranked = sorted(rows, key=lambda row: row[2])
+        return deployable(ranked, lambda value: f"{value:,.0f} tokens", measure="imbalance")
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        return [self._summary(policy) for policy in self.runs_by_policy]
 
     @property
     def notes(self) -> list[str]:
         """Remarks on the numbers, one sentence each."""
-        entries = {policy: self._summary(policy) for policy in self.runs_by_policy}
+        entries = {entry["policy"]: entry for entry in self._rows}
         found = [*filter(None, [_rising(entries, self.by_policy())])]
         if self.comparable:
             return found
@@ -82,7 +97,8 @@ class ClusterComparison(Comparison):
     def _summary(self, policy: str) -> dict[str, Any]:
         runs = self.runs_by_policy[policy]
         rows = [run.metrics(self.warm_up) for run in runs]
-        entry: dict[str, Any] = {"policy": policy}
+        told = min((run.knows for run in runs if run.knows), key=KNOWLEDGE.index, default=None)
+        entry: dict[str, Any] = {"policy": policy, "knows": told}
         if len(rows) == 1:
             entry |= rows[0]
         else:
@@ -105,7 +121,7 @@ class ClusterComparison(Comparison):
         return {**entry, "run_seconds": sum(run.seconds for run in runs)}
 
     def __str__(self) -> str:
-        return "\n".join([text("cluster_table", self), *self.notes])
+        return "\n".join([text("cluster_table", self), *self.headline, *self.notes])
 
 
 def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> str | None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.extras import data_frame
+from optsched._internal.numbers import number
 from optsched._internal.student import CONFIDENCE, Interval, interval
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import PolicyError, nearest
+from optsched.premises import KNOWLEDGE, deployable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.comparison.result import Comparison
+    from optsched.premises import Knowledge
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +97,11 @@ class Replications:
         references = self.parts[0].references
         return [name for name in self.policies if name not in references] or self.policies
 
+    def knows(self, policy: str) -> Knowledge:
+        """Return what a policy was told of outputs, in that instance where it was told most."""
+        told = [part[self._known(policy)].knows for part in self.parts]
+        return min(told, key=KNOWLEDGE.index)
+
     @property
     def least(self) -> str:
         """The policy of the least mean latency, which need not be the best one."""
@@ -102,9 +110,12 @@ class Replications:
     @cached_property
     def leading(self) -> list[str]:
         """Policies that may be the best: none is shown to be worse than that of the least mean."""
-        least = self.least
-        worse = [name for name in self._candidates if self.difference(name, least).low > 0]
-        return [name for name in self._candidates if name not in worse]
+        return self._leading(self._candidates)
+
+    def _leading(self, names: list[str]) -> list[str]:
+        """Return those of some policies that may be the best of them."""
+        least = min(names, key=lambda name: self.mean(name).mean)
+        return [name for name in names if not self.difference(name, least).low > 0]
 
     @property
     def _different(self) -> int:
@@ -113,8 +124,18 @@ class Replications:
     @property
     def best(self) -> str | None:
         """The policy that is shown to have the least mean latency; None where none is."""
-        shown = len(self.leading) == 1 and 1 < len(self.parts) == self._different
-        return self.least if shown and all(part.comparable for part in self.parts) else None
+        return self._best(self._candidates)
+
+    @property
+    def best_deployable(self) -> str | None:
+        """The same of those that are told no outputs."""
+        return self._best([name for name in self.policies if self.knows(name) != "outputs"])
+
+    def _best(self, names: list[str]) -> str | None:
+        """Return that of some policies that is shown to have the least mean latency."""
+        leading = self._leading(names) if names else []
+        shown = len(leading) == 1 and 1 < len(self.parts) == self._different
+        return leading[0] if shown and all(part.comparable for part in self.parts) else None
 
     @property
     def _count(self) -> str:
@@ -156,6 +177,11 @@ class Replications:
                 f"{self.least} has the least mean of these instances, but {', '.join(rest)} may be "
                 "as good; more instances may tell them apart."
             ]
+        if all(part.comparable for part in self.parts):
+            rows = [
+                (row["policy"], row["knows"], row["mean_latency"]["mean"]) for row in self.means
+            ]
+            found += deployable(rows, number)
         missing = dict.fromkeys(run.policy for part in self.parts for run in part.incomplete)
         return found + [f"{name} does not complete all requests everywhere." for name in missing]
 
@@ -182,6 +208,7 @@ class Replications:
         against = None if policy == baseline else self.difference(policy, baseline).to_dict()
         return {
             "policy": policy,
+            "knows": self.knows(policy),
             "mean_latency": self.mean(policy).to_dict(),
             "difference": against,
             "gap": sum(gaps) / len(gaps) if proven else None,
@@ -197,6 +224,7 @@ class Replications:
             "least": self.least,
             "leading": self.leading,
             "best": self.best,
+            "best_deployable": self.best_deployable,
             "policies": self.means,
         }
 

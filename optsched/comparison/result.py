@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.extras import data_frame
-from optsched._internal.numbers import at_least, proven
+from optsched._internal.numbers import at_least, number, proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock import LinearClock
 from optsched.clock.work import load_on_clock
 from optsched.errors import PolicyError, nearest
 from optsched.policies import POLICIES
-from optsched.premises import STORAGES, strongest
+from optsched.premises import STORAGES, deployable, strongest
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import bound as find_bound
 from optsched.solvers.bounds.one_worker import round_down
@@ -46,8 +46,9 @@ class Comparison:
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
     one with the fewest unfinished requests and then the least mean latency, without the
-    `references`, which know more than the others; `tied` lists those that are as good. Methods take
-    a run or the name of its policy. On a cluster there may be several traces.
+    `references`, which know more than the others; `tied` lists those that are as good, and
+    `best_deployable` is the best that is told no outputs. Methods take a run or the name of its
+    policy. On a cluster there may be several traces.
 
     Attributes
     ----------
@@ -258,6 +259,28 @@ class Comparison:
         return self.ranked()[0]
 
     @property
+    def best_deployable(self) -> Any:
+        """The best of those that are told no outputs; None if there is none."""
+        able = (run for run in self.ranked() if run.knows != "outputs")
+        return next(able, None) if self.comparable else None
+
+    @property
+    def headline(self) -> list[str]:
+        """Which policy is the best that can be deployed, and what true outputs would give."""
+        if not self.comparable:
+            return []
+        ranked = sorted(self, key=lambda run: (run.unfinished, run.mean_latency))
+        rows = [(run.policy, run.knows, run.mean_latency) for run in ranked]
+        unit = self.best.unit
+        found = deployable(rows, lambda value: f"{number(value)} {unit}")
+        if self.best_deployable is None:
+            untold = "mixed" if self.timed else "alpha-beta-clearing"
+            found.append(
+                f"Add {untold} to the policies, which is told nothing, to see what can be."
+            )
+        return found
+
+    @property
     def comparable(self) -> bool:
         """Whether all runs of a trace completed the same requests, and means say which is best."""
         return not any(
@@ -311,7 +334,7 @@ class Comparison:
             about = "\n".join(line for line in about.splitlines() if line.split()[0] != "load")
             if load := load_on_clock(self.instance, self.settings.batch_clock):
                 about += f"\n  load      {load}"
-        lines = [about, text(self._view[0], self), *self.notes]
+        lines = [about, text(self._view[0], self), *self.headline, *self.notes]
         for each in self.incomplete:
             lines.append(f"  {each.policy} does not complete all: its run {each.why}")
         return "\n".join(lines)
@@ -347,9 +370,18 @@ class Comparison:
         content["policies"] = [
             self._entry(run, seconds) for run, seconds in zip(self, self.seconds, strict=True)
         ]
+        content |= self._leaders()
         if not self.timed:
             content["unfinished"] = [run.metrics() for run in self.incomplete]
         return content
+
+    def _leaders(self) -> dict[str, str | None]:
+        """Return what JSON says of the best policies."""
+        able = self.best_deployable
+        return {
+            "best": self.best.policy if self.comparable else None,
+            "best_deployable": None if able is None else able.policy,
+        }
 
     def _entry(self, run: Any, seconds: float) -> dict[str, Any]:
         """Return what JSON says of a run in steps or on a clock."""
@@ -360,6 +392,7 @@ class Comparison:
         else:
             entry = {
                 "policy": run.policy,
+                "knows": run.knows,
                 **run.summary(),
                 **claims,
                 "waited": int((run.first_token_latencies > 1).sum()),

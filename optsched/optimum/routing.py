@@ -15,7 +15,7 @@ from optsched.errors import PolicyError
 from optsched.optimum.params import SolveParams
 from optsched.optimum.solving import solve
 from optsched.policies import get_policies
-from optsched.premises import STORAGES, strongest
+from optsched.premises import STORAGES, deployable, strongest
 from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.backends.base import Options
@@ -80,6 +80,11 @@ class RouterLoss:
         return self.run.total_latency
 
     @property
+    def name(self) -> str:
+        """Router and policy."""
+        return f"{self.run.router} with {self.run.policy}"
+
+    @property
     def loss(self) -> Interval:
         """All that is lost, as a share of the cost."""
         return Interval(self.cost - self.best.high, self.cost - self.best.low).of(self.cost)
@@ -107,6 +112,7 @@ class RouterLoss:
             "policy": self.run.policy,
             "total_latency": self.cost,
             "mean_latency": self.run.mean_latency,
+            "knows": self.run.knows,
             "loss": list(self.loss),
             "placement": None if self.placement is None else list(self.placement),
             "order": None if self.order is None else list(self.order),
@@ -161,9 +167,19 @@ class RoutingLoss:
 
     @property
     def take(self) -> RouterLoss:
-        """The router and policy of least cost; "central" is not a router, and never taken."""
+        """The first of `least`."""
+        return self.least[0]
+
+    @property
+    def least(self) -> list[RouterLoss]:
+        """The pairs of least cost, of those that are told no outputs where there are such.
+
+        "central" is not a router, and never taken.
+        """
         routers = [each for each in self.losses if each.run.router != "central"] or self.losses
-        return min(routers, key=lambda each: each.cost)
+        able = [each for each in routers if each.run.knows != "outputs"] or routers
+        least = min(each.cost for each in able)
+        return [each for each in able if math.isclose(each.cost, least, rel_tol=1e-9)]
 
     @property
     def alone(self) -> dict[str, float]:
@@ -179,21 +195,25 @@ class RoutingLoss:
     @property
     def advice(self) -> str:
         """Say what to take, and what changing the router or the policy alone would gain."""
-        first, best = self.losses[0].run, self.take.run
-        said = f"Take {best.router} with {best.policy}."
-        gains = self.alone
-        if not gains["both"]:
-            return f"{said} It was the first pair asked for, and no other costs less."
-        against = f"{said} Against {first.router} with {first.policy}"
-        if best.router == first.router or best.policy == first.policy:
-            return f"{against} this saves {gains['both']:.1%} of the latency."
-        router, policy = (
-            f"{'saves' if gains[name] >= 0 else 'costs'} {abs(gains[name]):.1%}"
-            for name in ("router", "policy")
+        first, best, tied = self.losses[0].run, self.take.run, self.least
+        ranked = sorted(self.losses, key=lambda each: (each not in tied, each.cost))
+        rows = [(each.name, each.run.knows, each.run.mean_latency) for each in ranked]
+        told = deployable(rows, lambda value: f"{number(value)} {self.unit}", "pairs")
+        verb = "Least latency:" if best.knows == "outputs" else "Take"
+        said = f"{verb} {' or '.join(each.name for each in tied)}."
+        said = " ".join([f"{said[:-1]}, which cost the same." if tied[1:] else said, *told])
+        router, policy, both = (
+            f"{'saves' if gain >= 0 else 'costs'} {abs(gain):.1%}" for gain in self.alone.values()
         )
+        if best is first or tied[1:]:
+            return said
+        against = f"{said} Against {self.losses[0].name}, changing"
+        if best.router == first.router or best.policy == first.policy:
+            what = "policy" if best.router == first.router else "router"
+            return f"{against} the {what} {both} of the latency."
         return (
-            f"{against} this router alone {router} of the latency, this policy alone {policy}, "
-            f"and both together save {gains['both']:.1%}."
+            f"{against} the router alone {router} of the latency, the policy alone {policy}, and "
+            f"both {both}."
         )
 
     def __iter__(self) -> Any:
@@ -204,17 +224,20 @@ class RoutingLoss:
         for each in self.losses:
             if (each.run.router, each.run.policy) == pair:
                 return each
-        there = ", ".join(f"{each.run.router} with {each.run.policy}" for each in self.losses)
+        there = ", ".join(each.name for each in self.losses)
         raise PolicyError(f"router and policy {pair!r} did not run: {there}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the runs as plain data, ready for JSON."""
+        pairs = [{"router": each.run.router, "policy": each.run.policy} for each in self.least]
         joint = {"objective": self.best.high, "bound": self.best.low, "gap": self.gap}
         return {
             "workers": list(self.workers.memories),
             "unit": self.unit,
             "joint": joint | {"method": self.method},
-            "take": {"router": self.take.run.router, "policy": self.take.run.policy},
+            "take": pairs[0],
+            "tied": pairs,
+            "best_deployable": None if self.take.run.knows == "outputs" else pairs[0],
             "alone": self.alone,
             "routers": [each.to_dict() for each in self.losses],
             "seconds": self.seconds,

@@ -69,7 +69,9 @@ class Table:
 _Columns = Sequence[tuple[str, str, Callable[[Any], str]]]
 _RUN_TIME = ("run time, s", "seconds", "{:.3f}".format)  # of this machine, no latency
 _DEADLINES = ("deadlines met", "met_deadlines", "{:,}".format)
+_KNOWS = ("knows", "knows", str)
 _STEPS: _Columns = (
+    _KNOWS,
     ("total latency", "total_latency", "{:,}".format),
     ("gap", "gap", percent),
     ("mean", "mean_latency", "{:,.1f}".format),
@@ -91,6 +93,7 @@ _STEPS: _Columns = (
 _WHERE_ANY = {"preemptions", "unfinished", "hinge_time", "running", "waiting", "tokens_waiting"}
 _PARTS = ("prefill_time", "decode_time", "constant_time", "hinge_time")
 _CLOCK: _Columns = (
+    _KNOWS,
     ("mean", "mean_latency", number),
     ("gap", "gap", percent),
     ("p50", "p50_latency", number),
@@ -106,6 +109,7 @@ _CLOCK: _Columns = (
     _RUN_TIME,
 )
 _CLUSTER: _Columns = (
+    _KNOWS,
     ("imbalance, tokens", "imbalance_tokens", "{:,.0f}".format),
     ("imbalance, ms", "imbalance_ms", "{:,.2f}".format),
     ("idle", "idle_share", "{:.1%}".format),
@@ -161,13 +165,20 @@ def _policies(
     empty = {key for key in _WHERE_ANY if not any(entry.get(key) for entry in entries.values())}
     left_out = {*hidden, *empty}
     shown = [each for each in columns if each[1] in entries[names[0]] and each[1] not in left_out]
+    told = {name for name in names if entries[name]["knows"] == "outputs"}
+    able = [name for name in names if name not in told] if marked and told else []
     rows = []
     for name in names:
         mark = REFERENCE if name in references else best if name in marked else ""
+        if able and mark == "best" and name in told:
+            mark = "best, told outputs"
+        elif name in able[:1] and not mark:
+            mark = "best deployable"
         note = POLICIES[name].description if name in POLICIES else ""
         rows.append(Row(name, _cells(entries[name], shown), mark, note))
     bounds = ["proven bound", *(footer.get(key, "") for _, key, _ in shown)] if footer else ()
-    return Table(["policy", *(title for title, *_ in shown)], rows, caption, bounds, width)
+    titles = ["policy", *(title for title, *_ in shown)]
+    return Table(titles, rows, caption, bounds, width, words=(0, 1))
 
 
 def _remarks(comparison: Comparison) -> str:
@@ -178,7 +189,8 @@ def _remarks(comparison: Comparison) -> str:
     count = f"; deadlines met of {len(comparison.instance):,}"
     lost = "".join(f"; {run.policy}: {run.fell_back}" for run in comparison if run.fell_back)
     due = "" if comparison.instance.deadlines is None else count
-    return known + reference + due + lost
+    knows = "; knows: what orders and plans of memory are told of an output before it ends"
+    return known + knows + reference + due + lost
 
 
 def comparison_table(comparison: Comparison, *, page: bool = False) -> Table:
@@ -277,24 +289,26 @@ def routing_table(result: RoutingLoss) -> Table:
     rows = []
     for each in entries:
         mean = each.run.mean_latency
-        cells: list[tuple[Any, str]] = [(mean, number(mean))]
+        told = each.run.knows
+        cells: list[tuple[Any, str]] = [(told, str(told)), (mean, number(mean))]
         for part in (each.loss, each.placement, each.order):
             cells.append((None, "") if part is None else (part.high, str(part)))
         if result.unit == "s":
             metrics = each.run.metrics()
             keys = ("p50_latency", "p90_latency", "p99_latency", "mean_ttft", "mean_tpot")
-            cells[2:] = [(metrics[key], short(metrics[key])) for key in keys]
+            cells[3:] = [(metrics[key], short(metrics[key])) for key in keys]
         least = math.isclose(each.cost, entries[0].cost, rel_tol=1e-9)
         rows.append(Row(f"{each.run.router}, {each.run.policy}", cells, "least" if least else ""))
     split = ("placement", "order")
     titles = ("p50", "p90", "p99", "TTFT", "TPOT") if result.unit == "s" else split
     said = "" if result.unit == "s" else "; loss = placement + order, placement first"
     return Table(
-        ["router, policy", "mean latency", "loss", *titles],
+        ["router, policy", "knows", "mean latency", "loss", *titles],
         rows,
         f"latency in {result.unit}; loss against the best placement and order, as a share of the "
         f"own latency: from the best schedule known to the proven bound{said}",
         width=130,
+        words=(0, 1),
     )
 
 

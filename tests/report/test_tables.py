@@ -15,7 +15,13 @@ from optsched.report.tables import REFERENCE, clock_table, comparison_table, fac
 def test_gaps_are_rounded_up_and_bounds_down(example):
     lines = to_text(comparison_table(example)).splitlines()
     best = next(line for line in lines if "mc-sf-total" in line)
-    assert best.split()[:4] == ["mc-sf-total", "(tied)", "45", "4.5%"]  # the gap is 0.0444
+    assert best.split()[:5] == [
+        "mc-sf-total",
+        "(tied)",
+        "outputs",
+        "45",
+        "4.5%",
+    ]  # the gap is 0.0444
     bound = next(line for line in lines if "proven bound" in line)
     assert float(bound.split()[2]) <= example.bound.value
 
@@ -76,7 +82,7 @@ def test_facts_are_rounded_so_that_they_remain_proven():
 
 def test_rows_are_sorted_and_the_best_is_marked(example):
     rows = comparison_table(example).rows
-    totals = [row.cells[0][0] for row in rows]
+    totals = [row.cells[1][0] for row in rows]
     assert totals == sorted(totals)
     tied = totals.count(totals[0])
     assert [row.mark for row in rows] == ["tied"] * tied + [""] * (len(rows) - tied)
@@ -126,3 +132,32 @@ def test_deadlines_met_are_shown_where_the_trace_has_them(clock):
 def test_the_run_time_is_not_taken_for_a_latency(example):
     assert "seconds" not in comparison_table(example).columns
     assert comparison_table(example).columns[-1] == "run time, s"
+
+
+def test_a_policy_that_is_told_outputs_is_not_the_best_without_saying_so():
+    requests = family("uniform", n=60, seed=1, rate=12, seconds_per_step=1e-3)
+    compared = compare(requests, ["area", "mixed", "vllm+learned"], clock="affine:0.03,1e-5")
+    assert compared.best.policy == "area"
+    able = compared.best_deployable
+    assert able.knows == "nothing"
+    marks = {row.name: (row.mark, row.cells[0][1]) for row in clock_table(compared).rows}
+    assert marks["area"] == ("best, told outputs", "outputs")
+    assert marks[able.policy] == ("best deployable", "nothing")
+    content = compared.to_dict()
+    assert (content["best"], content["best_deployable"]) == ("area", able.policy)
+    assert {each["policy"]: each["knows"] for each in content["policies"]} == {
+        "area": "outputs",
+        "mixed": "nothing",
+        "vllm+learned": "nothing",
+    }
+    first, second = compared.headline
+    assert first.startswith(f"Of the policies that can be deployed, {able.policy} has the least ")
+    assert second.startswith("area, told every true output, has ")
+    share = 1 - compared["area"].mean_latency / able.mean_latency
+    assert second.endswith(f" s: {share:.1%} less.")
+    told = compare(requests, ["fcfs", "area"])
+    assert told.best_deployable is told.to_dict()["best_deployable"] is None
+    assert told.headline[0].endswith("none can be deployed.")
+    hint = told.headline[1].split()[1]
+    assert compare(requests, ["fcfs", "area", hint]).best_deployable.policy == hint
+    assert list(told.to_pandas()["knows"]) == ["outputs", "outputs"]
