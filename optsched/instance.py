@@ -266,12 +266,12 @@ class Instance(Shown):
             f"  largest   {peak:,} tokens at completion ({peak / self.memory:.0%} of memory)"
         )
         first, last, step = int(self.arrivals[0]), int(self.arrivals[-1]), self.seconds_per_step
-        if last == 0:
-            lines.append("  arrivals  all at step 0")
+        if last == first:
+            lines.append(f"  arrivals  all at step {first:,}")
         elif step is None or step >= _SHORTEST_BATCH:
             seconds = "" if step is None else f" of {step:g} s"
             lines.append(f"  arrivals  steps {first:,} .. {last:,}{seconds}")
-            lines.append(f"  load      {self.load:.2f} of the memory-time until the last arrival")
+            lines.append(f"  load      {self.load:.2f} of the memory-time of arrivals")
         else:
             lines.append(f"  arrivals  {first * step:,.6g} .. {last * step:,.6g} s")
         given = [field for field in OPTIONAL_FIELDS if getattr(self, field) is not None]
@@ -291,8 +291,8 @@ class Instance(Shown):
 
     @property
     def load(self) -> float:
-        """Memory-time of all requests over that until the last arrival, which may be infinite."""
-        offered = float(self.memory) * float(self.arrivals[-1])
+        """Memory-time of all requests over that from the first arrival to the last; or infinite."""
+        offered = float(self.memory) * float(self.arrivals[-1] - self.arrivals[0])
         return float(self.areas.astype(np.float64).sum()) / offered if offered else float("inf")
 
     @cached_property

@@ -79,7 +79,7 @@ def test_print_shows_what_a_person_checks():
         "  output    mean 5.0, median 5, max 5 tokens",
         "  largest   35 tokens at completion (50% of memory)",
         "  arrivals  steps 0 .. 4",
-        "  load      0.82 of the memory-time until the last arrival",
+        "  load      0.82 of the memory-time of arrivals",
         "  also      deadlines",
     ]
     assert repr(Instance([1], [1], 2)) == "<Instance 'instance': 1 requests, memory 2>"

@@ -92,7 +92,8 @@ class CapacityCertificate:
     clock: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # a constant and five coefficients
     seconds_per_step: float = 1.0
     unit: str = "steps"
-    windows: tuple[tuple[float, float, float], ...] = ()  # begin, end, weight
+    # Begin and end, counted from the first arrival, and weight.
+    windows: tuple[tuple[float, float, float], ...] = ()
     max_num_seqs: int = 0  # 0: no limit of requests per batch
     by_requests: int = 0  # sixteenths of the constant that are charged by number,
     by_time: int = 0  # and by time; the others by memory
@@ -286,7 +287,8 @@ def _demands_in(
     instance = _needed(certificate, instance)
     step = certificate.seconds_per_step
     numbers = [Fraction(number) for number in certificate.clock]
-    arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
+    origin, *_ = every = instance.arrivals.tolist()
+    arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
     windows = [tuple(map(Fraction, window)) for window in certificate.windows]
     rounding = 1 if certificate.whole else _ROUNDING
     goals = [

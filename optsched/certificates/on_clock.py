@@ -4,14 +4,14 @@ r"""Certificates of bounds on a clock, and a verifier that trusts nothing but in
 `optsched.solvers.bounds.on_clock`, least charge over weight first, and adds what lies between the
 charges and each completion.
 
-**With prices.** Time is cut into bins of equal width. In each bin memory has a price :math:`\nu
-\ge 0`, and taking part in a batch has a price :math:`\mu_i \ge 0` for each request; :math:`\pi =
-\nu + \sum_i \mu_i`. A batch over some time pays the mean of :math:`\pi` times what it lasts: for
-the seconds :math:`w` of each request in it, and for the constant :math:`c_0`, which is at least
-:math:`c_0 \sum_i ( \bar\mu_i + \bar\nu\, h_i / M )` over the requests that take part, since they
-hold :math:`\sum_i h_i \le M`. So no schedule has a total latency below :math:`\sum_i \varphi_i - G
-\int \pi`, where :math:`G` is the number of workers and :math:`\varphi_i` the least latency plus
-payments of request :math:`i` alone.
+**With prices.** Time from the first arrival on is cut into bins of equal width. In each bin memory
+has a price :math:`\nu \ge 0`, and taking part in a batch has a price :math:`\mu_i \ge 0` for each
+request; :math:`\pi = \nu + \sum_i \mu_i`. A batch over some time pays the mean of :math:`\pi` times
+what it lasts: for the seconds :math:`w` of each request in it, and for the constant :math:`c_0`,
+which is at least :math:`c_0 \sum_i ( \bar\mu_i + \bar\nu\, h_i / M )` over the requests that take
+part, since they hold :math:`\sum_i h_i \le M`. So no schedule has a total latency below
+:math:`\sum_i \varphi_i - G \int \pi`, where :math:`G` is the number of workers and
+:math:`\varphi_i` the least latency plus payments of request :math:`i` alone.
 
 :math:`\varphi_i` is taken from below. Each of its :math:`o_i` batches lasts at least :math:`c_0 +
 v` with :math:`v` its least own seconds, so that at least :math:`o_i (c_0 + v)` seconds between
@@ -65,7 +65,7 @@ class ClockCertificate:
     unit: str = "s"
     workers: int = 1
     objective: str = "total-latency"
-    width: float = 1.0  # of bins from time 0 on
+    width: float = 1.0  # of bins, from the first arrival on
     denominator: int = 1  # of all prices
     memory_prices: tuple[int, ...] = ()  # of bins; all that are not given are zero
     begins: tuple[int, ...] = ()  # first bin of the prices of each request
@@ -170,7 +170,8 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     step = certificate.seconds_per_step
     check_step(step, certificate.unit, instance)
     clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
-    arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
+    first, *_ = every = instance.arrivals.tolist()
+    arrivals = [Fraction(float(arrival - first) * step) for arrival in every]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
     c0, *own, width = (int(number * unit) for number in clock)
     batches = instance.memory, certificate.max_num_seqs, certificate.storage

@@ -3,10 +3,16 @@
 Request :math:`i` adds seconds of its own to each of its batches. The constant of a batch is shared:
 where at most :math:`M` tokens are held, a request that holds :math:`h` is charged :math:`h / M` of
 it. No schedule without preemption does all work in less than its sum.
+
+Hinges belong to batches, not to requests: what a batch takes is a convex function of its tokens, so
+that each of its tangents is a clock without hinges that is never above it. A load is that of the
+tangent on which requests bring most work, and so holds for every way to form batches. They take
+longer where they have other sizes than the tangent's, and where memory is not full.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -54,17 +60,41 @@ class ClockLoad(NamedTuple):
     def __str__(self) -> str:
         parts = {"prefill": self.prefill, "decode": self.decode, "constant": self.constant}
         shares = ", ".join(
-            f"{name} {part / self.work:.0%}"
+            f"{name} {part / (self.work or 1):.0%}"
             for name, part in sorted(parts.items(), key=lambda part: -part[1])
         )
         if not self.span:
             return f"all at once; of the work {shares}"
         state = " (overloaded)" if self.load > 1 else ""
-        return f"{self.load:.2f} of the time until the last arrival{state}; of the work {shares}"
+        return f"{self.load:.2f} of the time of arrivals{state}; of the work {shares}"
+
+
+def tangents(clock: LinearClock) -> list[LinearClock]:
+    """Return the clocks without hinges that touch one from below, and have no negative constant."""
+    constant, token, found = clock.constant, 0.0, []
+    for hinge, slope in ((0.0, 0.0), *sorted(clock.hinges)):
+        last = constant < slope * hinge  # steeper ones would have a negative constant
+        if last:
+            constant, token = 0.0, token + constant / hinge
+        else:
+            constant, token = constant - slope * hinge, token + slope
+        rates = clock.prefill_tokens + token, clock.decode_requests + token
+        found.append(
+            replace(
+                clock,
+                constant=constant,
+                prefill_tokens=rates[0],
+                decode_requests=rates[1],
+                hinges=(),
+            )
+        )
+        if last:
+            break
+    return found
 
 
 def work_on_clock(instance: Instance, clock: LinearClock) -> ClockWork:
-    """Return the work of each request that is never preempted."""
+    """Return the work of each request that is never preempted, leaving out hinges."""
     prompts, outputs = (
         values.astype(np.float64) for values in (instance.prompts, instance.outputs)
     )
@@ -99,13 +129,19 @@ def work_by_output(
     )
 
 
+def most_work(instance: Instance, clock: LinearClock) -> ClockWork:
+    """Return the work on the tangent of a clock on which all requests bring most."""
+    every = (work_on_clock(instance, tangent) for tangent in tangents(clock))
+    return max(every, key=lambda work: float(work.total.sum()))
+
+
 def load_on_clock(instance: Instance, clock: Clock) -> ClockLoad | None:
     """Return the work that the requests bring on a clock; None if it is a function."""
     if not isinstance(clock, LinearClock):
         return None
-    arrivals = arrival_times(instance, clock)
-    prefill, decode, constant = (float(part.sum()) for part in work_on_clock(instance, clock))
-    return ClockLoad(prefill, decode, constant, float(arrivals[-1] - arrivals[0]))
+    prefill, decode, constant = (float(part.sum()) for part in most_work(instance, clock))
+    span = float(times_since_first(instance, clock)[-1])
+    return ClockLoad(prefill, decode, constant, span)
 
 
 def step_of(instance: Instance, clock: Clock) -> float:
@@ -113,13 +149,19 @@ def step_of(instance: Instance, clock: Clock) -> float:
     return 1.0 if clock.unit == "steps" else instance.seconds_per_step or 0.0
 
 
-def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
+def times_since_first(instance: Instance, clock: Clock) -> FloatArray:
+    """Return the arrivals in the unit of a clock, counted from the first one."""
+    return arrival_times(instance, clock, int(instance.arrivals[0]))
+
+
+def arrival_times(instance: Instance, clock: Clock, origin: int = 0) -> FloatArray:
     """Return the arrivals in the unit of a clock: steps on the unit clock, else seconds."""
-    if clock.unit == "steps" or not instance.arrivals.any():
-        return instance.arrivals.astype(np.float64)
+    arrivals = (instance.arrivals - origin).astype(np.float64)
+    if clock.unit == "steps" or not arrivals.any():
+        return arrivals
     if instance.seconds_per_step is None:
         raise InstanceError(
             f"arrivals count steps, but the clock {clock.name} needs seconds; give arrivals in "
             "seconds (arrival_s), or say how long a step is (seconds_per_step)"
         )
-    return instance.arrivals.astype(np.float64) * instance.seconds_per_step
+    return arrivals * instance.seconds_per_step

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched.clock import UNIT
-from optsched.clock.work import arrival_times
+from optsched.clock.work import times_since_first
 from optsched.sizing.slo import ROUNDING
 from optsched.solvers.bounds.on_clock import PARTS, least_work, share_of
 
@@ -61,7 +61,7 @@ class Demand:
     ) -> None:
         work = least_work(instance, clock)
         self.constant, self.growth, self.decode = work.constant, work.growth, work.decode
-        self.arrivals = arrival_times(instance, clock)
+        self.arrivals = times_since_first(instance, clock)
         self.first, self.own = work.first + work.constant, work.own
         ttft, tpot, due = (np.full(len(instance), np.inf) for _ in range(3))
         self.mean: float | None = None

@@ -147,7 +147,8 @@ def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
 def _said(proof: Proof, unit: str) -> str:
     """Return a proof in a clause."""
     begin, end, _ = max(proof.windows, key=lambda window: window[2] * (window[1] - window[0]))
-    when, takes = f"from {begin:,.6g} to {end:,.6g} {unit}", f"takes {proof.value:,.3f} workers"
+    when = f"from {begin:,.6g} to {end:,.6g} {unit} after the first arrival"
+    takes = f"takes {proof.value:,.3f} workers"
     if len(proof.windows) == 1:
         return f"what must be done {when} {takes}"
     return f"what must be done in {len(proof.windows)} windows, mainly {when}, {takes}"

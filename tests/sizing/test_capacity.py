@@ -171,8 +171,7 @@ def test_the_estimate_is_the_stability_condition_counted_batch_by_batch(clock):
         for prompt, output in zip(trace.prompts.tolist(), trace.outputs.tolist(), strict=True)
     )  # tokens times batches
     each, step = (1.0, 1.0) if clock is None else (0.2 + 0.001 * trace.memory, 0.5)  # full
-    first = 0 if clock is None else trace.arrivals[0]
-    rate = len(trace) / (step * float(trace.arrivals[-1] - first))
+    rate = len(trace) / (step * float(trace.arrivals[-1] - trace.arrivals[0]))
     assert found.estimate == pytest.approx(rate * each * held / len(trace) / trace.memory)
     assert "Estimate, no bound" in " ".join(found.answer)
 

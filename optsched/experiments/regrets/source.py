@@ -12,7 +12,7 @@ import numpy as np
 from optsched._internal.arguments import as_count, as_number
 from optsched._internal.arrays import MAX_STEP
 from optsched.clock import LinearClock, get_clock
-from optsched.clock.work import work_on_clock
+from optsched.clock.work import most_work
 from optsched.errors import InstanceError, OptschedError
 from optsched.instance import Instance
 from optsched.solvers.bounds.on_clock import least_work
@@ -95,7 +95,7 @@ class Source:
         """Return the requests per unit of time that bring this share of the possible work."""
         as_number("load", load, lambda x: x > 0, "positive")
         if self.clock is not None:
-            return load / float(work_on_clock(self._sample, self.clock).total.mean())
+            return load / float(most_work(self._sample, self.clock).total.mean())
         return load * self._sample.memory / float(self._sample.areas.mean())
 
     def draw(self, rate: float, horizon: int, seed: int) -> Instance:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
-from optsched.clock.work import arrival_times
+from optsched.clock.work import times_since_first
 from optsched.solvers.bounds.on_clock import least_work
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def priced(instance: Instance, clock: LinearClock, weights: FloatArray, share: S
     least = np.where(d > 0, np.minimum(work.first, second), work.first)
     own = second * d + work.growth * d * (d - 1) / 2
     return Priced(
-        arrival_times(instance, clock),
+        times_since_first(instance, clock),
         weights,
         work.own * (1 - SAFE),  # rounded down, as no price may be missed
         least,

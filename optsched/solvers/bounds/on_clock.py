@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched.clock.work import arrival_times
+from optsched.clock.work import times_since_first
 from optsched.solvers.bounds.relaxation import prices_of, serve
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def machine_bound(
 ) -> float:
     """Return a lower bound on the weighted latency on a clock, without prices."""
     work = least_work(instance, clock)
-    arrivals = arrival_times(instance, clock)
+    arrivals = times_since_first(instance, clock)
     shared, growth, *_ = share_of(instance) if share is None else share
     charges = work.charges(shared, growth)
     tick = _ticks(charges, arrivals, workers)
@@ -221,7 +221,7 @@ def prices_of_machine(
 ) -> FloatArray | None:
     """Return what a second of the machine is worth in bins; None if there are too many."""
     work = least_work(instance, clock)
-    arrivals = arrival_times(instance, clock)
+    arrivals = times_since_first(instance, clock)
     charges = work.charges(share.first, share.growth)
     # A bin of more ticks would leave the range of integers where all work is far below one.
     tick = max(min(_ticks(charges, arrivals, workers), _TICKS_OF_BIN / width), 1 / width)
@@ -241,7 +241,7 @@ def prices_of_machine(
 def _ticks(charges: FloatArray, arrivals: FloatArray, workers: int) -> float:
     """Return into how many ticks a unit of time can be cut, a power of two."""
     extent = workers * float(arrivals[-1]) + float(charges.sum())
-    return 2.0 ** min(1000, math.floor(math.log2(_TICKS / extent)))
+    return 2.0 ** min(1000, math.floor(math.log2(_TICKS / extent))) if extent else 1.0
 
 
 def _mean_busy_times(

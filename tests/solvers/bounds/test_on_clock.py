@@ -292,6 +292,15 @@ def test_a_certificate_has_no_more_bins_than_a_verifier_goes_through(served):
             replace(given, begins=(begin,), prices=(prices,))
 
 
+def test_where_nothing_is_charged_the_bound_is_nothing():
+    """On a clock without a constant no machine is needed for a token without a prompt."""
+    free = LinearClock("free", 0, 1.0, 1.0)
+    found = bound(Instance([0, 0], [1, 1], memory=9), clock=free)
+    assert (found.value, verify(found.certificate, Instance([0, 0], [1, 1], memory=9))) == (0, 0)
+    mixed = Instance([0, 4], [1, 1], memory=9)
+    assert 3.9 < bound(mixed, clock=free).value <= 4
+
+
 def test_memory_beyond_all_needs_is_no_trouble():
     instance = family("uniform", n=12, seed=3).replace(memory=10**9)
     found = bound(instance, "lagrangian", clock="unit")
