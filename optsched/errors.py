@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 #: Known names that a message lists in full beside a close one.
 _LISTED = 40
+_BEGUN = 3  # letters of a name that is known by how it begins
 _SHOWN = 80  # characters of a value
 
 
@@ -80,7 +81,9 @@ class CertificateError(OptschedError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known names are closest to a mistyped one."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    low = name.lower()
+    begun = [each for each in names if len(low) >= _BEGUN and each.lower().startswith(low)]
+    close = sorted(begun, key=len) or difflib.get_close_matches(low, names, n=1, cutoff=0.5)
     listed = ", ".join(names)
     if not close:
         return f"known: {listed}"

@@ -13,7 +13,7 @@ import click
 import optsched
 from optsched._internal.numbers import at_least, proven
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable, take
-from optsched.cli.given import only_for
+from optsched.cli.given import only_for, typed
 from optsched.cli.options import CLOCK, HTML, OBJECTIVE, TRACE, WORKERS, Written, command, option
 from optsched.errors import InfeasibleError, OptschedError
 
@@ -227,7 +227,7 @@ def check(
         if not {"prices", "format"} & set(content):
             raise OptschedError(f"{file} has no key 'starts', as schedules have, and no 'prices'")
         return _check_certificate(instance, output, file, workers, clock)
-    only_for("clock", False, "for certificates, and FILE is a schedule")
+    only_for("clock", clock == "unit", "for certificates, and FILE is a schedule")
     plan = optsched.Schedule.from_json(Path(file), instance, workers)
     violations = plan.check()
     output.say(str(plan))
@@ -256,7 +256,7 @@ def _check_certificate(
         if coefficients is None or claimed.clock != tuple(coefficients.tolist()):
             raise OptschedError(f"{file} is for another clock than {clock}")
         unit = claimed.unit
-    elif clock is not None:
+    elif clock != "unit" and typed("clock"):
         raise OptschedError(f"{file} proves a bound in steps; leave --clock out")
     with output.progress("verifying the certificate"):
         value = optsched.verify(claimed, instance, workers)

@@ -161,9 +161,7 @@ TRACE = (
     click.Argument(["trace"]),
     MEMORY,
     option("--llm L", str, "Instead of --memory: an LLM, such as llama-2-70b, ...", needs="--gpu"),
-    option(
-        "--gpu G", str, "... and its GPU, such as a100-80gb; also sets the clock.", needs="--llm"
-    ),
+    option("--gpu G", str, "... and its GPU, such as a100-80gb; also sets --clock.", needs="--llm"),
     option("--gpus N", 1, "Number of GPUs that share the LLM.", needs="--llm"),
     option(
         "--seconds-per-step S",
@@ -303,7 +301,7 @@ def _take_hardware(options: dict[str, Any]) -> None:
         if name in unset:
             options[name] = known(llm, gpu, gpus)
     used = any(options[name] is not None for name in unset)
-    only_for("llm gpu gpus", used, "where no memory, or no known clock, is set")
+    only_for("llm gpu gpus", used, "where no memory or no clock is set")
 
 
 def _read_all(output: Output, options: dict[str, Any]) -> None:

@@ -384,27 +384,43 @@ def _parse_affine(text: str, numbers: str) -> LinearClock:
     return affine(d0, d1)
 
 
-def clock_of(model: str, gpu: str, gpus: int) -> str | None:
-    """Return the name of the profiled clock of a model on its GPUs, the most exact one."""
+def clock_of(model: str, gpu: str, gpus: int) -> str:
+    """Return the name of the profiled clock of a model on its GPUs, the most exact one.
+
+    Raises
+    ------
+    ClockError
+        If no such clock is known.
+    """
+    known = {
+        f"{entry['model']} on {entry['gpus']} {entry['gpu']}": name
+        for name, entry in _entries().items()
+    }
+    asked = f"{model} on {gpus} {gpu}"
+    if asked not in known:
+        raise ClockError(
+            f"clock is not known of {asked}, only of {' and '.join(known)}; pass the JSON file of "
+            "one that LinearClock.fit made of measured batches, or unit to count in steps"
+        )
+    return known[asked]
+
+
+@functools.cache
+def _entries() -> dict[str, dict[str, Any]]:
+    """Read the facts of all profiled clocks."""
     text = resources.files("optsched").joinpath("data/batch_time.json").read_text("utf-8")
-    names = [
-        name
-        for name, entry in json.loads(text)["clocks"].items()
-        if (entry["model"], entry["gpu"], entry["gpus"]) == (model, gpu, gpus)
-    ]
-    return names[-1] if names else None
+    clocks: dict[str, dict[str, Any]] = json.loads(text)["clocks"]
+    return clocks
 
 
 @functools.cache
 def _profiled() -> dict[str, LinearClock]:
-    text = resources.files("optsched").joinpath("data/batch_time.json").read_text("utf-8")
     fields = ("constant", *BatchContent._fields[:4])
-    clocks: dict[str, dict[str, Any]] = json.loads(text)["clocks"]
     return {
         name: LinearClock(
             name, **{field: entry[field] for field in fields}, hinges=entry.get("hinges", ())
         )
-        for name, entry in clocks.items()
+        for name, entry in _entries().items()
     }
 
 

@@ -7,6 +7,7 @@ import json
 import pandas as pd
 import pytest
 
+import optsched
 from optsched import read_trace, run
 
 TRACE = "family:mixed,n=40,rate=20"
@@ -130,6 +131,41 @@ def test_model_and_gpu_say_memory_and_clock(optsched_command):
     code, out, err = optsched_command("simulate", family, "--policy", "fcfs", *hardware[:2])
     assert (code, out) == (2, "")
     assert "--llm llama-2-70b counts only with --gpu" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare --policies fcfs",
+        "simulate --policy vllm",
+        "bound",
+        "capacity --slo ttft:p99<=2 --policies vllm",
+        "route --workers 2 --policies fcfs",
+    ],
+)
+def test_hardware_without_a_clock_is_refused_and_unit_counts_in_steps(optsched_command, command):
+    name, *others = command.split()
+    given = [name, "family:exponential,n=20,rate=5", *others, "--llm", "llama-3-8b"]
+    given += ["--gpu", "h100-80gb"]
+    code, out, err = optsched_command(*given)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--clock is not known of llama-3-8b on 1 h100-80gb, only of llama-2-70b on 2" in err
+    if name == "capacity":
+        given[given.index("ttft:p99<=2")] = "ttft:p99<=2steps"
+    code, out, err = optsched_command(*given, "--clock", "unit", "--json", "-")
+    assert code == 0, err
+
+
+def test_what_counts_in_steps_alone_takes_any_hardware(optsched_command, tmp_path):
+    given = ["family:exponential,n=6", "--llm", "llama-3-8b", "--gpu", "h100-80gb"]
+    proof, plans = tmp_path / "proof.json", tmp_path / "plans"
+    assert optsched_command("solve", *given, "--certificate", proof)[0] == 0
+    memory = optsched.hardware.memory_tokens("llama-3-8b", "h100-80gb")
+    compared = ["compare", given[0], "--memory", memory, "--policies", "fcfs"]
+    assert optsched_command(*compared, "--schedules", plans)[0] == 0
+    for made in (proof, plans / "fcfs.json"):
+        found = ["check", given[0], made, *given[1:], "--clock", "unit"]
+        assert optsched_command(*found)[0] == 0
 
 
 def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_command, tmp_path):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from optsched import Instance, bound, get_clock, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, affine, clock_of
-from optsched.errors import ClockError
+from optsched.errors import ClockError, InstanceError
+from optsched.hardware import memory_tokens
 from optsched.models import equilibrium
 from optsched.policies import EnginePolicy
 from optsched.workloads import RequestTypes
@@ -177,7 +178,7 @@ def test_a_file_that_is_no_clock_is_refused_in_one_sentence(tmp_path, content, w
 
 
 def test_a_file_that_is_not_there_is_refused():
-    with pytest.raises(ClockError, match=r"cannot read clock nowhere\.json"):
+    with pytest.raises(ClockError, match=r"cannot read .*nowhere\.json"):
         get_clock("nowhere.json")
 
 
@@ -264,7 +265,16 @@ def test_batches_that_cannot_be_fitted_are_refused_in_one_sentence(change, words
 def test_names_of_a_model_and_its_gpus_lead_to_the_clock():
     assert clock_of("llama-2-70b", "a100-80gb", 2) == "llama-2-70b-2xa100-hinges"
     assert clock_of("llama-2-7b", "a100-80gb", 1) == "llama-2-7b-a100"
-    assert clock_of("llama-3-8b", "a100-80gb", 1) is None
+    for unknown in (("llama-3-8b", "h100-80gb", 1), ("llama-2-70b", "a100-80gb", 4)):
+        with pytest.raises(ClockError, match="only of llama-2-70b on 2 a100-80gb and llama-2-7b"):
+            clock_of(*unknown)
+    for mistyped in ("llama-2-70", "Llama-2-70B"):
+        with pytest.raises(ClockError, match="did you mean 'llama-2-70b-2xa100'"):
+            get_clock(mistyped)
+        with pytest.raises(InstanceError, match="did you mean 'llama-2-70b'"):
+            memory_tokens(mistyped, "a100-80gb", 2)
+    with pytest.raises(InstanceError, match="did you mean 'a100-80gb'"):
+        memory_tokens("llama-2-70b", "A100-80GB", 2)
 
 
 @pytest.mark.parametrize("engine", ["vllm-like", "sarathi-like"])

@@ -78,7 +78,7 @@ class EngineWorkers:
         lower, upper = (bound[place] for bound in queue.intervals)
 
         def tell(event: int, at: int, made: int) -> float:
-            """Take note of an event; where outputs are learned it may change what is planned for."""
+            """Take note of an event; what is planned for may change where outputs are learned."""
             key: float = queue.tell(event, place[at], made)
             lower[at], upper[at] = (bound[place[at]] for bound in queue.intervals)
             return key
