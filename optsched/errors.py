@@ -78,6 +78,10 @@ class CertificateError(OptschedError):
     """A certificate is malformed or was made for another instance."""
 
 
+class FileError(OptschedError, OSError):
+    """A file cannot be written."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known names are closest to a mistyped one."""
     names = sorted(known)

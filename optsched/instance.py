@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +20,9 @@ from optsched._internal.arrays import as_floats, as_integers, checked_memory, ch
 from optsched._internal.extras import data_frame
 from optsched._internal.files import write_csv
 from optsched._internal.json import read_object, write_object
-from optsched._internal.request_rules import broken_rules
+from optsched._internal.request_rules import broken_rules, instead
 from optsched._internal.views import Shown
-from optsched.errors import InstanceError, nearest, require, shown
+from optsched.errors import InstanceError, require, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,7 @@ _COLUMNS = {
     **{"output_estimates": "output_estimate", "labels": "label"},
     "clients": "client",
 }
+_ATTRS = ("seconds_per_step", "hash_block")  # of a table of pandas: what is no column
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -310,8 +312,15 @@ class Instance(Shown):
         return digest.hexdigest()
 
     def label(self, request: int) -> str:
-        """Return the label of a request, or its index."""
-        return self.labels[request] if self.labels is not None else str(request)
+        """Return what to call a request: its label, with its index where others have it, too."""
+        if self.labels is None:
+            return str(request)
+        label = self.labels[request]
+        return f"{label} (request {request})" if label in self._shared_labels else label
+
+    @cached_property
+    def _shared_labels(self) -> set[str]:
+        return {label for label, times in Counter(self.labels).items() if times > 1}
 
     def columns(self) -> dict[str, Any]:
         """Return the per-request arrays that are set, by field name."""
@@ -333,8 +342,10 @@ class Instance(Shown):
         index = as_integers("requests", requests)
         if not ((index >= -len(self)) & (index < len(self))).all():
             raise InstanceError(f"requests are {shown(requests)}, but there are {len(self)}")
+        index = np.where(index < 0, index + len(self), index)
+        names = self.labels or range(len(self))
         parts: dict[str, Any] = {field: values[index] for field, values in self.columns().items()}
-        parts["labels"] = tuple(self.label(request) for request in index.tolist())
+        parts["labels"] = tuple(names[request] for request in index.tolist())
         if self.hash_ids is not None:
             parts["hash_ids"] = [self.hash_ids[request] for request in index.tolist()]
         if self.follows is not None:
@@ -376,39 +387,48 @@ class Instance(Shown):
     def to_csv(self, path: str | Path) -> None:
         """Write the requests, without memory and name, as a CSV trace for `read_trace`.
 
-        Arrivals that count ticks of a clock, shorter than any batch, are written in seconds.
+        Arrivals are written in seconds where the length of a step is known; read them with it.
         """
-        if self.follows is not None:
-            raise InstanceError(
-                "a trace has no column for the request that another one goes on from; write the "
-                "instance with to_json"
-            )
+        for field, what in (
+            ("follows", "the request that another one goes on from"),
+            ("hash_ids", "the ids of blocks"),
+        ):
+            if getattr(self, field) is not None:
+                raise InstanceError(
+                    f"a trace has no column for {what}; write the instance with to_json"
+                )
         columns = self._table()
-        if (step := self.seconds_per_step or 1.0) < _SHORTEST_BATCH and "arrival" in columns:
-            columns["arrival_s"] = [step * tick for tick in columns.pop("arrival")]
+        if (step := self.seconds_per_step) is not None:
+            columns.pop("arrival", None)
+            columns["arrival_s"] = [step * arrival for arrival in self.arrivals.tolist()]
         write_csv(path, columns)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the requests, without memory and name, with the columns of a CSV trace."""
-        return data_frame(self._table())
+        """Return the requests, without memory and name, with the columns of a CSV trace.
+
+        Ids of blocks are a column, too; their size, and the length of a step, are in `attrs`.
+        """
+        ids = {} if self.hash_ids is None else {"hash_ids": self.hash_ids}
+        frame = data_frame(self._table() | ids)
+        frame.attrs = {name: value for name in _ATTRS if (value := getattr(self, name)) is not None}
+        return frame
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, memory: int, name: str = "instance") -> Instance:
         """Read requests from a table with the columns of `to_pandas`; arrivals are in steps."""
-        fields = {_COLUMNS.get(each, each): each for each in (*INTEGER_FIELDS, "weights", "labels")}
+        known = (*INTEGER_FIELDS, "weights", "labels", "hash_ids")
+        fields = {_COLUMNS.get(each, each): each for each in known}
         columns = [str(column) for column in getattr(frame, "columns", ())]
         if unknown := [column for column in columns if column not in fields]:
-            advice = "rename it, or drop it"
+            advice = instead(unknown[0], fields.keys() - set(columns))
             if unknown[0] == "arrival_s":
                 advice = "write the table to a CSV file, whose seconds read_trace turns into steps"
-            raise InstanceError(
-                f"column {unknown[0]!r} is none of an instance: {nearest(unknown[0], fields)}; "
-                f"{advice}"
-            )
+            raise InstanceError(f"column {unknown[0]!r} is none of an instance; {advice}")
         for column in ("prompt_tokens", "output_tokens"):
             if column not in columns:
                 raise InstanceError(f"the table has no column {column!r}; rename the one it is")
         arrays: dict[str, Any] = {fields[column]: frame[column].to_numpy() for column in columns}
+        arrays |= {name: frame.attrs[name] for name in _ATTRS if name in frame.attrs}
         return cls(**arrays, memory=memory, name=name)
 
     def _table(self) -> dict[str, Any]:

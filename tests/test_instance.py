@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from strategies import instances
 
-from optsched import Instance, Schedule, family, read_trace
+from optsched import Instance, Schedule, explain_infeasibility, family, read_trace
 from optsched.errors import InstanceError, ScheduleError
 
 
@@ -239,3 +239,14 @@ def test_a_duration_is_no_number_where_one_is_asked_for():
 def test_what_is_no_number_is_named_with_its_place(values, message):
     with pytest.raises(ScheduleError, match=message):
         Schedule(Instance([1, 1], [1, 1], 9), values)
+
+
+def test_requests_of_equal_labels_are_told_apart():
+    instance = Instance([5, 5, 1], [3, 3, 1], 8, deadlines=[3, 3, 9], labels=["b", "b", "c"])
+    assert [instance.label(i) for i in range(3)] == ["b (request 0)", "b (request 1)", "c"]
+    assert instance.take([1, 0]).labels == ("b", "b")
+    assert instance.take([-1, -3]).labels == ("c", "b")
+    said = str(explain_infeasibility(instance))
+    assert "b (request 0) and b (request 1) cannot both complete" in said
+    assert instance.to_pandas()["label"].tolist() == ["b", "b", "c"]
+    assert Instance([1, 1], [1, 1], 9, follows=[-1, 0]).take([-1]).follows.tolist() == [-1]

@@ -20,6 +20,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 MAX_STEP = 10**12
 _LONGEST_STEP = 10**9
+MAX_WEIGHT = 1e100  # of a request, a penalty or a price, so that costs are finite
 MAX_SUM = 2**62  # with room for what is added to a sum
 
 

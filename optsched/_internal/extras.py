@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,11 @@ def imported(text: str, what: str, known: Iterable[str]) -> Any:
     except Exception as error:  # code of the user's raises anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            close = get_close_matches(module, known, n=1)
+            guess = f" (did you mean {close[0]!r}?)" if close else ""
             reason = (
-                f"unknown {what} {text!r}: {nearest(module, known)}; there is no module "
-                f"{error.name!r}: if it is yours, add its folder to PYTHONPATH"
+                f"unknown {what} {text!r}: there is no module {error.name!r}{guess}: if it is "
+                "yours, add its folder to PYTHONPATH"
             )
         else:
             reason = f"{what} {text!r}: module {module!r} fails when it is imported: {reason}"

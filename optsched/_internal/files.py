@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from optsched.errors import FileError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -17,8 +19,19 @@ if TYPE_CHECKING:
 
 def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
     """Write a file that is whole or not there, even if the machine fails; a pipe is written to."""
-    target = Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    try:
+        _write(Path(path), data)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        raise
+    except (OSError, ValueError) as error:
+        reason = str(getattr(error, "strerror", None) or error)
+        wrong = FileError(f"cannot write {path}: {reason}; name another place")
+        wrong.strerror = reason  # for whoever says more of the place
+        raise wrong from error
+
+
+def _write(target: Path, data: bytes | pa.Buffer) -> None:
     if not is_replaced(target):
         with target.open("wb") as stream:
             stream.write(data)
@@ -33,10 +46,8 @@ def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-    except BaseException as error:  # such as a full disk, or Ctrl-C
+    except BaseException:  # such as a full disk, or Ctrl-C
         draft.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = str(path)
         raise
 
 

@@ -29,8 +29,10 @@ def read_object(
     try:
         text = str(source) if inline else Path(source).read_text(encoding="utf-8")
         content = json.loads(text)
+    except OSError as reason:
+        raise error(f"cannot read {where}: {reason.strerror}; check its name") from None
     except (ValueError, RecursionError) as reason:  # numbers or nesting beyond Python's limits, too
-        raise error(f"{where} is not valid JSON: {reason}") from None
+        raise error(f"{where} is not valid JSON: {reason}; correct it, or write it anew") from None
     if not isinstance(content, dict):
         raise error(f"{where} holds no JSON object with {holding}")
     return content, where

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_STEP, MAX_TOKENS
+from optsched._internal.arrays import MAX_STEP, MAX_TOKENS, MAX_WEIGHT
+from optsched.errors import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -69,8 +71,9 @@ def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArra
     if (weights := columns.get("weights")) is not None:
         yield (
             "weights",
-            ~(np.isfinite(weights) & (weights > 0)),
-            "weights is {value}, but must be positive and finite",
+            ~((weights >= 1 / MAX_WEIGHT) & (weights <= MAX_WEIGHT)),
+            f"weights is {{value}}, but must be positive, from {1 / MAX_WEIGHT:g} to "
+            f"{MAX_WEIGHT:g}; divide or multiply all of them by one number",
         )
     if (deadlines := columns.get("deadlines")) is not None:
         yield ("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
@@ -99,3 +102,33 @@ def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArra
             descending,
             "arrivals is {value}, earlier than a request before it; sort the requests by arrival",
         )
+
+
+_TOKENS = r"(_?(num|tok(en)?s?|len(gth)?s?|count|size))*"
+_NUMBER = r"((num|number|n|no|total|mean|avg|max|tok(en)?s?)_(of_)?)*"
+#: What other tools call the columns of a trace.
+_ALIASES = {
+    "prompt_tokens": rf"{_NUMBER}(in|input|prompt|context|prefill|query)s?{_TOKENS}",
+    "output_tokens": rf"{_NUMBER}(out|output|completion|gen|generated|generation|response|decode|"
+    rf"decoded|answer|new)s?{_TOKENS}|max_tok(en)?s?",
+    "arrival_s": r"((arrival|arrived|request|start|sent|submit|submitted|creation|created)_?)?"
+    r"(time|timestamp|ts|at)(_?(s|sec|secs|seconds))?|(arrival|start)(_(s|sec|seconds))?",
+}
+
+
+def instead(name: str, known: Iterable[str]) -> str:
+    """Say what an unknown column of a trace must be called, and what its values must be."""
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.-]+", "_", name.strip()).lower()
+    if re.search("[;\t|]", name):
+        return "separate columns by commas"
+    column, power = plain, 1
+    for suffix, unit in (("_ms", 10**3), ("_us", 10**6), ("_ns", 10**9)):
+        if plain.endswith(suffix):
+            column, power = plain.removesuffix(suffix), unit
+    for native, pattern in _ALIASES.items():
+        if native in known and (plain == native or re.fullmatch(pattern, column)):
+            if power > 1:
+                return f"name it {native} and divide its values by {power:,}"
+            steps = ", or arrival if it counts steps" if native == "arrival_s" else ""
+            return f"name it {native}{steps}"
+    return f"{nearest(name, known)}; rename it, or leave it out"

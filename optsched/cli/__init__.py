@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -100,6 +101,9 @@ for command in (command for section in _SECTIONS.values() for command in section
 def main() -> NoReturn:
     """Run the command line and end the process with one of the four exit codes."""
     code, sentence = BAD_INPUT, None
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whose encoding may not have every character
+            stream.reconfigure(errors="replace")
     try:
         code = cli.main(sys.argv[1:] or ["--help"], "optsched", standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -124,8 +128,8 @@ def main() -> NoReturn:
     except FileNotFoundError as error:
         sentence = f"there is no {error.filename}; check its name"
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        sentence = f"cannot use{where}: {error.strerror or error}"
+        where = error.filename or "standard output"
+        sentence = f"cannot use {where}: {error.strerror or error}"
     if sentence is not None:
         click.echo(f"optsched: {sentence}", err=True)
     sys.exit(code)

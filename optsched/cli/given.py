@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from optsched._internal.files import is_replaced
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _NOTES = "optsched.notes"  # under which a context keeps them
 
@@ -41,6 +46,7 @@ class Option(click.Option):
 
 def check_conditions(values: dict[str, Any]) -> None:
     """Refuse or note options whose conditions are not met by what was typed, and what follows."""
+    _check_files()
     context = click.get_current_context()
     values = context.params | values
     unmet: dict[tuple[str, bool], str] = {}
@@ -66,6 +72,51 @@ def _is_met(condition: str, values: dict[str, Any]) -> bool:
     if wanted:
         return not set(wanted).isdisjoint(str(value).replace(" ", "").split(","))
     return (value not in (None, False)) != condition.startswith("no ")
+
+
+def _check_files() -> None:
+    """Refuse an output that would replace an input, or another output, also through a link."""
+    context = click.get_current_context()
+    given = [
+        (each, value) for each in context.command.params if (value := context.params[each.name])
+    ]
+    outputs = [each for each in given if isinstance(each[0].type, click.Path) and each[1] != "-"]
+    known = {
+        _identity(path): str(path)
+        for each in given
+        if each not in outputs and isinstance(each[1], str)
+        for path in _files_in(each[1])
+    }
+    for option, name in outputs:
+        paths = [Path(name)]
+        if option.name == "schedules":
+            from optsched.policies import POLICIES
+
+            chosen = (context.params["policies"] or "").split(",")
+            paths = [Path(name, f"{policy}.json") for policy in (*POLICIES, *chosen)]
+        for path in filter(is_replaced, paths):
+            typed_as = f"{option.opts[-1]} {path}"
+            if (other := known.setdefault(_identity(path), typed_as)) != typed_as:
+                raise OptschedError(f"{typed_as} is the same file as {other}; write to another one")
+
+
+def _files_in(text: str) -> Iterator[Path]:
+    """List what may be files in a value that was typed, and in the TOML file that it names."""
+    yield from map(Path, {text, *text.split(",")})
+    with suppress(OSError, ValueError):
+        if text.endswith(".toml"):
+            quoted = re.findall("""["']([^"'\n]+)""", Path(text).read_text(encoding="utf-8"))
+            yield from (folder / each for each in quoted for folder in (Path(), Path(text).parent))
+
+
+def _identity(path: Path) -> object:
+    """Return what is equal for two names of one file, which need not be there."""
+    with suppress(OSError, ValueError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    with suppress(ValueError):
+        return os.path.realpath(path)
+    return path
 
 
 def only_for(names: str, used: bool, purpose: str, remedy: str = "") -> None:

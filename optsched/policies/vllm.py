@@ -240,7 +240,7 @@ class VllmPolicy(NamedPolicy):
         count, levels = len(instance), instance.arrivals.copy()
         if self.scheduling_policy == "fcfs" and not self.reorders:
             return Ranks(np.arange(count), levels)
-        labels = np.array([instance.label(request) for request in range(count)])
+        labels = np.array(instance.labels or [str(request) for request in range(count)])
         known = levels if instance.follows is None else np.zeros_like(levels)
         return Ranks(ranks_in(np.lexsort((labels, known))), levels)
 

@@ -285,7 +285,7 @@ class Schedule(Started, Shown):
         return data_frame(
             {
                 "request": requests,
-                "label": [self.instance.label(request) for request in requests],
+                "label": self.instance.labels or [str(request) for request in requests],
                 "worker": self.placement,
                 "arrival": self.instance.arrivals,
                 "start": self.starts,

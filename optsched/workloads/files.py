@@ -9,14 +9,14 @@ import itertools
 import json
 import re
 import zlib
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from io import BufferedReader
     from pathlib import Path
 
@@ -131,29 +131,32 @@ def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Bloc
 
 
 def jsonl_rows(
-    lines: Iterable[bytes], names: Sequence[str], size: int, only: tuple[str, str] = ("", "")
+    lines: Iterable[bytes],
+    names: Sequence[str],
+    size: int,
+    look: Callable[[int, dict[str, Any]], bool],
 ) -> Generator[Block, None, None]:
-    """Read a file with one JSON object per line, `size` lines at a time; cells are JSON, too."""
+    """Read a file with one JSON object per line, `size` lines at a time; cells are JSON, too.
+
+    `look` says whether an object is a request. A line that holds no object gives a row that is too
+    short.
+    """
     numbered = enumerate(lines, 1)
     paths = [[path.split(".") for path in name.split("|")] for name in names]
+
+    def cells(number: int, line: bytes) -> list[str]:
+        if not line.strip():
+            return []
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            return [""]
+        return [_at(content, each) for each in paths] if look(number, content) else []
+
     while block := list(itertools.islice(numbered, size)):
-        yield block[0][0], [_cells_of(line, paths, only) for _, line in block]
-
-
-def _cells_of(line: bytes, paths: list[list[list[str]]], only: tuple[str, str]) -> list[str]:
-    """Return values of an object; lines that hold none give a row that is too short."""
-    if not line.strip():
-        return []
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        return [""]
-    key, value = only
-    if key and content.get(key) != value:
-        return []
-    return [_at(content, each) for each in paths]
+        yield block[0][0], [cells(number, line) for number, line in block]
 
 
 def _at(content: object, paths: list[list[str]]) -> str:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from optsched.errors import InstanceError, nearest
+from optsched._internal.arrays import MAX_TOKENS
+from optsched._internal.request_rules import instead
+from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -103,6 +105,14 @@ def _names(cells: Sequence[str]) -> npt.NDArray[np.object_]:
     return np.array(["" if each is None else str(each) for each in found], dtype=object)
 
 
+def _sizes(cells: Sequence[str]) -> IntArray:
+    """Return tokens of blocks, 0 where there are none."""
+    values = _whole_numbers([cell or "0" for cell in cells])
+    if ((values < 0) | (values > MAX_TOKENS)).any():
+        raise ValueError("no size")
+    return values
+
+
 def _submitted(cells: Sequence[str]) -> IntArray:
     """Return when a round of TraceLab was sent: at its last input, or before its first output."""
     found = []
@@ -132,6 +142,7 @@ STAMP = Kind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
 TEXT = Kind(_texts, "UTF-8 text on one line", "")
 LIST = Kind(_lists, "a list of whole numbers", None)
 NAME = Kind(_names, "a text or a whole number", "")
+SIZE = Kind(_sizes, f"a whole number of tokens up to {MAX_TOKENS}", 0)
 EVENTS = Kind(_submitted, "a list of events with dates and times", 0)
 #: What an instance does not need, checked only for rows swallowed by a quote.
 IGNORED = Kind(_single_lines, "text on one line", 0)
@@ -184,7 +195,7 @@ class TraceFormat:
         kinds = {column: FIELD_KINDS.get(field, WHOLE) for column, field in self.fields.items()}
         kinds |= dict.fromkeys(filter(None, self.session), NAME) | {self.clock: self.clock_kind}
         if isinstance(self.hash_block, str):
-            kinds[self.hash_block] = NAME
+            kinds[self.hash_block] = SIZE
         return {**dict.fromkeys(self.ignored, IGNORED), **kinds}
 
     @property
@@ -318,33 +329,6 @@ CSV_FORMATS = (
 )
 
 
-#: What other tools call the columns of a native trace.
-_ALIASES = {
-    "prompt_tokens": r"(num_)?(input|prompt|context)s?(_?(tokens?|len|length))?",
-    "output_tokens": r"(num_)?(output|completion|generated|generation|response|decode)s?"
-    r"(_?(tokens?|len|length))?",
-    "arrival_s": r"(arrival|arrived|timestamp|time|start)(_?(at|time|timestamp|s|sec|seconds))?",
-}
-
-
-def _instead(name: str, known: Iterable[str]) -> str:
-    """Say what an unknown column must be called, and what its values must be."""
-    plain = name.strip().lower().replace(" ", "_").replace("-", "_")
-    if re.search("[;\t|]", name):
-        return "separate columns by commas"
-    column, power = plain, 1
-    for suffix, unit in (("_ms", 10**3), ("_us", 10**6), ("_ns", 10**9)):
-        if plain.endswith(suffix):
-            column, power = plain.removesuffix(suffix), unit
-    for native, pattern in _ALIASES.items():
-        if plain == native or (re.fullmatch(pattern, column) and native in known):
-            if power > 1:
-                return f"name it {native} and divide its values by {power:,}"
-            steps = ", or arrival if it counts steps" if native == "arrival_s" else ""
-            return f"name it {native}{steps}"
-    return nearest(name, known)
-
-
 def jsonl_format(first: bytes) -> TraceFormat | None:
     """Return the kind of a file of JSON lines: the one that most of the keys speak for."""
     known = (
@@ -373,17 +357,17 @@ def conversations(form: TraceFormat, columns: dict[str, Values]) -> dict[str, Va
 
 
 def recognised(
-    header: list[str], source: str, formats: Iterable[TraceFormat] = CSV_FORMATS
+    header: list[str], source: str, formats: Iterable[TraceFormat] = CSV_FORMATS, line: int = 1
 ) -> TraceFormat:
-    """Tell which format a header line belongs to, or the keys of an object in the first line."""
+    """Tell which format a header line belongs to, or the keys of the object on a line."""
     form = max(formats, key=lambda form: len(form.kinds.keys() & set(header)))
     known = form.kinds.keys()
-    where = f"{source}, line 1"
+    where = f"{source}, line {line}"
     if unknown := [name for name in header if name not in known]:
         # Without any known column the format itself is unclear.
         names = known if known & set(header) else {n for form in formats for n in form.required}
         raise InstanceError(
-            f"{where}: unknown column {unknown[0]!r}; {_instead(unknown[0], names)}",
+            f"{where}: unknown column {unknown[0]!r}; {instead(unknown[0], names - set(header))}",
             column=unknown[0],
         )
     if missing := [name for name in form.required if name not in header]:

@@ -368,6 +368,8 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
     """
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as reason:
+        raise InstanceError(f"cannot read {path}: {reason.strerror}; check its name") from None
     except (ValueError, RecursionError) as reason:
         raise InstanceError(f"{path} is not valid TOML: {reason}") from None
     known = ("d0", "d1", "clock", "memory", "prefill_makes_token", "type")

@@ -107,14 +107,23 @@ class Trace:
         size = min(files.BLOCK, self.limit)
         if self.form in JSONL_FORMATS:
             lines = itertools.chain(io.BytesIO(self.first), lines)
-            return jsonl_rows(lines, self.header, size, self.form.only)
+            return jsonl_rows(lines, self.header, size, self._is_request)
         return csv_rows(lines, size, line)
+
+    def _is_request(self, line: int, content: dict[str, Any]) -> bool:
+        """Say whether an object is a request; refuse one with a key that means nothing."""
+        if not self.form.nested and not content.keys() <= self.form.kinds.keys():
+            recognised(list(content), str(self.path), (self.form,), line)
+        key, value = self.form.only
+        return not key or content.get(key) == value
 
     def _columns(self, stream: BinaryIO) -> dict[str, Values]:
         """Read the columns, noting the rows that cannot be read."""
         parts: dict[str, list[Values]] = {}
         count, read, rest, width = 0, 0, list[bytes](), len(self.header)
         kinds = [self.form.kinds[column] for column in self.header]
+        plain = self.form in JSONL_FORMATS and not self.form.nested  # any line may lack any key
+        absent = set(self.header).difference(self.form.required) if plain else set[str]()
         if self.form not in JSONL_FORMATS and set(kinds) <= {NUMBER, WHOLE}:
             whole = np.array([kind is WHOLE for kind in kinds])
             tables, read, rest = csv_numbers(stream, whole, self.limit)
@@ -133,6 +142,8 @@ class Trace:
                         rows[at] = [""] * width
             columns = zip(self.header, kinds, zip(*rows, strict=True), strict=False)
             for column, kind, cells in columns:
+                if column in absent and any(cells):
+                    absent.remove(column)
                 values, unreadable = read_cells(cells, kind)
                 parts.setdefault(column, []).append(values)
                 for at in np.flatnonzero(unreadable).tolist():
@@ -140,7 +151,7 @@ class Trace:
             count += len(rows)
             if count == self.limit or (self.strict and self.faults):
                 break
-        return {column: np.concatenate(values) for column, values in parts.items()}
+        return {name: np.concatenate(each) for name, each in parts.items() if name not in absent}
 
     def _ragged(self, row: list[str]) -> str:
         if self.form in JSONL_FORMATS:
@@ -187,13 +198,13 @@ class Trace:
         """Return ids and size of blocks, where both are known and the size is always the same."""
         size: Any = self.form.hash_block if "hash_ids" in fields else None
         if isinstance(size, str):
-            sizes = set(filter(None, np.delete(columns[size], list(self.faults))))
+            sizes = sorted({*np.delete(columns[size], list(self.faults)).tolist()} - {0})
             if len(sizes) > 1:
                 raise InstanceError(
-                    f"{self.path} has blocks of {' and '.join(sorted(sizes))} tokens; split it by "
-                    f"{self.form.hash_block}"
+                    f"{self.path} has blocks of {' and '.join(map(str, sizes))} tokens; split it "
+                    f"by {self.form.hash_block}"
                 )
-            size = int(sizes.pop()) if sizes else None
+            size = sizes[0] if sizes else None
         return {"hash_ids": fields["hash_ids"] if size else None, "hash_block": size}
 
     def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[BrokenRule]:
@@ -356,8 +367,9 @@ def _read(
                     f"{path}, line 1: the keys {', '.join(keys[:5])} are of no kind of JSON lines "
                     f"that is known ({known}); write a CSV with prompt_tokens and output_tokens"
                 )
-            form = kind if kind.nested else recognised(keys, str(path), (kind,))
-            header = [each for each in form.kinds if each in keys or kind.nested]
+            form, header = kind, list(kind.kinds)
+            if strict and not kind.nested:
+                recognised(keys, str(path), (kind,))
         if memory is None:
             raise InstanceError(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"

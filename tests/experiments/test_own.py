@@ -247,7 +247,7 @@ REFUSED = {
         DecisionPolicy("mine", "", lambda state: state.waiting),
         DecisionPolicy("mine", "", lambda state: state.waiting[:1]),
     ],
-    "unknown policy 'nowhere:mine': known": ["nowhere:mine"],
+    "unknown policy 'nowhere:mine': there is no module": ["nowhere:mine"],
     "there is no module 'nowhere': if it is yours, add its folder to PYTHONPATH": ["nowhere:mine"],
     "policy 'unsound:mine': module 'unsound' fails when it is imported: ZeroDivision": [
         "unsound:mine"

@@ -12,6 +12,7 @@ import threading
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pytest
 from fresh import imports
 from hypothesis import given
@@ -277,3 +278,97 @@ def test_blocks_of_numbers_give_what_single_cells_give(trace, monkeypatch, last,
     monkeypatch.setattr(files, "_PLAIN", b"")
     assert read_trace_skipping(path, 2000) == (fast, skipped)
     assert fast.prompts[-1] == 7
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_keys_of_all_lines_count_whichever_lacks_one(trace, place):
+    rows = [
+        {"timestamp": 100 * at, "input_length": 1100, "output_length": 5, "session_id": f"s{at}"}
+        | {"hash_ids": [7, 8 + at]}
+        for at in range(3)
+    ]
+    whole = read_trace(trace(lines(*rows), "x.jsonl"), 10_000)
+    for key, fields in (("hash_ids", ["hash_ids"]), ("session_id", ["labels"])):
+        less = [{k: v for k, v in row.items() if (k, at) != (key, place)}
+                for at, row in enumerate(rows)]  # fmt: skip
+        found = read_trace(trace(lines(*less), "x.jsonl"), 10_000)
+        for field in fields:
+            for at, (mine, its) in enumerate(
+                zip(getattr(found, field), getattr(whole, field), strict=True)
+            ):
+                assert np.array_equal(mine, its) == (at != place)
+        without = [{k: v for k, v in row.items() if k != key} for row in rows]
+        none = read_trace(trace(lines(*without), "x.jsonl"), 10_000)
+        assert all(getattr(none, field) is None for field in fields)
+    odd = [row | {"priority": 3} if at == place else row for at, row in enumerate(rows)]
+    said = f"line {place + 1}: unknown column 'priority'; .*leave it out"
+    for read in (read_trace, read_trace_skipping):
+        with pytest.raises(InstanceError, match=said):
+            read(trace(lines(*odd), "x.jsonl"), 10_000)
+    del rows[place]["output_length"]
+    kept, skipped = read_trace_skipping(trace(lines(*rows), "x.jsonl"), 10_000)
+    assert (len(kept), [row.line for row in skipped]) == (2, [place + 1])
+
+
+@pytest.mark.parametrize("size", ['"abc"', '"16"', "-3", "1.5", "9" * 5000, "true", "[16]"])
+def test_a_size_of_blocks_that_is_none_is_a_row_at_fault(trace, size):
+    odd = DYNAMO.replace('"trace_block_size": 64', f'"trace_block_size": {size}', 1)
+    said = r"line 2, column request.replay.trace_block_size, value .*: must be a whole number of"
+    if len(size) > 4000:  # beyond Python's limit for integers
+        said = "line 2: the line holds no JSON object"
+    with pytest.raises(InstanceError, match=said):
+        read_trace(trace(odd, "x.jsonl"), 10_000)
+
+
+def test_tables_and_files_carry_everything_or_are_refused(tmp_path):
+    plain = Instance(
+        [4, 4], [4, 4], 20, [0, 3], labels=["b", "b"], clients=[1, 0], seconds_per_step=0.1
+    )
+    plain.to_csv(tmp_path / "instance.csv")
+    assert read_trace(tmp_path / "instance.csv", 20, seconds_per_step=0.1) == plain
+    assert read_trace(tmp_path / "instance.csv", 20).arrivals.tolist() == [0, 6]
+    at_once = plain.replace(arrivals=[0, 0])
+    at_once.to_csv(tmp_path / "instance.csv")
+    assert read_trace(tmp_path / "instance.csv", 20, seconds_per_step=0.1) == at_once
+    shared = plain.replace(hash_ids=[[1, 2], [1, 3]], hash_block=4)
+    for each in (plain, shared, shared.replace(hash_ids=[[1], [2, 3]]),
+                 shared.replace(follows=[-1, 0], pauses=[0, 2])):  # fmt: skip
+        assert Instance.from_pandas(each.to_pandas(), 20) == each
+    with pytest.raises(InstanceError, match="no column for the ids of blocks; write"):
+        shared.to_csv(tmp_path / "other.csv")
+    assert not (tmp_path / "other.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("meant", "names"),
+    [
+        (
+            "prompt_tokens",
+            "input_toks inputTokens PromptTokens tokens_in n_in prompt_len prefill_length "
+            "context_token_count input-length number_of_input_tokens total_input_tokens",
+        ),
+        (
+            "output_tokens",
+            "completion_token_count gen_tokens max_tokens max_new_tokens tokens_out "
+            "generatedTokens response_length num_generated_tokens decode_len n_out",
+        ),
+        ("arrival_s", "time ts arrived_at request_time timestamp_s created_at start_time_s"),
+    ],
+)
+def test_hints_on_columns_never_take_prompts_for_outputs(trace, meant, names):
+    others = {"prompt_tokens", "output_tokens"} - {meant}
+    table = pd.DataFrame({name: [1] for name in others})
+    for name in names.split():
+        header = ",".join([*others, name])
+        with pytest.raises(InstanceError, match=f"unknown column '{name}'; name it {meant}"):
+            read_trace(trace(f"{header}\n{','.join('1' * (1 + len(others)))}\n"), 100)
+        if meant != "arrival_s":
+            with pytest.raises(InstanceError, match=f"column '{name}' is none .*; name it {meant}"):
+                Instance.from_pandas(table.assign(**{name: [1]}), 100)
+    # What is there already is no proposal.
+    with pytest.raises(
+        InstanceError, match=r"unknown column 'total_tokens'; .*leave it out$"
+    ) as no:
+        read_trace(trace("prompt_tokens,output_tokens,total_tokens\n1,1,2\n"), 100)
+    assert "prompt_tokens" not in str(no.value)
+    assert "did you mean" not in str(no.value)

@@ -107,7 +107,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         ),
         (
             MOONCAKE.replace("hash_ids", "delay"),
-            "line 1: unknown column 'delay'; known: hash_ids, input_length, output_length",
+            "line 1: unknown column 'delay'; known: hash_ids, session_id",
         ),
         ('{"input_length": 1, "output_length": 1}\n', "line 1: column 'timestamp' of the Mooncake"),
         ('{"input_length": 1, "output_length": 1\n', "line 1: the line holds no JSON object"),
