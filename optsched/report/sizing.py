@@ -6,7 +6,16 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.numbers import number
-from optsched.report.style import LIMIT, REFERENCE, finish, hover, line_of, line_styles, prepare
+from optsched.report.style import (
+    LIMIT,
+    REFERENCE,
+    VERMILLION,
+    finish,
+    hover,
+    line_of,
+    line_styles,
+    prepare,
+)
 from optsched.report.tables import Row, Table
 
 if TYPE_CHECKING:
@@ -19,7 +28,8 @@ if TYPE_CHECKING:
     from optsched.sizing.slo import Slo
     from optsched.sizing.upper import Plan
 
-_REFUTED = "#F3D9D2"  # numbers of workers that are proven to be too few
+#: Numbers of workers that are proven to be too few; shows through to any background.
+_REFUTED: dict[str, Any] = {"color": VERMILLION, "alpha": 0.18, "linewidth": 0}
 
 
 def capacity_table(result: Capacity) -> Table:
@@ -44,7 +54,7 @@ def capacity_table(result: Capacity) -> Table:
         if runs > 1:
             held = f"{short.held if short else 0} of {runs}" if met else ""
             cells.append((None, held))
-        fewest = "fewest" if plan in result.best and count == result.at_most else ""
+        fewest = "fewest" if plan is next(filter(None, result.best), None) else ""
         rows.append(Row(f"{plan.router}, {plan.policy}", cells, fewest))
     titles = ["router, policy", "knows", "workers", "binds", "attained", "with one less"]
     titles += ["least limit"] + ["cost per hour"] * (result.cost is not None)
@@ -93,7 +103,7 @@ def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
     low, high = ax.get_ylim()
     if result.at_least is not None and result.at_least > 1:
         few = [0.5, result.at_least - 0.5]
-        ax.fill_between(few, low, high, color=_REFUTED, label="proven too few", zorder=0)
+        ax.fill_between(few, low, high, label="proven too few", zorder=0, **_REFUTED)
     ax.set(xlim=(0.5, last + 0.5), ylim=(low, high))
     return finish(ax, "workers", "attained (%)", counts="x")
 
@@ -104,7 +114,7 @@ def plot_growth(result: Capacity, ax: Axes | None = None) -> Axes:
     every = dict(sorted({1.0: result, **result.loads}.items()))
     loads = list(every)
     least = [each.at_least or 0 for each in every.values()]
-    ax.fill_between(loads, 0, least, color=_REFUTED, label="proven too few")
+    ax.fill_between(loads, 0, least, label="proven too few", **_REFUTED)
     ax.plot(loads, least, color=LIMIT, linewidth=1)
     for row, (name, look) in enumerate(_looks(result.plans)):
         pairs = [

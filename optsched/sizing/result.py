@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.numbers import proven
+from optsched._internal.numbers import number
 from optsched._internal.views import draw, html, text, write
 from optsched.clock.work import load_on_clock
 
@@ -112,65 +112,65 @@ class Capacity:
     def answer(self) -> list[str]:
         """The answer in sentences."""
         asked = " and ".join(map(str, self.slos))
-        found = []
+        late = []
         if self.impossible:
             labels = [self.instance.label(request) for request in self.impossible[:5]]
             more = f" and {len(self.impossible) - 5:,} more" if len(self.impossible) > 5 else ""
             are = "is" if len(self.impossible) == 1 else "are"
-            found.append(
+            late.append(
                 f"{len(self.impossible):,} request{'s' * (are == 'are')} {are} late even alone on "
                 f"an idle worker: {', '.join(labels)}{more}."
             )
         short = [self._short(plan) for plan in self.plans if plan.workers is None]
         if not self.possible:
-            return [f"No number of workers meets {asked}.", *found, *short]
+            return [f"No number of workers meets {asked}.", *late, *short]
+        found, (blind, told) = [], self.best
+        if blind is not None:
+            found.append(
+                f"Of the plans that can be deployed, {blind} needs the fewest workers for {asked}: "
+                f"{blind.workers:,}{self._costs(blind.workers)}."
+            )
+        elif told is not None:
+            found.append(f"Every plan that meets {asked} is told all outputs, as no server is.")
+        if told is not None:
+            costs = self._costs(told.workers)
+            found.append(f"Told all outputs, {told} needs {told.workers:,}{costs}.")
         if self.proof is None:
             found.append("No bound is known on a clock that is a function.")
-        elif self.at_least == 1:
+        elif self.proof.workers == 1:
             found.append("Nothing proves that more than one worker is needed.")
         else:
-            found.append(f"{self.at_least:,} workers are needed by anyone: {self.proof.why}.")
+            costs = self._costs(self.at_least)
+            found.append(f"Anyone needs {self.at_least:,}{costs}: {self.proof.why}.")
         if self.estimate is not None:
             found.append(
                 f"Estimate, no bound: on average the work of {self.estimate:,.2f} workers arrives."
             )
-        for plan, told in zip(self.best, ("", ", which is told the outputs,"), strict=True):
-            if plan is not None:
-                found.append(
-                    f"{plan.router} with {plan.policy}{told} meets {asked} with {plan.workers:,} "
-                    f"worker{'s' * (plan.workers != 1)}."
-                )
+        found += late
         for plan in self.plans:
             if plan.workers and (relapses := ", ".join(map(str, plan.relapses))):
-                found.append(
-                    f"{plan.router} with {plan.policy} falls short again with {relapses} workers."
-                )
+                found.append(f"{plan} falls short again with {relapses} workers.")
         for load, each in self.loads.items():
-            most = f", at most {each.at_most:,}" if each.at_most else ""
-            found.append(f"Arriving {load:g} times as fast: at least {each.at_least:,}{most}.")
-        if self.cost is not None:
-            low, high = self.price
-            most = f", at most {proven(high, up=True)}" * (high < math.inf)
-            found.append(f"Per hour this costs at least {proven(low)}{most}.")
+            most = [f"at least {each.at_least:,}"]
+            for best, knowing in zip(each.best, ("", " told all outputs"), strict=True):
+                most += [] if best is None else [f"at most {best.workers:,}{knowing}"]
+            found.append(f"Arriving {load:g} times as fast: {', '.join(most)}.")
         return found + short
+
+    def _costs(self, workers: int | None) -> str:
+        """Say what workers cost, where it is known."""
+        return f" ({number((self.cost or 0.0) * (workers or 0))} per hour)" * bool(self.cost)
 
     @property
     def best(self) -> tuple[Plan | None, Plan | None]:
-        """The plan with the fewest workers that is not told outputs, and that which is told them.
-
-        Either is None where there is none; the second also where it saves no worker.
-        """
-        met = [plan for plan in self.plans if plan.workers]
-        met.sort(key=lambda plan: (plan.workers, plan.knows == "outputs"))
+        """The plan with the fewest workers that is not told the outputs, and that which is."""
+        met = sorted((plan for plan in self.plans if plan.workers), key=lambda p: p.workers or 0)
         blind = next((plan for plan in met if plan.knows != "outputs"), None)
-        told = next((plan for plan in met if plan.knows == "outputs"), None)
-        if blind and told and met.index(told) > met.index(blind):
-            told = None
-        return blind, told
+        return blind, next((plan for plan in met if plan.knows == "outputs"), None)
 
     def _short(self, plan: Plan) -> str:
         """Say how far a plan comes that has no number of workers."""
-        about = f"{plan.router} with {plan.policy}"
+        about = str(plan)
         if plan.attempts:
             tried = [*plan.attempts]
             span = f"{tried[0]:,}" + f" to {tried[-1]:,}" * (len(tried) > 1)
@@ -184,7 +184,10 @@ class Capacity:
 
     @property
     def price(self) -> tuple[float, float]:
-        """Cost per hour: of the workers that are proven to be needed, and of those that suffice."""
+        """Cost per hour: of the workers that are proven to be needed, and of those that suffice.
+
+        Those that suffice may be of a plan that is told the outputs.
+        """
         each = self.cost or 0.0
         least = math.inf if self.at_least is None else round(each * self.at_least, 9)
         return least, math.inf if self.at_most is None else round(each * self.at_most, 9)

@@ -89,6 +89,9 @@ class Plan:
     knows: Knowledge = "outputs"
     alone: Attempt | None = field(default=None, repr=False)
 
+    def __str__(self) -> str:
+        return f"{self.router} with {self.policy}"
+
     @property
     def reached(self) -> Attempt | None:
         """What the workers came to; where none are enough, the best that was reached."""

@@ -115,6 +115,29 @@ def test_where_requests_are_late_alone_the_least_limit_is_the_least_that_works(c
         assert capacity(apart, less, plan.policy, workers=1, clock=clock).at_most is None
 
 
+def test_the_headline_is_of_a_plan_that_can_be_deployed():
+    trace = optsched.family("chat-and-summaries", n=150, rate=4, seed=1, seconds_per_step=1e-6)
+    slo, clock = "latency:mean<=8s", "llama-2-70b-2xa100"
+    found = capacity(trace, slo, ["work", "vllm"], clock=clock, loads=[2], cost=2.5)
+    knows = {plan.policy: plan.knows for plan in found.plans}
+    assert knows == {"work": "outputs", "vllm": "nothing"}
+    needs = {plan.policy: plan.workers for plan in found.plans}
+    first, second, *_ = found.answer
+    costs = {policy: f"{2.5 * count:g} per hour" for policy, count in needs.items()}
+    deployed = f"needs the fewest workers for {slo}: {needs['vllm']} ({costs['vllm']})."
+    assert first == f"Of the plans that can be deployed, least-tokens with vllm {deployed}"
+    told = f"least-tokens with work needs {needs['work']} ({costs['work']})."
+    assert second == f"Told all outputs, {told}"
+    assert [plan["knows"] for plan in found.to_dict()["plans"]] == ["outputs", "nothing"]
+    assert " outputs " in str(found)
+    assert "told all outputs." in found.answer[-1]
+    (only,) = (alone := capacity(trace, slo, "work", clock=clock)).plans
+    assert alone.answer[0] == f"Every plan that meets {slo} is told all outputs, as no server is."
+    assert alone.best == (None, only)
+    router = capacity(trace, slo, "vllm", ["least-work"], clock=clock)
+    assert [plan.knows for plan in router.plans] == ["outputs"]
+
+
 def test_several_limits_are_raised_together_to_what_a_plan_reaches():
     slos = ["within:ttft<=1steps&tpot<=0.5steps:90%", "latency:p90<=1e6steps"]
     (plan,) = (found := capacity(TRACE, slos, "area")).plans
