@@ -389,13 +389,10 @@ class Instance(Shown):
 
         Arrivals are written in seconds where the length of a step is known; read them with it.
         """
-        for field, what in (
-            ("follows", "the request that another one goes on from"),
-            ("hash_ids", "the ids of blocks"),
-        ):
+        for field in ("follows", "hash_ids"):
             if getattr(self, field) is not None:
                 raise InstanceError(
-                    f"a trace has no column for {what}; write the instance with to_json"
+                    f"a trace has no column for {field}; write the instance with to_json"
                 )
         columns = self._table()
         if (step := self.seconds_per_step) is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
 MAX_SEED = 2**63 - 1
-_LARGEST = 1e300  # of a number that is no count
+LARGEST = 1e300  # of a number that is no count
 
 #: Words for what an annotation names. An argument that may be anything else is left to its owner.
 _WORDS = {
@@ -94,7 +94,7 @@ def as_number(
 ) -> float:
     """Turn a number into a float; refuse one that is not finite or not `good`."""
     number = _plain(value)
-    if number is None or abs(number) > _LARGEST or not good(number):
+    if number is None or abs(number) > LARGEST or not good(number):
         raise error(f"{name} is {shown(value)}, but must be {wish}")
     return float(number)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from optsched._internal.arguments import LARGEST, as_count, as_number
 from optsched._internal.arguments import MAX_TOKENS as MAX_TOKENS
-from optsched._internal.arguments import as_count, as_number
 from optsched.errors import InstanceError, shown
 
 IntArray = npt.NDArray[np.int64]
@@ -62,23 +64,23 @@ def as_floats(name: str, values: Any) -> FloatArray:
     if array.dtype.kind in "iuf":
         return array.astype(np.float64)
     floats = np.empty(len(array))
+    first = "arrivals" if name == "deadlines" else name
     for index, value in enumerate(np.asarray(values, dtype=object)):
         if array.dtype.kind in "mM" or isinstance(value, date | timedelta):
-            raise InstanceError(_not_in_steps(name, array.dtype.kind == "m"), column=name)
-        if isinstance(value, str | bytes) or (number := _as_float(value)) is None:
+            since = name if array.dtype.kind == "m" else f"({name} - {first}.min())"
+            raise InstanceError(
+                f"{name} holds dates or durations, but must hold numbers; steps of 50 ms are "
+                f"np.ceil({since} / np.timedelta64(50, 'ms')), with seconds_per_step=0.05",
+                column=name,
+            )
+        real = isinstance(value, Real | Decimal)
+        if not real or abs(value) > LARGEST:
             said = f"{name} is {shown(value)}, but must be a number"
             raise InstanceError(
                 f"request {index}: {said}", column=name, request=index, value=value, reason=said
             )
-        floats[index] = number
+        floats[index] = float(value)
     return floats
-
-
-def _as_float(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def _listed(name: str, values: Any) -> npt.NDArray[Any]:
@@ -90,16 +92,6 @@ def _listed(name: str, values: Any) -> npt.NDArray[Any]:
     if array.ndim != 1:
         raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
     return array
-
-
-def _not_in_steps(name: str, lasts: bool) -> str:
-    """Say how dates, or durations, become steps."""
-    first = "arrivals" if name == "deadlines" else name
-    since = name if lasts else f"({name} - {first}.min())"
-    return (
-        f"{name} holds dates or durations, but must hold numbers; steps of 50 ms are "
-        f"np.ceil({since} / np.timedelta64(50, 'ms')), with seconds_per_step=0.05"
-    )
 
 
 def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,26 +20,15 @@ if TYPE_CHECKING:
 
 def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
     """Write a file that is whole or not there, even if the machine fails; a pipe is written to."""
+    target = Path(path)
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    try:
-        _write(Path(path), data)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        raise
-    except (OSError, ValueError) as error:
-        reason = str(getattr(error, "strerror", None) or error)
-        wrong = FileError(f"cannot write {path}: {reason}; name another place")
-        wrong.strerror = reason  # for whoever says more of the place
-        raise wrong from error
-
-
-def _write(target: Path, data: bytes | pa.Buffer) -> None:
-    if not is_replaced(target):
-        with target.open("wb") as stream:
-            stream.write(data)
-        return
-    target = target.resolve()  # a link stays, and leads to the new content
     draft = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
     try:
+        if not is_replaced(target):
+            target.write_bytes(data)
+            return
+        target = target.resolve()  # a link stays, and leads to the new content
+        draft = target.with_name(draft.name)
         with draft.open("wb") as file:
             if target.exists():
                 shutil.copymode(target, draft)
@@ -46,9 +36,14 @@ def _write(target: Path, data: bytes | pa.Buffer) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-    except BaseException:  # such as a full disk, or Ctrl-C
-        draft.unlink(missing_ok=True)
-        raise
+    except BaseException as error:  # such as a full disk, or Ctrl-C
+        with suppress(OSError):
+            draft.unlink()
+        if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
+            raise
+        wrong = FileError(f"cannot write {path}: {error.strerror}; name another place")
+        wrong.strerror = error.strerror  # for whoever says more of the place
+        raise wrong from error
 
 
 def write_csv(path: str | Path, columns: Mapping[str, Iterable[object]]) -> None:

@@ -76,44 +76,37 @@ def _is_met(condition: str, values: dict[str, Any]) -> bool:
 
 def _check_files() -> None:
     """Refuse an output that would replace an input, or another output, also through a link."""
-    context = click.get_current_context()
-    given = [
-        (each, value) for each in context.command.params if (value := context.params[each.name])
-    ]
-    outputs = [each for each in given if isinstance(each[0].type, click.Path) and each[1] != "-"]
-    known = {
-        _identity(path): str(path)
-        for each in given
-        if each not in outputs and isinstance(each[1], str)
-        for path in _files_in(each[1])
-    }
-    for option, name in outputs:
-        paths = [Path(name)]
-        if option.name == "schedules":
+    context, known = click.get_current_context(), dict[object, str]()
+    for each in sorted(context.command.params, key=lambda each: isinstance(each.type, click.Path)):
+        if not isinstance(value := context.params[each.name], str):
+            continue
+        written = isinstance(each.type, click.Path) and value != "-"
+        paths = [Path(value)] if written else _files_in(value)
+        if each.name == "schedules":
             from optsched.policies import POLICIES
 
-            chosen = (context.params["policies"] or "").split(",")
-            paths = [Path(name, f"{policy}.json") for policy in (*POLICIES, *chosen)]
-        for path in filter(is_replaced, paths):
-            typed_as = f"{option.opts[-1]} {path}"
-            if (other := known.setdefault(_identity(path), typed_as)) != typed_as:
-                raise OptschedError(f"{typed_as} is the same file as {other}; write to another one")
+            names = (*POLICIES, *str(context.params["policies"]).split(","))
+            paths = [Path(value, f"{name}.json") for name in names]
+        for path in paths:
+            name = f"{each.opts[-1]} {path}" if written else str(path)
+            other = known.setdefault(_identity(path), name)
+            if written and other != name and is_replaced(path):
+                raise OptschedError(f"{name} is the same file as {other}; write to another one")
 
 
 def _files_in(text: str) -> Iterator[Path]:
     """List what may be files in a value that was typed, and in the TOML file that it names."""
     yield from map(Path, {text, *text.split(",")})
-    with suppress(OSError, ValueError):
-        if text.endswith(".toml"):
-            quoted = re.findall("""["']([^"'\n]+)""", Path(text).read_text(encoding="utf-8"))
-            yield from (folder / each for each in quoted for folder in (Path(), Path(text).parent))
+    if text.endswith(".toml"):
+        with suppress(OSError, ValueError):
+            for each in re.findall("""["']([^"'\n]+)""", Path(text).read_text(encoding="utf-8")):
+                yield from (Path(each), Path(text).parent / each)
 
 
 def _identity(path: Path) -> object:
     """Return what is equal for two names of one file, which need not be there."""
     with suppress(OSError, ValueError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
+        return path.stat().st_dev, path.stat().st_ino
     with suppress(ValueError):
         return os.path.realpath(path)
     return path

@@ -334,7 +334,7 @@ def test_tables_and_files_carry_everything_or_are_refused(tmp_path):
     for each in (plain, shared, shared.replace(hash_ids=[[1], [2, 3]]),
                  shared.replace(follows=[-1, 0], pauses=[0, 2])):  # fmt: skip
         assert Instance.from_pandas(each.to_pandas(), 20) == each
-    with pytest.raises(InstanceError, match="no column for the ids of blocks; write"):
+    with pytest.raises(InstanceError, match="no column for hash_ids; write"):
         shared.to_csv(tmp_path / "other.csv")
     assert not (tmp_path / "other.csv").exists()
 

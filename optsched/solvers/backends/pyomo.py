@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import re
 from dataclasses import dataclass
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
@@ -155,9 +154,11 @@ def solve(
     values = None
     if len(result.solution) and condition not in ("unbounded", "intermediateNonInteger"):
         values = _values(native, task.model)
-    bound = _bound(result, log, task.model)
+    problem, least = result.problem, task.model.sense == "min"
+    bound = problem.lower_bound if least else problem.upper_bound
+    bound = float(bound) if isinstance(bound, int | float) else None
     if bound is not None and (stopped is not Stopped.OPTIMAL or options.gap_limit):
-        bound -= _PRINTED * abs(bound) * (1 if task.model.sense == "min" else -1)
+        bound -= _PRINTED * abs(bound) * (1 if least else -1)
     raw_status = said.lower() if said else condition
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
         raw_status = f"{condition}, by its own word: it gives no bound"
@@ -172,15 +173,6 @@ def _values(native: Any, model: LinearModel) -> FloatArray:
     return np.array(
         [rest if value is None else value for value, rest in zip(found, free, strict=True)]
     )
-
-
-def _bound(result: Any, log: str, model: LinearModel) -> float | None:
-    """Return the bound that Pyomo read, or the last one in a log of GLPK's."""
-    bound = result.problem.lower_bound if model.sense == "min" else result.problem.upper_bound
-    if isinstance(bound, int | float) and math.isfinite(bound):
-        return float(bound)
-    logged = re.findall(r"mip = .*[<>]= +(-?\d\S*)", log)
-    return float(logged[-1]) if logged else None
 
 
 def from_pyomo(native: Any) -> LinearModel:
