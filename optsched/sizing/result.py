@@ -153,7 +153,8 @@ class Capacity:
         for load, each in self.loads.items():
             most = [f"at least {each.at_least:,}"]
             for best, knowing in zip(each.best, ("", " told all outputs"), strict=True):
-                most += [] if best is None else [f"at most {best.workers:,}{knowing}"]
+                if best is not None and (entry := f"at most {best.workers:,}") not in most:
+                    most.append(entry + knowing)
             found.append(f"Arriving {load:g} times as fast: {', '.join(most)}.")
         return found + short
 
