@@ -214,7 +214,7 @@ def route(
         "capacity trace.csv --memory 16492 --slo 'latency:p90<=900steps'",
         "capacity trace.csv --memory 16492 --clock llama-2-70b-2xa100 --policies work "
         "--slo 'ttft:p90<=9s' --slo 'latency:mean<=90s'",
-        "capacity family:uniform,n=40 --slo 'latency:max<=120steps' --loads 2 --html report.html",
+        "capacity family:uniform,n=40,load=2 --slo 'latency:max<=120steps' --loads 2 --html report.html",
     ),
 )
 def capacity(

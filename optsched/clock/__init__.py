@@ -360,10 +360,7 @@ def get_clock(clock: str | Clock | Callable[[BatchContent], float]) -> Clock:
             f"{clock!r} is not a clock; pass a name, a clock or a function of the batch"
         )
     if clock.endswith(".json"):
-        try:
-            return LinearClock.from_json(Path(clock))
-        except OSError as error:
-            raise ClockError(f"cannot read clock {clock}: {error.strerror}") from None
+        return LinearClock.from_json(Path(clock))
     kind, colon, numbers = clock.partition(":")
     if kind == "affine":
         return _parse_affine(clock, numbers)

@@ -59,7 +59,7 @@ class Options:
     def __post_init__(self) -> None:
         seconds, size, share = self.time_limit, self.memory_limit, self.gap_limit
         for name, good, wish in (
-            ("time_limit", _positive(seconds), "a positive number of seconds (None for no limit)"),
+            ("time_limit", _positive(seconds), "a positive number of seconds"),
             (
                 "gap_limit",
                 _real(share) and 0 <= share < math.inf,
