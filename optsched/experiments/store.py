@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from optsched._internal.files import is_draft, write_whole
+from optsched._internal.fingerprints import fingerprint
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -38,16 +39,32 @@ class JsonFolder(Store[dict[str, Any]]):
         super().__init__()
         self._folder = folder
         for key in keys:
-            with suppress(FileNotFoundError, ValueError):  # which is then done again
-                self[key] = json.loads(self._path(key).read_text(encoding="utf-8"))
+            if (found := unsealed(self._path(key), key)) is not None:
+                self[key] = found
 
     def add(self, key: str, result: dict[str, Any]) -> None:
         """Keep a result."""
         super().add(key, result)
-        write_whole(self._path(key), json.dumps(result))
+        with writing(self._folder):
+            write_whole(self._path(key), sealed(key, result))
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
+
+
+def sealed(key: str, content: dict[str, Any], indent: int | None = None) -> str:
+    """Return JSON with a seal, which breaks where the file is damaged or answers another key."""
+    return json.dumps(content | {"seal": fingerprint([key, json.dumps(content)])}, indent=indent)
+
+
+def unsealed(path: Path, key: str) -> dict[str, Any] | None:
+    """Read sealed JSON; None where there is none, or its seal is broken."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        seal = content.pop("seal")
+        return content if seal == fingerprint([key, json.dumps(content)]) else None
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
+        return None
 
 
 def changed(old: Settings, new: Settings) -> list[str]:
@@ -66,33 +83,51 @@ def open_folder(
     settings: Settings,
     differing: Callable[[Settings, Settings], list[str]] = changed,
     *,
+    resume: bool = False,
     overwrite: bool = False,
+    option: str = "--resume",
 ) -> None:
-    """Make a folder for results of one kind with these settings, or check that it is one."""
-    if path.exists() and not path.is_dir():
-        raise OptschedError(f"cannot write results into {path}: it is not a folder")
-    settings = json.loads(json.dumps(settings, default=str))
-    if (path / manifest).is_file():
-        old = json.loads((path / manifest).read_text(encoding="utf-8"))
-        if differences := differing(old, settings):
+    """Make a folder for results of one kind with these settings, or check that it is one.
+
+    One whose manifest is lost or damaged can be resumed: results say themselves where they belong.
+    """
+    with writing(path):
+        if path.exists() and not path.is_dir():
+            raise OptschedError(f"cannot write results into {path}: it is not a folder")
+        settings, old = json.loads(json.dumps(settings)), unsealed(path / manifest, manifest)
+        entries = list(path.iterdir()) if path.is_dir() else []
+        ours = {LOCK, manifest} & {entry.name for entry in entries}
+        if old is None and ours and overwrite:
+            old = {}
+        if old is not None and (differences := differing(old, settings)):
             if not overwrite:
                 raise OptschedError(
                     f"{path} holds results of another {kind}, which differs in "
                     f"{' and '.join(differences)}; take another folder"
                 )
-            for entry in path.iterdir():
+            for entry in entries:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    # The lock, and a draft of the manifest, are what a process killed in its first moments left.
-    elif path.is_dir() and not all(each.name == LOCK or is_draft(each) for each in path.iterdir()):
-        raise OptschedError(f"{path} holds other files, but no {kind}; take an empty folder")
-    path.mkdir(parents=True, exist_ok=True)
-    write_whole(path / manifest, json.dumps(settings, indent=1))
+        # The lock, and a draft of the manifest, are what a process killed at once has left.
+        elif old is None and not all(each.name == LOCK or is_draft(each) for each in entries):
+            if not ours:
+                raise OptschedError(
+                    f"{path} holds other files, but no {kind}; take an empty folder"
+                )
+            if not resume:
+                raise OptschedError(
+                    f"{path / manifest} is missing, damaged or of an earlier version; use {option} "
+                    f"to do again what is not of this {kind}, or take another folder"
+                )
+        path.mkdir(parents=True, exist_ok=True)
+        write_whole(path / manifest, sealed(manifest, settings, indent=1))
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep other processes from writing results into a folder; ends with this process, too."""
-    with (path / LOCK).open("a") as lock:
+    with writing(path):
+        lock = (path / LOCK).open("a")
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -101,6 +136,17 @@ def locked(path: Path) -> Iterator[None]:
                 "folder"
             ) from None
         yield
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the refusal of a disk or a system into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise OptschedError(
+            f"cannot write results into {path}: {error.strerror or error}; take another folder"
+        ) from None
 
 
 def refuse_begun(path: Path, done: int, count: int, what: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 import shutil
 from collections import Counter
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.files import write_whole
+from optsched._internal.fingerprints import fingerprint
 from optsched._version import __version__
 from optsched.experiments.cells import Places
-from optsched.experiments.store import open_folder
+from optsched.experiments.store import open_folder, sealed, unsealed
 from optsched_papers.claims import IN_SHAPE, LABELS, REPRODUCED
 from optsched_papers.driver import Reproduction, get_target, reproduce
 from optsched_papers.targets import TARGETS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optsched.experiments.cells import Progress
     from optsched.report.interactive import Figure
 
-_FORMAT = "optsched-reproduction-3"  # 2 did not say what a failing claim proves
+_FORMAT = "optsched-reproduction-4"  # 3 did not seal its results
 _MANIFEST, _CELLS = "_reproduction.json", "_cells"
 _PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
 
@@ -52,27 +52,27 @@ def reproduce_into(
         get_target(name)
     path = Path(out)
     settings = {"quick": quick, "seed": seed, "version": __version__, "format": _FORMAT}
-    open_folder(path, _MANIFEST, "reproduction", settings, overwrite=overwrite)
+    open_folder(
+        path, _MANIFEST, "reproduction", settings, overwrite=overwrite, option="--overwrite"
+    )
+    there = [name for name in TARGETS if name in names or (path / f"{name}.json").exists()]
+    keys = {name: fingerprint([settings, name, TARGETS[name]]) for name in there}
     results = []
     for name in names:
         if overwrite:
             _forget(path, name)
-        if not (path / f"{name}.json").exists():
+        if unsealed(path / f"{name}.json", keys[name]) is None:
             cells = path / _CELLS / name
             cells.mkdir(parents=True, exist_ok=True)
             found = reproduce(
                 name, quick=quick, seed=seed, jobs=jobs, cells=cells, on_progress=on_progress
             )
-            _write(found, path)
-        results.append(_read(path / f"{name}.json"))
-        _write_page(path)
+            _write(found, path, keys[name])
+        done = _write_page(path, keys)
+        results.append(done[name])
         if on_result is not None:
             on_result(results[-1])
     return results
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _forget(path: Path, target: str) -> None:
@@ -82,7 +82,7 @@ def _forget(path: Path, target: str) -> None:
         (path / f"{target}.{suffix}").unlink(missing_ok=True)
 
 
-def _write(found: Reproduction, path: Path) -> None:
+def _write(found: Reproduction, path: Path, key: str) -> None:
     """Write table and plots, and the JSON last: it says that the target is finished."""
     from matplotlib import pyplot
     from PIL import Image
@@ -96,20 +96,21 @@ def _write(found: Reproduction, path: Path) -> None:
     # A palette takes a third of the room of full colours; this method leaves thin lines theirs.
     palette = Image.open(drawn).convert("RGB").quantize(128, Image.Quantize.FASTOCTREE)
     palette.save(path / f"{name}.png", "PNG", optimize=True)
-    plots = json.dumps(interactive(figure), separators=(",", ":"))
-    write_whole(path / _CELLS / name / _PLOTS, plots.encode())
+    write_whole(path / _CELLS / name / _PLOTS, sealed(key, {"plots": interactive(figure)}))
     pyplot.close(figure)
-    write_whole(path / f"{name}.json", json.dumps(found.to_dict(), indent=1).encode())
+    write_whole(path / f"{name}.json", sealed(key, found.to_dict(), indent=1))
 
 
-def _write_page(path: Path) -> None:
-    """Write the page of all targets that the folder holds."""
-    names = [name for name in TARGETS if (path / f"{name}.json").exists()]
-    results = [_read(path / f"{name}.json") for name in names]
-    images = {name: (path / f"{name}.png").read_bytes() for name in names}
-    kept = {name: path / _CELLS / name / _PLOTS for name in names}
-    plots = {name: _read(file) for name, file in kept.items() if file.exists()}
-    write_whole(path / "index.html", render_reproductions(results, images, plots).encode())
+def _write_page(path: Path, keys: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Write the page of all targets that the folder holds, and return their JSON."""
+    found = {name: unsealed(path / f"{name}.json", key) for name, key in keys.items()}
+    done = {name: result for name, result in found.items() if result is not None}
+    images = {name: (path / f"{name}.png").read_bytes() for name in done}
+    kept = {name: unsealed(path / _CELLS / name / _PLOTS, keys[name]) for name in done}
+    plots = {name: each["plots"] for name, each in kept.items() if each is not None}
+    page = render_reproductions(list(done.values()), images, plots)
+    write_whole(path / "index.html", page.encode())
+    return done
 
 
 def render_reproductions(

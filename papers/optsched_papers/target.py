@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pandas as pd
 
+from optsched._internal.fingerprints import fingerprint
 from optsched.experiments.cells import INTERRUPTED, Places, finish
 from optsched.experiments.store import JsonFolder, Store
 from optsched.report.series import plot_bars, plot_series
@@ -87,7 +87,7 @@ class Study:
 
     def map(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
         """Call a function once per cell, with plain data; what is done is not done again."""
-        keys = [_key(function, call) for call in calls]
+        keys = [fingerprint([function, call])[:24] for call in calls]
         kept = Store[Any]() if self.cells is None else JsonFolder(self.cells, keys)
         status = finish(
             _carry_out,
@@ -116,11 +116,6 @@ class Study:
         calls = [{**cell, "seed": seed} for cell in cells.values() for seed in seeds]
         found = iter(self.map(function, calls))
         return {key: [next(found) for _ in seeds] for key in cells}
-
-
-def _key(function: Callable[..., Any], call: dict[str, Any]) -> str:
-    what = json.dumps([function.__module__, function.__qualname__, call], sort_keys=True)
-    return hashlib.sha256(what.encode()).hexdigest()[:24]
 
 
 def _carry_out(cell: tuple[Callable[..., Any], dict[str, Any]]) -> dict[str, Any]:

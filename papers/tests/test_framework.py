@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from dataclasses import replace
+from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from optsched import OptschedError
 from optsched.experiments.cells import Places
+from optsched.experiments.store import sealed, unsealed
 from optsched_papers import TARGETS, reproduce, reproduce_into
 from optsched_papers.claims import (
     BEYOND,
@@ -32,17 +36,13 @@ from optsched_papers.target import Outcome, Study, Target
 
 mpl.use("Agg")
 
-CALLS: list[int] = []
-
 
 def _square(x):
-    CALLS.append(x)
-    if x == 3 and math.isnan(STOP_AT_3[0]):
+    with Path(os.environ["CALLS"]).open("a") as file:  # a global of this module would be its code
+        file.write(f"{x}\n")
+    if x == 3 and "STOP_AT_3" in os.environ:
         raise KeyboardInterrupt
     return {"x": x, "square": x * x}
-
-
-STOP_AT_3 = [0.0]
 
 
 def _squares(study):
@@ -50,14 +50,26 @@ def _squares(study):
     return Outcome(pd.DataFrame(rows), [number("last", 25, rows[-1]["square"], "exact")])
 
 
+def _cube(x):
+    return {"x": x, "cube": x**3}
+
+
+def _cubes(study):
+    rows = study.map(_cube, [{"x": x} for x in range(6)])
+    return Outcome(pd.DataFrame(rows), [number("last", 125, rows[-1]["cube"], "exact")])
+
+
 def _draw(table, axes):
-    axes[0].plot(table["x"], table["square"])
+    axes[0].plot(table["x"], table.iloc[:, 1])
+
+
+def calls():
+    return [int(line) for line in Path(os.environ["CALLS"]).read_text().split()]
 
 
 @pytest.fixture
-def squares(monkeypatch):
-    CALLS.clear()
-    STOP_AT_3[0] = 0.0
+def squares(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("CALLS", str(tmp_path_factory.mktemp("calls") / "calls"))
     target = Target("test-squares", "squares", "nobody", _squares, _draw)
     monkeypatch.setitem(TARGETS, target.name, target)
     return target.name
@@ -71,27 +83,48 @@ def test_a_target_becomes_a_table_a_plot_and_a_verdict(squares, tmp_path):
         0, 1, 4, 9, 16, 25,
     ]  # fmt: skip
     assert (tmp_path / "out" / f"{squares}.png").stat().st_size > 1000
-    assert json.loads((tmp_path / "out" / f"{squares}.json").read_text()) == found
+    stored = json.loads((tmp_path / "out" / f"{squares}.json").read_text())
+    assert (stored.pop("seal") is not None, stored) == (True, found)
 
 
 def test_what_is_finished_is_not_done_again(squares, tmp_path):
     first = reproduce_into([squares], tmp_path, jobs=1)
-    calls = len(CALLS)
+    done = calls()
     assert reproduce_into([squares], tmp_path, jobs=1) == first
-    assert len(CALLS) == calls
+    assert calls() == done
     reproduce_into([squares], tmp_path, jobs=1, overwrite=True)
-    assert len(CALLS) == 2 * calls
+    assert calls() == 2 * done
 
 
-def test_an_interrupted_target_goes_on_where_it_stopped(squares, tmp_path):
-    STOP_AT_3[0] = math.nan
+def test_an_interrupted_target_goes_on_where_it_stopped(squares, tmp_path, monkeypatch):
+    monkeypatch.setenv("STOP_AT_3", "")
     with pytest.raises(KeyboardInterrupt):
         reproduce_into([squares], tmp_path, jobs=1)
     assert not (tmp_path / f"{squares}.json").exists()
-    STOP_AT_3[0] = 0.0
+    monkeypatch.delenv("STOP_AT_3")
     (found,) = reproduce_into([squares], tmp_path, jobs=1)
-    assert CALLS == [0, 1, 2, 3, 3, 4, 5]
+    assert calls() == [0, 1, 2, 3, 3, 4, 5]
     assert found["verdict"] == "reproduced"
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "null", '{"x": 1}', None])
+def test_what_is_damaged_is_done_again(squares, tmp_path, damage):
+    first = reproduce_into([squares], tmp_path, jobs=1)
+    done = calls()
+    for file in [tmp_path / f"{squares}.json", *(tmp_path / "_cells" / squares).glob("*.json")]:
+        text = file.read_text()
+        file.write_text(text.replace(": 25", ": 26") if damage is None else damage)
+    (again,) = reproduce_into([squares], tmp_path, jobs=1)
+    assert (again["rows"], again["verdict"]) == (first[0]["rows"], "reproduced")
+    assert calls() == ([*done, 5] if damage is None else 2 * done)
+
+
+def test_a_target_that_computes_otherwise_is_done_again(squares, tmp_path, monkeypatch):
+    reproduce_into([squares], tmp_path, jobs=1)
+    other = replace(TARGETS[squares], compute=_cubes)
+    monkeypatch.setitem(TARGETS, squares, other)
+    (found,) = reproduce_into([squares], tmp_path, jobs=1)
+    assert found["rows"][0]["ours"] == 125
 
 
 def test_a_quick_form_says_what_it_lacks(squares):
@@ -112,9 +145,21 @@ def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
     (found,) = reproduce_into([squares], tmp_path, quick=True, seed=7, overwrite=True, jobs=1)
     assert (found["quick"], found["seed"]) == (True, 7)
     manifest = tmp_path / "_reproduction.json"
-    manifest.write_text(manifest.read_text().replace("reproduction-3", "reproduction"))
-    with pytest.raises(OptschedError, match=r"format \('optsched-reproduction', not '.*-3'\);"):
+    of_old = unsealed(manifest, manifest.name) | {"format": "optsched-reproduction"}
+    manifest.write_text(sealed(manifest.name, of_old))
+    with pytest.raises(OptschedError, match=r"format \('optsched-reproduction', not '.*-4'\);"):
         reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
+
+
+def test_a_folder_of_unknown_settings_is_done_again_only_if_told(squares, tmp_path):
+    reproduce_into([squares], tmp_path, jobs=1)
+    (tmp_path / "_reproduction.json").write_text('{"quick": false}')
+    with pytest.raises(
+        OptschedError, match=r"_reproduction\.json is missing, .*use --overwrite to"
+    ):
+        reproduce_into([squares], tmp_path, quick=True, jobs=1)
+    (found,) = reproduce_into([squares], tmp_path, quick=True, overwrite=True, jobs=1)
+    assert found["quick"]
 
 
 def test_a_folder_of_other_files_is_refused(squares, tmp_path):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import as_count, as_number
+from optsched._internal.fingerprints import fingerprint
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.experiments.cells import INTERRUPTED, Places, finish
-from optsched.experiments.own import Own, carried, fingerprint_of, loaded, rehearse
+from optsched.experiments.own import PLAIN, Own, carried, loaded, name_of, rehearse
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import numbers_of, read_source, seeds_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _TOLERANCE = 0.05  # of the mean latency of requests that are alone
 _MANIFEST = "_regret.json"
+_VARYING = ("load", "rate", "horizon", "seed")  # of the instances of one regret
 
 
 def regret(
@@ -125,7 +128,8 @@ def regret_into(
 ) -> Regret:
     """Enclose the regret as `regret` does, with a folder of instances that can be resumed."""
     places, tasks, path = _places(jobs), _tasks(source, policies, **options), Path(out)
-    open_folder(path, _MANIFEST, "regret", _settings(next(iter(tasks.values()))))
+    settings = _settings(next(iter(tasks.values())))
+    open_folder(path, _MANIFEST, "regret", settings, resume=resume)
     with locked(path):
         store = JsonFolder(path, tasks)
         if not resume:
@@ -140,17 +144,21 @@ def _places(jobs: Any) -> Places:
 
 
 def _settings(task: Task) -> dict[str, Any]:
-    """Return everything an instance depends on besides load, horizon and seed."""
-    return {
-        "source": task.source.name,
-        "parameters": task.source.parameters,
-        "trace": None if task.source.trace is None else task.source.trace.fingerprint,
-        "memory": task.source.memory_tokens,
-        "clock": None if task.source.clock is None else task.source.clock.coefficients.tolist(),
-        "policies": [fingerprint_of(policy) for policy in task.policies],
-        "time_limit": task.time_limit,
-        "version": __version__,
+    """Return what all instances share, in words, with a fingerprint of what those do not say."""
+    shared = {
+        each.name: getattr(part, each.name)
+        for part in (task.source, task)
+        for each in fields(part)
+        if each.name not in ("source", *_VARYING)
     }
+    told = {name: _told(value) for name, value in shared.items()}
+    return {"source": told.pop("name"), **told, "version": __version__}
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_told(each) for each in value]
+    return value if isinstance(value, PLAIN) else f"{name_of(value)} {fingerprint(value)[:16]}"
 
 
 def _tasks(
@@ -180,13 +188,18 @@ def _tasks(
     for policy in chosen:
         if isinstance(policy, Own):
             rehearse(policy, few, clock=drawn.clock)
-    # The quick ones first.
-    return {
-        f"load-{load}-horizon-{horizon}-seed-{seed}": Task(
-            drawn, chosen, load, rates[load], horizon, seed, time_limit
-        )
-        for horizon, seed, load in itertools.product(horizons, seeds, loads)
-    }
+    shared = fingerprint(drawn)  # found once, for it may be a long trace
+    tasks = [
+        Task(drawn, chosen, load, rates[load], horizon, seed, time_limit)
+        for horizon, seed, load in itertools.product(horizons, seeds, loads)  # quick ones first
+    ]
+    return {_key(task, shared): task for task in tasks}
+
+
+def _key(task: Task, source: Any) -> str:
+    """Return a name for the result of a task that no other question has."""
+    place = f"load-{task.load}-horizon-{task.horizon}-seed-{task.seed}"
+    return f"{place}-{fingerprint(replace(task, source=source))[:16]}"
 
 
 def _enclosed(

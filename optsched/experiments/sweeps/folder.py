@@ -6,18 +6,18 @@ begin with ``_`` or ``.``, so that readers of Parquet folders leave them out.
 
 from __future__ import annotations
 
-import hashlib
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import checked
 from optsched._internal.extras import data_frame, need
 from optsched._internal.files import write_whole
+from optsched._internal.fingerprints import fingerprint
 from optsched._version import __version__
 from optsched.errors import OptschedError
-from optsched.experiments.store import Store, changed, locked, open_folder, refuse_begun
+from optsched.experiments.store import Store, changed, locked, open_folder, refuse_begun, writing
 from optsched.experiments.sweeps.run import OK
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
 def opened(out: str | Path, plan: Plan, *, resume: bool) -> Iterator[SweepFolder]:
     """Open the folder of a sweep, to which only this process then adds rows."""
     need("pyarrow", "a sweep")
-    path, settings = Path(out), {"hash": plan.hash, "version": __version__, "config": plan.config}
-    open_folder(path, MANIFEST, "sweep", settings, _differing)
+    path, settings = Path(out), {"key": plan.key, "version": __version__, "config": plan.config}
+    open_folder(path, MANIFEST, "sweep", settings, _differing, resume=resume)
     with locked(path):
         for left_over in path.glob(".*.tmp"):
             left_over.unlink()
@@ -53,11 +53,11 @@ def opened(out: str | Path, plan: Plan, *, resume: bool) -> Iterator[SweepFolder
 
 
 def _differing(old: Settings, new: Settings) -> list[str]:
-    if old["hash"] == new["hash"]:
+    if old["key"] == new["key"] or old["version"] != new["version"]:
         return changed(old, {"version": new["version"]})
     config, asked = old["config"], new["config"]
     names = [key for key in {**config, **asked} if config.get(key) != asked.get(key)]
-    return names or ["its traces"]
+    return names or ["the content of the files that it names"]
 
 
 class SweepFolder(Store[dict[str, Any]]):
@@ -69,9 +69,17 @@ class SweepFolder(Store[dict[str, Any]]):
         self._keys = keys  # of the whole sweep, in its order
         self._rows: list[dict[str, Any]] = []
         self._flushed = time.monotonic()
+        for file in path.glob("*.parquet"):
+            try:
+                _rows(file)
+            except OptschedError:  # whose runs are done again
+                file.unlink()
         if (found := _read(path)) is not None:
             columns = (found.column(name).to_pylist() for name in ("key", "status"))
-            self.update(zip(*columns, strict=True))
+            known = set(keys)
+            self.update(each for each in zip(*columns, strict=True) if each[0] in known)
+        if len(self) < len(keys) and (path / TABLE).exists():  # it is not what it was
+            (path / TABLE).rename(path / "part-before.parquet")
         self.failed = sum(status != OK for status in self.values())
 
     def add(self, key: str, row: dict[str, Any]) -> None:
@@ -91,22 +99,20 @@ class SweepFolder(Store[dict[str, Any]]):
     def flush(self) -> None:
         """Write the rows that are not on disk yet as one part file."""
         if self._rows:
-            keys = "".join(row["key"] for row in self._rows)
-            name = f"part-{hashlib.sha256(keys.encode()).hexdigest()[:16]}.parquet"
-            _write(_table(self._rows), self.path / name)
+            name = f"part-{fingerprint([row['key'] for row in self._rows])[:16]}.parquet"
+            with writing(self.path):
+                _write(_table(self._rows), self.path / name)
             self._rows = []
         self._flushed = time.monotonic()
 
     def _compact(self) -> None:
         """Put one table, in the order of the sweep, in the place of the part files."""
-        import pyarrow as pa
-
         parts = list(self.path.glob("part-*.parquet"))
         found = _read(self.path)
         assert found is not None
-        place = {key: number for number, key in enumerate(self._keys)}
-        order = pa.array([place[key] for key in found.column("key").to_pylist()])
-        _write(found.take(pa.compute.sort_indices(order)), self.path / TABLE)
+        place = {key: number for number, key in enumerate(found.column("key").to_pylist())}
+        with writing(self.path):
+            _write(found.take([place[key] for key in self._keys]), self.path / TABLE)
         for part in parts:
             part.unlink()
 
@@ -148,13 +154,26 @@ def read_columns(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
 def _read(path: Path) -> pa.Table | None:
     """Read all rows on disk; None if there are none."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     whole = path / TABLE
     # Part files beside the table are what a killed process had no time to remove.
     files = [whole] if whole.exists() else sorted(path.glob("part-*.parquet"))
-    tables = [parquet.read_table(file, partitioning=None) for file in files]
+    tables = list(map(_rows, files))
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
+
+
+def _rows(file: Path) -> pa.Table:
+    """Read the rows of one file, or say that it is damaged."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with suppress(pa.ArrowException, OSError, ValueError):
+        found = parquet.read_table(file, partitioning=None, page_checksum_verification=True)
+        if {"key", "status", "source", "policy"} <= set(found.column_names):
+            return found
+    raise OptschedError(
+        f"{file} is damaged; resume the sweep (--resume), which does the runs in it again"
+    )
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
@@ -170,5 +189,5 @@ def _write(table: pa.Table, path: Path) -> None:
     from pyarrow import parquet
 
     buffer = pa.BufferOutputStream()
-    parquet.write_table(table, buffer)
+    parquet.write_table(table, buffer, write_page_checksum=True)
     write_whole(path, buffer.getvalue())

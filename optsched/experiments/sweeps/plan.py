@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import itertools
 import json
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import whole
+from optsched._internal.fingerprints import fingerprint
 from optsched.errors import InstanceError, OptschedError, nearest, require_known
 from optsched.experiments.own import Own, carried, carried_option, name_of, rehearse
 from optsched.experiments.sweeps.run import HINDSIGHT, OF_SOLVE, Parameters, Run, Source
@@ -38,10 +38,9 @@ class Plan:
     config: dict[str, Any]  # as in the file
 
     @property
-    def hash(self) -> str:
-        """What the sweep is: a hash of all its runs."""
-        keys = ",".join(sorted(run.key for run in self.runs))
-        return hashlib.sha256(keys.encode()).hexdigest()
+    def key(self) -> str:
+        """What the sweep is: all its runs."""
+        return fingerprint(sorted(run.key for run in self.runs))
 
 
 def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:

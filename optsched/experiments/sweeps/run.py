@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.fingerprints import fingerprint
 from optsched._internal.loading import stopwatch
 from optsched._version import __version__
 from optsched.errors import OptschedError
-from optsched.experiments.own import Own, fingerprint_of, loaded
+from optsched.experiments.own import Own, loaded
 from optsched.premises import strongest
 
 if TYPE_CHECKING:
@@ -43,14 +43,9 @@ class Source:
         return family(parameters.pop("family"), seed=seed, **parameters)
 
     @cached_property
-    def content(self) -> str:
-        """SHA-256 of everything that a policy may see of a trace, "" for a family."""
-        if self.trace is None:
-            return ""
-        digest = hashlib.sha256(f"{self.trace.memory} {self.trace.seconds_per_step}".encode())
-        for name, values in self.trace.columns().items():
-            digest.update(name.encode() + values.tobytes())
-        return digest.hexdigest()
+    def fingerprint(self) -> str:
+        """What tells it from all others, however they differ."""
+        return fingerprint(replace(self, parameters=tuple(sorted(self.parameters, key=repr))))
 
 
 @dataclass(frozen=True)
@@ -66,9 +61,9 @@ class Run:
     @cached_property
     def key(self) -> str:
         """What the run is, as a hash that is the same on every machine."""
-        what = [self.source.parameters, self.source.content, self.policy, sorted(self.options)]
-        text = json.dumps([*what, self.seed, self.bound], default=fingerprint_of)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        source: Any = self.source.fingerprint  # found once for all runs on it
+        options = tuple(sorted(self.options, key=repr))
+        return fingerprint(replace(self, source=source, options=options))[:32]
 
     def provenance(self) -> dict[str, Any]:
         """Return the columns that say what was run."""

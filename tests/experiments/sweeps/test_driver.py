@@ -19,6 +19,7 @@ from scipy import stats
 import optsched
 from optsched import DecisionPolicy, OptschedError, read_sweep, sweep
 from optsched.experiments.executors import on_local_cores
+from optsched.experiments.store import sealed, unsealed
 from optsched.experiments.sweeps.plan import read_plan
 from optsched.experiments.sweeps.run import Run, killed, perform
 from optsched.policies import Decision
@@ -177,7 +178,8 @@ def test_folders_that_are_refused(tmp_path):
     with pytest.raises(OptschedError, match=f"holds results of {words}"):
         sweep(config | {"seeds": 2, "name": "second"}, out, resume=True)
     manifest = out / "_sweep.json"
-    manifest.write_text(manifest.read_text().replace(optsched.__version__, "0.0.1"))
+    of_old = unsealed(manifest, manifest.name) | {"version": "0.0.1"}
+    manifest.write_text(sealed(manifest.name, of_old))
     with pytest.raises(OptschedError, match=r"differs in version \('0\.0\.1', not '"):
         sweep(config, out, resume=True)
     with pytest.raises(OptschedError, match="holds other files, but no sweep"):
@@ -203,7 +205,8 @@ def test_a_changed_trace_is_another_sweep(tmp_path):
     trace.write_text("prompt_tokens,output_tokens\n9,2\n")
     sweep(config, out, jobs=1)
     trace.write_text("prompt_tokens,output_tokens\n9,3\n")
-    with pytest.raises(OptschedError, match="another sweep, which differs in its traces; take"):
+    words = "another sweep, which differs in the content of the files that it names; take"
+    with pytest.raises(OptschedError, match=words):
         sweep(config, out, jobs=1, resume=True)
 
 
