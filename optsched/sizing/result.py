@@ -181,7 +181,7 @@ class Capacity:
         if plan.reached is not None:
             about += f": it attains {plan.reached.attained:.2%}"
         least = " and ".join(map(str, plan.least(self.slos)))
-        return f"{about}; the least limit that it reaches is {least}." if least else f"{about}."
+        return f"{about}; the least limit that it meets so is {least}." if least else f"{about}."
 
     @property
     def price(self) -> tuple[float, float]:

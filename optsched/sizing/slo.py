@@ -141,8 +141,12 @@ class Slo:
         if self.unit == unit:
             return self
         if self.unit is not None:
-            instead = "write seconds" if unit == "s" else "write steps, or pass a clock"
-            raise self._wrong(f"is in {self.unit}, but times are in {unit} here; {instead}")
+            raise self._wrong(
+                "is in steps, but times on this clock are in seconds; write s or ms"
+                if unit == "s"
+                else "is in seconds, but times here are in steps; write steps, or pass a clock "
+                "that counts seconds"
+            )
         if unit != "s":
             raise self._wrong(
                 "has a limit without a unit, which is seconds only on a clock that counts them; "

@@ -97,8 +97,7 @@ class Plan:
         """What the workers came to; where none are enough, the best that was reached."""
         if self.workers is not None:
             return self.attempts[self.workers]
-        tried = [*self.attempts.values(), *([] if self.alone is None else [self.alone])]
-        return max(tried, key=lambda each: each.attained, default=None)
+        return max(self.attempts.values(), key=lambda each: each.attained, default=self.alone)
 
     @property
     def relapses(self) -> list[int]:

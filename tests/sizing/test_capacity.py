@@ -107,7 +107,7 @@ def test_where_requests_are_late_alone_the_least_limit_is_the_least_that_works(c
         assert 0 <= entry["attained"] < 1
         (least,) = entry["least_objectives"]
         assert Slo(least).limits == {next(iter(short.slos[0].limits)): entry["least_limit"]}
-        assert f"the least limit that it reaches is {least}" in " ".join(short.answer)
+        assert f"the least limit that it meets so is {least}" in " ".join(short.answer)
         apart = trace.replace(arrivals=np.arange(30) * 10_000)  # each is alone
         enough = capacity(apart, least, plan.policy, workers=1, clock=clock)
         assert enough.at_most == 1
@@ -138,6 +138,16 @@ def test_the_headline_is_of_a_plan_that_can_be_deployed():
     assert alone.best == (None, only)
     router = capacity(trace, slo, "vllm", ["least-work"], clock=clock)
     assert [plan.knows for plan in router.plans] == ["outputs"]
+
+
+def test_too_few_workers_say_what_they_attain_themselves():
+    (plan,) = (found := capacity(TRACE, "latency:p90<=70steps", "area", workers=2)).plans
+    entry = plan.to_dict(found.slos)
+    assert (plan.workers, entry["attained"]) == (None, plan.attempts[2].attained)
+    assert entry["attained"] < 0.9 < plan.alone.attained
+    least = entry["least_objectives"]
+    assert capacity(TRACE, least, "area", workers=2).at_most == 2
+    assert "does not meet it with 2 workers" in found.answer[-1]
 
 
 def test_several_limits_are_raised_together_to_what_a_plan_reaches():
@@ -221,9 +231,9 @@ def test_a_faster_trace_needs_more_and_what_is_wrong_is_refused():
     [
         ("ttft:p99<=2", None, "without a unit"),
         ("ttft:p99<=2", "unit", "without a unit"),
-        ("ttft:p99<=2s", None, "is in s, but times are in steps here"),
-        ("ttft:p99<=500ms", "unit", "is in s, but times are in steps here"),
-        ("ttft:p99<=2steps", CLOCK, "is in steps, but times are in s here"),
+        ("ttft:p99<=2s", None, "in seconds, but times here are in steps"),
+        ("ttft:p99<=500ms", "unit", "in seconds, but times here are in steps"),
+        ("ttft:p99<=2steps", CLOCK, "in steps, but times on this clock are in seconds"),
     ],
 )
 def test_a_limit_in_another_unit_is_refused(slo, clock, said):
