@@ -369,6 +369,8 @@ def told_by(instance: Instance, intervals: str | None) -> Knowledge:
 def described(instance: Instance, intervals: str) -> str:
     """Return intervals as they were asked for, and how many outputs they cover unless it is all."""
     share = coverage(instance, intervals)
+    if intervals.startswith("relative"):  # whose middle gives the output away
+        return f"{intervals} around the true outputs"
     return intervals if share == 1 else f"{intervals}, covering {100 * share:.3g} % of the outputs"
 
 

@@ -91,7 +91,7 @@ class ClusterRun(Run):
         metrics = self.metrics()
         tpot = "none" if metrics["tpot"] is None else f"{metrics['tpot'] * 1e3:.2f} ms"
         return (
-            f"{self.policy}: {metrics['steps']:,} steps, imbalance "
+            f"{self.policy}{self._known}: {metrics['steps']:,} steps, imbalance "
             f"{metrics['imbalance_tokens']:,.0f} tokens ({metrics['imbalance_ms']:.2f} ms, "
             f"{metrics['idle_share']:.1%} idle), {metrics['throughput']:,.0f} tokens/s, TPOT "
             f"{tpot}, {metrics['energy_joule'] / 1e3:,.1f} kJ, max wait "

@@ -15,6 +15,7 @@ from optsched._internal.numbers import number
 from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
 from optsched.forecasts import coverage, described
+from optsched.premises import TOLD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -199,6 +200,18 @@ class Run(ABC):
     def metrics(self) -> dict[str, Any]:
         """Return all metrics in one dictionary, ready for a table or for JSON."""
 
+    @property
+    def headline(self) -> str:
+        """What came of it, in a sentence."""
+        done, count = len(self.instance) - self.unfinished, len(self.instance)
+        told = f", told {TOLD[self.knows]}," if self.knows else ""
+        found = f"{self.policy}{told} completes {done:,} of {count:,} requests"
+        if self.why is not None:
+            return f"{found}: its run {self.why}."
+        mean, unit = f"{number(self.mean_latency)} {self.unit}", self.unit
+        ends = f"the last after {number(float(self.makespan))} {unit}"
+        return f"{found}, with a mean latency of {mean}, {ends}." if done else f"{found}."
+
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as plain data, ready for JSON."""
         return self.metrics() | ({"plans": self.fell_back} if self.fell_back else {})
@@ -211,7 +224,9 @@ class Run(ABC):
     @property
     def _known(self) -> str:
         """In brackets: what the policy knew, how often that was wrong, and plans that were lost."""
-        said = [described(self.instance, self.intervals)] if self.intervals else []
+        said = [f"told {TOLD[self.knows]}"] if self.knows else []
+        if self.intervals and self.knows != "outputs":
+            said = [described(self.instance, self.intervals)]
         return "".join(f" ({each})" for each in (*said, self.fell_back) if each)
 
     def _outcome(self, tokens: int) -> dict[str, Any]:

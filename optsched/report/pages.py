@@ -132,7 +132,9 @@ def summary_page(result: Replications | Sweep) -> str:
 def routing_page(result: RoutingLoss) -> str:
     """Return the page of what routers lose."""
     table = tables.routing_table(result)
-    return _page("routing", result, table, {"losses": _drawn([], plot_losses, result)})
+    losses = _drawn([], plot_losses, result)
+    losses["layout"]["height"] = 130 + 38 * len(result.losses)
+    return _page("routing", result, table, {"losses": losses})
 
 
 def capacity_page(result: Capacity) -> str:

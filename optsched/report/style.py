@@ -89,6 +89,11 @@ _SHADES = (
     ("#4864A8", "#EC6414", "#689470", "#C82410", "#C474BC", "#4494F8", "#8C5864", "#8C10FC"),
     ("#38689C", "#FC601C", "#749C64", "#C04800", "#C07CB4", "#588CFC", "#88605C", "#8830FC"),
 )
+#: Of all others: shades that no policy of ours has, each with the column that it is like.
+_OWN = {
+    **{"#C00CC0": 7, "#B484B0": 4, "#B44000": 3, "#D47400": 1},
+    **{"#0C98F0": 5, "#945468": 6, "#78986C": 2, "#007894": 0},
+}
 _PLACES = {
     name: (row, column)
     for row, names in enumerate(_POLICIES)
@@ -115,25 +120,20 @@ def line_styles(policies: Iterable[str]) -> list[LineStyle]:
         place = _PLACES.get(re.split("[+:, ]", name)[0])
         if name not in places and place is not None and place not in places.values():
             places[name] = place
-    looks = {name: _look(*place, sum(place)) for name, place in places.items()}
-    columns = _free(column for _, column in places.values())
-    marks = _free(sum(place) for place in places.values())
+    looks = {name: _look(_SHADES[row][at], row + at) for name, (row, at) in places.items()}
+    taken = {column for _, column in places.values()}
+    shades = [shade for shade, column in _OWN.items() if column not in taken] or list(_OWN)
+    used = {sum(place) % len(_DASHES) for place in places.values()}
+    marks = [mark for mark in range(len(_DASHES)) if mark not in used] or range(len(_DASHES))
     for index, name in enumerate(dict.fromkeys(name for name in names if name not in places)):
-        turn, at = divmod(index, len(columns))
-        looks[name] = _look(0, columns[at], marks[(index + turn) % len(marks)])
+        turn, at = divmod(index, len(shades))
+        looks[name] = _look(shades[at], marks[(index + turn) % len(marks)])
     return [looks[name] for name in names]
 
 
-def _look(row: int, column: int, mark: int) -> LineStyle:
+def _look(colour: str, mark: int) -> LineStyle:
     mark %= len(_DASHES)
-    return LineStyle(_SHADES[row][column], _DASHES[mark], _MARKERS[mark])
-
-
-def _free(taken: Iterable[int]) -> list[int]:
-    """Return the columns, or the marks, that are not taken; all of them if none is left."""
-    every = range(len(_DASHES))
-    used = {at % len(every) for at in taken}
-    return [at for at in every if at not in used] or list(every)
+    return LineStyle(colour, _DASHES[mark], _MARKERS[mark])
 
 
 def styled(runs: Run | Iterable[Run]) -> list[tuple[Run, LineStyle]]:

@@ -175,3 +175,29 @@ def test_a_cluster_is_told_what_its_routing_sees_and_its_memory_reserves(routing
     ]
     assert {said for said, _ in limited} == {"outputs"}
     assert any(differ for _, differ in limited)
+
+
+def test_learned_orders_are_told_what_clients_claim():
+    requests = Instance([4, 4, 4], [3, 5, 2], 40, [0, 1, 2], seconds_per_step=1.0)
+    claimed = requests.replace(output_estimates=[3, 4, 4])
+    for name in ("vllm+learned", "vllm:area+learned", "vllm+fair"):
+        policy = replace(get_policy(name), block_size=1)
+        told = [run(each, policy, clock=CLOCK).knows for each in (requests, claimed)]
+        assert told == ["nothing", "forecast"]
+
+
+@pytest.mark.parametrize("intervals", ["exact", "relative:0", "classes:1", "common:5,5"])
+def test_intervals_that_leave_nothing_open_tell_the_outputs(intervals):
+    requests = Instance([4, 4, 4], [5, 5, 5], 40)
+    assert run(requests, "a-min", intervals=intervals).knows == "outputs"
+    assert run(requests, "a-min", intervals="common:5,6").knows == "forecast"
+
+
+def test_a_run_says_in_a_sentence_what_came_of_it():
+    requests = Instance([4, 4, 4], [3, 5, 2], 20)
+    told = "area, told every true output, completes 3 of 3 requests, with a mean latency of "
+    assert run(requests, "area").headline.startswith(told)
+    assert "(told every true output)" in str(run(requests, "area"))
+    lost = run(Instance([0, 0], [6, 6], 10), "alpha-greedy:0.2")
+    assert lost.why is not None
+    assert lost.headline.endswith(f" of 2 requests: its run {lost.why}.")

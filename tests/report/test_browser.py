@@ -144,10 +144,10 @@ def check_sorting(browser):
 
     values = (
         "return [...document.getElementById('policies').tBodies[0].rows]"
-        ".map(row => Number(row.cells[1].dataset.value))"
+        ".map(row => Number(row.cells[2].dataset.value))"
     )
     head = browser.execute_script(
-        "return document.getElementById('policies').tHead.rows[0].cells[1].firstElementChild"
+        "return document.getElementById('policies').tHead.rows[0].cells[2].firstElementChild"
     )
     head.click()
     upward = browser.execute_script(values)
@@ -155,7 +155,7 @@ def check_sorting(browser):
     assert len(upward) > 1
     head.send_keys(Keys.ENTER)
     assert browser.execute_script(values) == sorted(upward, reverse=True)
-    sort = "return document.getElementById('policies').tHead.rows[0].cells[1].ariaSort"
+    sort = "return document.getElementById('policies').tHead.rows[0].cells[2].ariaSort"
     assert browser.execute_script(sort) == "descending"
 
 
@@ -199,9 +199,9 @@ def test_rows_without_a_value_come_last_in_either_order(browser, pages):
     open_page(browser, pages / "compare.html", DESKTOP)
     first = browser.execute_script(
         "const rows = document.getElementById('policies').tBodies[0].rows;"
-        "rows[0].cells[1].dataset.value = ''; return rows[0].cells[0].dataset.value"
+        "rows[0].cells[2].dataset.value = ''; return rows[0].cells[0].dataset.value"
     )
-    head = browser.find_element("css selector", "#policies th:nth-child(2) button")
+    head = browser.find_element("css selector", "#policies th:nth-child(3) button")
     last = "return document.querySelector('#policies tbody tr:last-child th').dataset.value"
     for _ in range(2):
         head.click()

@@ -16,6 +16,7 @@ from optsched.policies import BASIC, POLICIES
 from optsched.policies.serving import ENGINES
 from optsched.report import save_figure, set_title, share_legend
 from optsched.report.style import (
+    _OWN,
     COLOURS,
     UNAVOIDABLE,
     legend_above,
@@ -99,7 +100,7 @@ def backgrounds():
 
 
 def test_colours_stand_out_from_white_and_dark_pages(backgrounds):
-    shown = {style.colour for style in line_styles(REGISTERED)} | {*COLOURS, UNAVOIDABLE}
+    shown = {style.colour for style in line_styles(REGISTERED)} | {*COLOURS, UNAVOIDABLE, *_OWN}
     assert min(contrast(*pair) for pair in itertools.product(shown, backgrounds)) >= 3
 
 
@@ -226,3 +227,19 @@ def test_legends_take_no_more_columns_than_fit_a_panel(panels, length, count):
     assert all(box.x1 <= 1.02 * figure.bbox.width for box in boxes)
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
     assert min(ax.get_window_extent().width for ax in axes.flat) > 0.7 * figure.bbox.width / panels
+
+
+def test_a_policy_of_ones_own_has_a_colour_that_none_of_ours_has_alone_or_beside_them():
+    ours = {style.colour for style in line_styles(REGISTERED)} | {*COLOURS}
+    (alone,) = line_styles(["mine"])
+    for names in (
+        ["mine"],
+        ["mine", "yours"],
+        ["area", "mine"],
+        ["mine", *BASIC],
+        ["mine", "vllm"],
+    ):
+        looks = dict(zip(names, line_styles(names), strict=True))
+        assert looks["mine"].colour not in ours
+        assert looks.get("yours", alone).colour not in ours
+    assert line_styles(["area", "mine"])[1].colour == alone.colour

@@ -3,6 +3,8 @@ const figures = JSON.parse(document.getElementById("figures").textContent);
 const plots = [...document.querySelectorAll(".plot")];
 const picker = document.getElementById("picker");
 const table = document.querySelector(".sortable");
+const widths = new ResizeObserver(boxes => boxes.forEach(({ target }) => target.classList.toggle("more", target.scrollWidth > target.clientWidth + 1)));
+document.querySelectorAll(".scroll").forEach(box => widths.observe(box));
 const dark = matchMedia("screen and (prefers-color-scheme: dark)");
 const touch = matchMedia("(pointer: coarse)").matches;
 const narrow = innerWidth < 600;
@@ -81,7 +83,10 @@ function layout(place) {
       gridcolor: rule, linecolor: rule, zerolinecolor: rule, ...own[name], title: { font: { size: 13 }, standoff: 10, ...own[name].title },
     };
     if (own[name].range) look[name].range = [...own[name].range];  // which plotly.js changes in place
-    if (narrow) look[name].ticktext = own[name].ticktext?.map(text => plain(text).length > 16 ? text.slice(0, 15) + "…" : text);
+    if (!narrow) continue;  // names of two parts take two lines, and so do long titles
+    const short = text => plain(text).length > 20 ? text.slice(0, 19) + "…" : text;
+    look[name].ticktext = own[name].ticktext?.map(text => plain(text).length > 20 ? text.split(", ").map(short).join(",<br>") : text);
+    look[name].title.text = look[name].title.text.replace(/(.{10,26}) /g, "$1<br>");
   }
   const range = ranges[own.meta?.link];
   if (range) Object.assign(look.xaxis, { range: [...range], autorange: false });

@@ -270,7 +270,7 @@ class RoutedRun(TimedRun):
         timed = f" on {self._clock_names}" if self._clock_names else ""
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
         lines = [
-            f"{self.router}, {self.policy}{timed}: {len(self.instance):,} requests on "
+            f"{self.router}, {self.policy}{timed}{self._known}: {len(self.instance):,} requests on "
             f"{len(self.workers):,} workers{left}"
         ]
         lines += self._lines(metrics)
