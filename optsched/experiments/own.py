@@ -92,7 +92,7 @@ def portable(value: Any) -> Own:
     """Make an object ready for other processes, with all code that is not installed there."""
     import cloudpickle
 
-    name, identity = name_of(value), Identity()
+    name, identity = name_of(value), Identity(ordered=True)
     registered: list[ModuleType] = []
     try:
         fingerprint = identity.of(value)
