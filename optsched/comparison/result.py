@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,7 +16,6 @@ from optsched._internal.views import draw, html, text, write
 from optsched.clock import LinearClock
 from optsched.clock.work import load_on_clock
 from optsched.errors import PolicyError, nearest
-from optsched.policies import POLICIES
 from optsched.premises import STORAGES, deployable, strongest
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import bound as find_bound
@@ -250,8 +248,8 @@ class Comparison:
         """Names of the policies that know the outputs beside others that know intervals only."""
         if self.intervals in (None, "exact"):
             return []
-        known = {name for name, policy in POLICIES.items() if policy.needs.knows == "hindsight"}
-        return [name for name in self.policies if re.split("[:+]", name)[0] in known]
+        told = [run.policy for run in self if run.knows == "outputs"]
+        return told if len(told) < len(self) else []
 
     @property
     def best(self) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from optsched import Cluster, compare, family
+from optsched._internal.views import text
 from optsched.comparison import compare_lookaheads
 from optsched.errors import InstanceError
 from optsched.report import plot_loads, plot_lookahead, plot_power
@@ -59,7 +60,8 @@ def test_what_was_not_recorded_cannot_be_drawn(lookaheads, comparison):
 
 
 def test_the_table_has_a_row_per_policy(comparison):
-    lines = str(comparison).splitlines()
+    lines = text("cluster_table", comparison).splitlines()
+    assert "\n".join(lines) in str(comparison)
     assert sum(line.strip().startswith(("fcfs", "bf-io")) for line in lines) == 2
 
 
