@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 #: Known names that a message lists in full beside a close one.
@@ -80,6 +81,17 @@ class CertificateError(OptschedError):
 
 class FileError(OptschedError, OSError):
     """A file cannot be written."""
+
+
+@contextmanager
+def named(where: object) -> Iterator[None]:
+    """Name a file in the errors about what it holds."""
+    try:
+        yield
+    except OptschedError as error:
+        said = str(error).removeprefix("the JSON text: ")
+        error.args = (said if said.startswith(str(where)) else f"{where}: {said}",)
+        raise
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from optsched._internal.files import write_csv
 from optsched._internal.json import read_object, write_object
 from optsched._internal.request_rules import broken_rules, instead
 from optsched._internal.views import Shown
-from optsched.errors import InstanceError, require, shown
+from optsched.errors import InstanceError, named, nearest, require, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,6 +182,7 @@ class Instance(Shown):
         if arrivals is None:
             fields["arrivals"] = frozen(np.zeros(len(fields["prompts"]), dtype=np.int64))
         fields["weights"] = None if weights is None else frozen(as_floats("weights", weights))
+        require(name, str, "name", "a text", InstanceError)
         if labels is not None:
             require(labels, Iterable, "labels", "a list", InstanceError)
         fields["labels"] = None if labels is None else tuple(str(label) for label in labels)
@@ -376,13 +377,13 @@ class Instance(Shown):
             raise InstanceError(f"{where} is not an optsched instance")
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(content) - known):
-            raise InstanceError(f"{where}: unknown key {unknown[0]!r}; known: {sorted(known)}")
+            raise InstanceError(
+                f"{where}: unknown key {unknown[0]!r}; {nearest(unknown[0], known)}"
+            )
         if missing := sorted({"prompts", "outputs", "memory"} - set(content)):
             raise InstanceError(f"{where}: the key {missing[0]!r} is missing")
-        try:
+        with named(where):
             return cls(**content)
-        except (TypeError, ValueError) as error:
-            raise InstanceError(f"{where}: {error}") from None
 
     def to_csv(self, path: str | Path) -> None:
         """Write the requests, without memory and name, as a CSV trace for `read_trace`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import numpy as np
@@ -12,7 +13,7 @@ from literal import usage_at
 from strategies import instances
 
 from optsched import Instance, Schedule, compare
-from optsched.errors import ScheduleError
+from optsched.errors import OptschedError, ScheduleError
 
 
 @st.composite
@@ -158,3 +159,26 @@ def test_a_binary_file_is_refused_in_one_sentence(tmp_path):
     path.write_bytes(b"\xff\xfe\x00{")
     with pytest.raises(ScheduleError, match=r"binary\.json is not valid JSON"):
         Schedule.from_json(path, Instance([1], [1], 4))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"starts": [0, "x"]},
+        {"starts": [0]},
+        {"starts": None},
+        {"starts": [0, 0], "placement": [0, 7], "workers": [9, 9]},
+        {"starts": [0, 0], "placement": "x", "workers": 5},
+        {"starts": [0, 0], "placement": [0, 0], "workers": ["a"]},
+        {"starts": [0, 0], "placement": [0, 0], "workers": [9], "eligible": [1]},
+        {"x": 1},
+    ],
+)
+def test_what_is_wrong_in_a_file_names_the_file(tmp_path, content):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(OptschedError, match=rf"^{path}") as caught:
+        Schedule.from_json(path, Instance([1, 1], [1, 1], 9))
+    assert str(caught.value).count(str(path)) == 1
+    with pytest.raises(ScheduleError, match=r"cannot read .*nosuch\.json: No such file"):
+        Schedule.from_json(tmp_path / "nosuch.json", Instance([1], [1], 9))

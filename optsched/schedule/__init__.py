@@ -13,7 +13,7 @@ from optsched._internal.arrays import MAX_SUM, as_integers
 from optsched._internal.extras import data_frame
 from optsched._internal.json import read_object, write_object
 from optsched._internal.views import Shown, draw
-from optsched.errors import InstanceError, ScheduleError
+from optsched.errors import InstanceError, ScheduleError, named
 from optsched.premises import World
 from optsched.schedule.latencies import Started
 from optsched.schedule.usage import Usage
@@ -181,7 +181,7 @@ class Schedule(Started, Shown):
         """Return the starts on one worker with the memory of all; its bounds apply here, too."""
         if len(self.workers) == 1 and self.workers.total == self.instance.memory:
             return self
-        everything = self.instance.replace(memory=self.workers.total)
+        everything = self.workers.pool(self.instance)
         return Schedule(everything, self.starts, self.policy)
 
     @cached_property
@@ -332,22 +332,23 @@ class Schedule(Started, Shown):
         Only "starts" is needed, and "placement" on several workers, which may be those of the file.
         """
         content, where = read_object(source, ScheduleError, "the key 'starts'")
-        known, placement = content.get("workers"), content.get("placement")
-        if workers is None and placement is not None:
-            if known is None:
-                raise ScheduleError(f"{where} says nothing of workers; pass them")
-            workers = Workers(known, content.get("eligible"))
-        several = None if workers is None else as_workers(workers, instance)
-        needed = ["starts"] if several is None or len(several) == 1 else ["starts", "placement"]
-        for key in needed:
-            if key not in content:
-                raise ScheduleError(f"{where} holds no JSON object with the key {key!r}")
-        if several is not None and isinstance(known, list) and len(known) != len(several):
-            raise ScheduleError(
-                f"{where} has {len(known)} workers, but there are {len(several)}; pass the same"
-            )
-        name = str(content.get("policy", "schedule"))
-        return cls(instance, content["starts"], name, workers=several, placement=placement)
+        with named(where):
+            known, placement = content.get("workers"), content.get("placement")
+            if workers is None and placement is not None:
+                if known is None:
+                    raise ScheduleError(f"{where} says nothing of workers; pass them")
+                workers = Workers(known, content.get("eligible"))
+            several = None if workers is None else as_workers(workers, instance)
+            needed = ["starts"] if several is None or len(several) == 1 else ["starts", "placement"]
+            for key in needed:
+                if key not in content:
+                    raise ScheduleError(f"{where} holds no JSON object with the key {key!r}")
+            if several is not None and isinstance(known, list) and len(known) != len(several):
+                raise ScheduleError(
+                    f"{where} has {len(known)} workers, but there are {len(several)}; pass the same"
+                )
+            name = str(content.get("policy", "schedule"))
+            return cls(instance, content["starts"], name, workers=several, placement=placement)
 
 
 def _one_each(field: str, values: npt.ArrayLike, instance: Instance) -> IntArray:

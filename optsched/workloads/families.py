@@ -54,9 +54,9 @@ def bounded(requests: int, rate: float, rng: Generator) -> IntArray:
     return steps[:requests]
 
 
-def _check_rate(rate: float) -> None:
-    wish = "a positive number of requests per step"
-    as_number("rate", rate, lambda each: _LEAST_RATE <= each <= MAX_TOKENS, wish)
+def _check_rate(rate: float, name: str = "rate") -> None:
+    wish = f"a number of requests per step from {_LEAST_RATE:g} to {MAX_TOKENS:g}"
+    as_number(name, rate, lambda each: _LEAST_RATE <= each <= MAX_TOKENS, wish)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ def family(
     instance = Instance(**fields, memory=memory, name=name, seconds_per_step=seconds_per_step)
     if load is not None:
         load = as_number("load", load, lambda each: each > 0, "positive")
-        rate = load * memory / float(instance.areas.sum()) * _firsts(instance).sum()
+        rate = float(load * memory / float(instance.areas.sum()) * _firsts(instance).sum())
+        _check_rate(rate, f"load is {load:g}, for which rate")
     elif rate is not None and seconds_per_step is not None:
         rate *= seconds_per_step
     if rate is None:
@@ -203,13 +204,16 @@ def family_from_text(text: str, memory: int | None = None) -> Instance:
 
 def parse_family(text: str) -> tuple[str, dict[str, Any]]:
     """Take ``family:NAME,key=number,...`` apart."""
-    name, *assignments = text.removeprefix("family:").split(",")
+    text, *assignments = text.split(",")
+    name = text.removeprefix("family:")
     parameters: dict[str, Any] = {}
     for assignment in assignments:
         key, _, value = (part.strip() for part in assignment.partition("="))
         if key in parameters:
             raise InstanceError(f"{text}: {key} is there twice; keep one of them")
         try:
+            if "_" in value or not value.isascii():  # which only Python takes for digits
+                raise ValueError
             parameters[key] = float(value) if set(value) & set(".eEnN") else int(value)
         except ValueError:
             raise InstanceError(
@@ -390,10 +394,8 @@ def _conversations(
 ) -> Requests:
     """turns whose s is a shared head, all that was said before and a text, o an answer; the next
     one comes when it has ended, after an exponential pause"""
-    if not (turns >= 1 and pause >= 0):
-        raise InstanceError(
-            f"turns is {turns} and pause {pause}, but there must be at least 1 and no less than 0"
-        )
+    as_number("turns", turns, lambda each: each >= 1, "at least 1")
+    as_number("pause", pause, lambda each: each >= 0, "at least 0")
     drawn = _chats(rng, n, memory, (heads, shared), rng.random(n) < 1 / turns, (text, output))
     return drawn | {"pauses": rng.exponential(pause, n)}
 

@@ -13,7 +13,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_floats, as_integers, checked_memory, frozen
 from optsched.clock import LinearClock, affine, get_clock
-from optsched.errors import ClockError, InstanceError, nearest
+from optsched.errors import ClockError, InstanceError, named, nearest
 from optsched.instance import Instance
 
 if TYPE_CHECKING:
@@ -395,15 +395,16 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
     if not isinstance(flag, bool):
         raise InstanceError(f"{path}: prefill_makes_token is {flag!r}, but must be true or false")
     columns = {key: np.array([table[key] for table in tables]) for key in _TYPE_KEYS[:3]}
-    types = RequestTypes(
-        columns["prompt"],
-        columns["output"],
-        columns["rate"],
-        prefill_makes_token=flag,
-        names=tuple(str(table.get("name", at)) for at, table in enumerate(tables, start=1)),
-    )
-    memory = checked_memory(content["memory"]) if "memory" in content else None
-    return types, _clock(content, path), memory
+    with named(path):
+        types = RequestTypes(
+            columns["prompt"],
+            columns["output"],
+            columns["rate"],
+            prefill_makes_token=flag,
+            names=tuple(str(table.get("name", at)) for at, table in enumerate(tables, start=1)),
+        )
+        memory = checked_memory(content["memory"]) if "memory" in content else None
+        return types, _clock(content, path), memory
 
 
 def _check_keys(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:

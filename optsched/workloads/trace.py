@@ -18,7 +18,7 @@ import numpy as np
 from optsched._internal.arguments import as_count
 from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
 from optsched._internal.request_rules import BrokenRule, broken_rules
-from optsched.errors import InstanceError, require
+from optsched.errors import InstanceError, named, require
 from optsched.instance import Instance
 from optsched.workloads import files
 from optsched.workloads.families import family_from_text
@@ -380,18 +380,12 @@ def _read(
 
 def _from_json(path: Path, content: bytes, memory: int | None) -> Instance:
     try:
-        instance = Instance.from_json(content.decode("utf-8-sig"))
-        return instance if memory is None else instance.replace(memory=memory)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InstanceError(f"{path} is not UTF-8 text; give an instance as JSON") from None
-    except InstanceError as error:
-        raise InstanceError(
-            f"{path}: {error}",
-            column=error.column,
-            request=error.request,
-            value=error.value,
-            reason=error.reason,
-        ) from None
+    with named(path):
+        instance = Instance.from_json(text)
+        return instance if memory is None else instance.replace(memory=memory)
 
 
 def _head(instance: Instance, limit: int) -> Instance:

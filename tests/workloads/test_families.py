@@ -97,7 +97,7 @@ def test_system_prompts_are_shared_as_often_as_the_family_says():
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"turns": 0.5}, "turns is 0.5 and pause 30"),
+        ({"turns": 0.5}, "turns is 0.5, but must be at least 1"),
         ({"text": 0}, "text is 0, but must be a positive number of tokens"),
         ({"shared": 16_491}, "shared is 16491, but must be a whole number from 0 to 16490"),
         ({"heads": 0}, "heads is 0"),
@@ -228,8 +228,11 @@ def test_families_by_text():
         ("family:uniform,n=0", "n is 0, but must be a whole number from 1"),
         ("family:uniform,n=1.5", "n is 1.5, but must be a whole number from 1"),
         ("family:uniform,seed=-1", "seed is -1, but must be a whole number from 0"),
-        ("family:uniform,rate=0", "rate is 0, but must be a positive number of requests per step"),
-        ("family:uniform,rate=nan", "rate is nan, but must be a positive number"),
+        (
+            "family:uniform,rate=0",
+            "rate is 0, but must be a number of requests per step from 1e-12",
+        ),
+        ("family:uniform,rate=nan", "rate is nan, but must be a number of requests"),
         ("family:uniform,load=-1", "load is -1, but must be positive"),
         ("family:uniform,load=1,rate=1", "rate and load are both given; keep one of them"),
         (
