@@ -224,7 +224,7 @@ def _verify_prices(
     if not certificate.pools and workers is not None:
         if len(workers) > 1:
             raise CertificateError("the certificate is for one worker; leave the workers out")
-        instance, workers = instance.replace(memory=workers.total), None
+        instance, workers = workers.pool(instance), None
     check_fingerprint(certificate.fingerprint, instance, workers)
     owners = Workers([instance.memory]) if workers is None else workers
     pools, unit = certificate.pools or ((0,),), certificate.denominator

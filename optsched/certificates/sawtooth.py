@@ -95,7 +95,7 @@ def verify_sawtooth(
     """Find the bound on the total or weighted latency that prices and charges prove."""
     pool, largest = instance, instance.memory
     if workers is not None:
-        pool, largest = instance.replace(memory=workers.total), max(workers.memories)
+        pool, largest = workers.pool(instance), max(workers.memories)
         if len(workers) == 1:
             instance, workers = pool, None
     check_fingerprint(certificate.fingerprint, instance, workers)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.exact import round_down
 from optsched._internal.extras import data_frame
 from optsched._internal.numbers import at_least, number, proven
 from optsched._internal.views import draw, html, text, write
@@ -19,7 +20,6 @@ from optsched.errors import PolicyError, nearest
 from optsched.premises import STORAGES, deployable, strongest
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import bound as find_bound
-from optsched.solvers.bounds.one_worker import round_down
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -166,7 +166,7 @@ class EventProgram(Shown):
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective, from its start steps alone."""
-        return schedule_cost(schedule, self.objective)
+        return float(schedule_cost(schedule, self.objective))
 
     def violations(self, schedule: Schedule) -> list[Violation]:
         """List what makes a schedule infeasible beside the running requests, which come first."""

@@ -11,8 +11,9 @@ import numpy as np
 from scipy import sparse
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import as_floats, prefix_sums, ranks_in
-from optsched._internal.start_prices import PriceSums, prices_of_starts
+from optsched._internal.arrays import MAX_WEIGHT, as_floats, prefix_sums, ranks_in
+from optsched._internal.exact import exact_dot, in_units
+from optsched._internal.start_prices import PriceSums
 from optsched.errors import InstanceError, require_known
 from optsched.models.linear.model import (
     Family,
@@ -25,22 +26,28 @@ from optsched.models.linear.model import (
 )
 from optsched.models.objectives import (
     LATENESS,
+    PENALTY,
     SCHEDULE_OBJECTIVES,
     Lateness,
     ScheduleObjective,
+    cost_unit,
     schedule_cost,
 )
 from optsched.models.placing import by_use, owned, renumbered, workers_of
 from optsched.models.program import Program, Size, require_size
 from optsched.models.running import NOTHING_RUNNING, Running, safe_horizon
+from optsched.models.solution import Stopped
 from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
     from optsched.models.placing import Scheduled
+    from optsched.models.solution import Solution
     from optsched.workers import Workers
 
 
@@ -155,8 +162,8 @@ class HindsightProgram(Program):
     def __post_init__(self) -> None:
         require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
         require_known("lateness", self.lateness, LATENESS)
-        if not (np.isfinite(self.penalty) and self.penalty >= 0):
-            raise ModelError(f"the penalty is {self.penalty}, but cannot be negative or infinite")
+        if self.penalty and not 1 / MAX_WEIGHT <= self.penalty <= MAX_WEIGHT:
+            raise ModelError(f"the penalty is {self.penalty}, but {PENALTY}")
         if self.lateness != "forbidden" and not self.penalty:
             raise ModelError(
                 f"lateness is {self.lateness!r} without a penalty, which would drop the deadlines; "
@@ -167,9 +174,10 @@ class HindsightProgram(Program):
                 prices = as_floats("memory_prices", self.memory_prices).copy()
             except InstanceError:
                 prices = np.array([-1.0])
-            if not (np.isfinite(prices).all() and (prices >= 0).all()):
+            if not ((prices >= 0) & (prices <= MAX_WEIGHT)).all():
                 raise ModelError(
-                    "prices of memory must be one number of at least 0 for each step, without gaps"
+                    f"prices of memory must be one number from 0 to {MAX_WEIGHT:g} for each step, "
+                    "without gaps"
                 )
             object.__setattr__(self, "memory_prices", prices)
         object.__setattr__(self, "workers", workers_of(self.instance, self.workers, self.running))
@@ -392,18 +400,59 @@ class HindsightProgram(Program):
 
     def _paid(self, prices: FloatArray, request: IntArray, step: IntArray) -> FloatArray:
         """Return what the memory of a request costs when it starts at a step."""
-        instance = self.instance
-        prompts, outputs = instance.prompts[request], instance.outputs[request]
-        paid = prices_of_starts(prompts, outputs, step - self.now, PriceSums.of(prices))
-        return np.round(paid, 6)  # which CP-SAT can represent; sums have more by rounding alone
+        # Differences of sums of doubles would lose small prices beside large ones.
+        instance, (unit, whole) = self.instance, in_units(prices)
+        steps = np.clip(step - self.now, 0, len(prices))
+        ends = np.minimum(steps + instance.outputs[request], len(prices))
+        total, moment = PriceSums.of(np.array(whole, dtype=object))
+        paid = (instance.prompts[request] - steps) * (total[ends] - total[steps])
+        paid = (paid + moment[ends] - moment[steps]) * unit.numerator / unit.denominator
+        rounded: FloatArray = np.round(paid.astype(np.float64), 6)  # which CP-SAT can represent
+        return rounded
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective of the program, from its start steps alone."""
+        return float(self._exact_cost(schedule))
+
+    def _exact_cost(self, schedule: Schedule) -> Fraction:
         cost = schedule_cost(schedule, self.objective, self.lateness, self.penalty)
-        if self.memory_prices is not None:
-            everyone = np.arange(len(schedule.starts))
-            cost += float(self._paid(self.memory_prices, everyone, schedule.starts).sum())
-        return cost
+        if self.memory_prices is None:
+            return cost
+        held = np.zeros(len(self.memory_prices), dtype=np.int64)
+        rows = zip(self.instance.prompts, self.instance.outputs, schedule.starts, strict=True)
+        for prompt, output, start in rows:
+            steps = held[start - self.now : start - self.now + output]
+            steps += prompt + 1 + np.arange(len(steps))
+        return cost + exact_dot(self.memory_prices, held)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the arrays hold all costs without rounding."""
+        parts = cost_unit(self.instance, self.objective, self.lateness, self.penalty).denominator
+        most, limit = self._costs(np.arange(len(self.instance)), self._latest).max(), 2**53
+        if (prices := self.memory_prices) is not None:
+            parts = max(parts, in_units(prices)[0].denominator)
+            most += prices @ np.arange(1, len(prices) + 1) * self.instance.memory
+            limit = 2**33 if parts <= 2**6 else 0  # so that six decimals hold them
+        return bool(most * parts < limit)
+
+    def judged(self, found: Solution) -> Solution:
+        """Return a solution of `to_linear` with what it proves where costs had to be rounded."""
+        if self._whole or found.values is None:
+            return found
+        schedule, bound = self.read(found.values), found.bound
+        if bound is not None:
+            priced = self.memory_prices is not None
+            bound -= 2**-50 * abs(bound) + 1e-6 * priced * len(self.instance)
+        optimal = found.status is Stopped.OPTIMAL
+        return dataclasses.replace(
+            found,
+            status=Stopped.WITHIN_TOLERANCE if optimal else found.status,
+            objective=self.cost(schedule),
+            bound=bound,
+            step=None,
+            distance=None,
+        )
 
     def read(self, values: npt.ArrayLike, /) -> Schedule:
         """Turn a point, whole up to rounding, into a schedule; equal requests start in order.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -19,14 +20,12 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
 
-#: Relative distance of objective and bound below which they count as equal.
-TOLERANCE = 1e-6
-
 
 class Stopped(StrEnum):
     """Why a solver stopped; whether it left an answer is another question."""
 
     OPTIMAL = "optimal"
+    WITHIN_TOLERANCE = "optimal within the solver's tolerance"
     GAP_LIMIT = "gap limit"
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
@@ -59,12 +58,15 @@ class Solution(Shown):
     objective
         What the answer costs, evaluated again.
     bound
-        No answer is better than this. Already rounded to the next value the objective can take.
+        No answer is better than this: moved to the next value that the objective can take, and
+        rounded to a double on the safe side.
     sense
         Whether the objective is minimised ("min") or maximised ("max").
     step
         Every answer's objective is a whole multiple of it, if that is known: 1 where all costs and
         all columns that cost are whole.
+    distance
+        Objective minus bound without rounding; None where they are exact as they stand.
     duals
         For linear programs the price of each row: how the objective changes per unit of its bound.
     raw_status
@@ -95,12 +97,11 @@ class Solution(Shown):
     bound: float | None = None
     sense: Literal["min", "max"] = "min"
     step: float | None = None
+    distance: Fraction | None = None
     duals: FloatArray | None = None
     raw_status: str = ""
     model: str = "model"
     answer: Any = None
-
-    tolerance: ClassVar[float] = TOLERANCE
 
     def __post_init__(self) -> None:
         if self.status in _ALL_STOPPED:
@@ -116,8 +117,9 @@ class Solution(Shown):
             number = getattr(self, name)
             missing = number is None or not math.isfinite(number)
             object.__setattr__(self, name, None if missing else float(number))
-        if self.bound is not None:
-            object.__setattr__(self, "bound", round_bound(self.bound, self.step, self.sense))
+        if self.bound is not None and self.distance is None:
+            exact = next_cost(Fraction(self.bound), self._step, self.sense)
+            object.__setattr__(self, "bound", float(exact))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Solution):
@@ -160,31 +162,36 @@ class Solution(Shown):
             return None
         if room <= 0:
             return 0.0
-        return room / abs(self.objective) if self.objective else math.inf
+        return float(room / abs(Fraction(self.objective))) if self.objective else math.inf
 
     @property
     def proven_optimal(self) -> bool:
         """Whether the bound leaves no room for a better answer, whatever the solver claims.
 
-        It leaves none if, rounded to the next value the objective can take, it reaches the
-        objective, or if the gap is at most the tolerance where such steps are not known.
+        It leaves none if it reaches the objective, or is nearer to it than any two values that the
+        objective can take, without rounding and without any tolerance.
         """
-        if (room := self._room) is None or self.objective is None:
+        if (room := self._room) is None or self.status is Stopped.WITHIN_TOLERANCE:
             return False
-        if self.step is not None:
-            return room < self.step / 2
-        return room <= self.tolerance * max(1.0, abs(self.objective))
+        return room <= 0 or (self._step is not None and room < self._step)
 
     def with_answer(self, read: Callable[[FloatArray], Any]) -> Self:
         """Return the solution with its point read in the terms of the problem."""
         return self if self.values is None else replace(self, answer=read(self.values))
 
     @property
-    def _room(self) -> float | None:
+    def _step(self) -> Fraction | None:
+        return None if self.step is None else Fraction(self.step)
+
+    @property
+    def _room(self) -> Fraction | None:
         """How much better than the answer the bound would let another one be."""
         if self.objective is None or self.bound is None:
             return None
-        return (self.objective - self.bound) * (1 if self.sense == "min" else -1)
+        distance = self.distance
+        if distance is None:
+            distance = Fraction(self.objective) - Fraction(self.bound)
+        return distance * (1 if self.sense == "min" else -1)
 
     def require(self, *, optimal: bool = False) -> Self:
         """Return the solution itself if it has an answer, or a proven one if that is asked.
@@ -199,18 +206,20 @@ class Solution(Shown):
             why = f"{said}, without an answer{advice and f'; {advice}'}"
             raise (InfeasibleError if infeasible else SolverError)(why)
         if optimal and not self.proven_optimal:
-            raise SolverError(f"{said}: the answer is not proven optimal; allow more time")
+            advice = "allow more time"
+            if self.status is Stopped.WITHIN_TOLERANCE:
+                advice = "take its gap for an answer, or whole numbers below 2**53"
+            raise SolverError(f"{said}: the answer is not proven optimal; {advice}")
         return self
 
 
-def round_bound(bound: float, step: float | None, sense: Literal["min", "max"] = "min") -> float:
+def next_cost(
+    bound: Fraction, step: Fraction | None, sense: Literal["min", "max"] = "min"
+) -> Fraction:
     """Move a bound to the next value that the objective can take."""
     if step is None:
         return bound
-    steps = bound / step if sense == "min" else -bound / step
-    slack = min(0.5, TOLERANCE * max(1.0, abs(steps)))
-    rounded = math.ceil(steps - slack) * step
-    return float(rounded if sense == "min" else -rounded)
+    return step * (math.ceil(bound / step) if sense == "min" else math.floor(bound / step))
 
 
 def _number(value: float | None, missing: str) -> str:

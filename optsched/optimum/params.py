@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.arguments import as_count, checked
-from optsched._internal.arrays import MAX_STEP
+from optsched._internal.arrays import MAX_STEP, MAX_WEIGHT
 from optsched.errors import OptschedError, SolverError, require_known
-from optsched.models.objectives import LATENESS
+from optsched.models.objectives import LATENESS, PENALTY
 from optsched.solvers.backends.base import Options
 
 if TYPE_CHECKING:
@@ -164,8 +164,8 @@ class SolveParams(_Brief):
         if self.horizon is not None:
             as_count("horizon", self.horizon, most=MAX_STEP, error=SolverError)
         require_known("lateness", self.lateness, LATENESS, OptschedError)
-        if not 0 <= self.penalty < math.inf:
-            raise OptschedError(f"penalty is {self.penalty}, but cannot be negative or infinite")
+        if self.penalty and not 1 / MAX_WEIGHT <= self.penalty <= MAX_WEIGHT:
+            raise OptschedError(f"penalty is {self.penalty}, but {PENALTY}")
         if self.lateness == "forbidden" and self.penalty:
             raise OptschedError(
                 f"penalty is {self.penalty:g}, but no deadline may be missed; pass a lateness, "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched.errors import ModelError, OptschedError, SolverError
 from optsched.instance import Instance
@@ -125,7 +125,7 @@ def _solve_hindsight(
         start = first_of(program)
     params = replace(params, start=None if start is None else program.write_point(start))
     left = None if time_limit is None else max(time_limit - (stopwatch() - began), _LEAST)
-    found = _solve_model(model, method, left, params).with_answer(program.read)
+    found = program.judged(_solve_model(model, method, left, params)).with_answer(program.read)
     if found.status is Stopped.OPTIMAL and not program.horizon_is_safe:
         return replace(found, status=f"optimal within horizon {program.horizon}")
     return found
@@ -142,18 +142,12 @@ def _solve_thresholds(
     if program.objective == "memory":
         return found
     values = None if found.values is None else program.write_point(found.answer)
+    bound = None if found.bound is None else -round_down(-Fraction(found.bound) * whole.unit)
+    distance = None if found.distance is None else found.distance * whole.unit
+    objective = None if values is None else float(values[-1])
     return replace(
-        found,
-        values=values,
-        objective=None if values is None else float(values[-1]),
-        bound=None if found.bound is None else _at_least(Fraction(found.bound) * whole.unit),
-        step=None,
+        found, values=values, objective=objective, bound=bound, distance=distance, step=None
     )
-
-
-def _at_least(exact: Fraction) -> float:
-    rounded = float(exact)
-    return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
 
 
 def _solve_pyomo(
@@ -217,13 +211,14 @@ def _solve_batch(
         solver=params.solver,
         time_limit=params.options(time_limit).time_limit,
     )
-    ratio = float(batch.ratio)
+    floor = None if batch.factor is None else batch.ratio / Fraction(batch.factor)
     return Solution(
         Stopped.OPTIMAL if batch.factor == 1 else Stopped.UNKNOWN,
         batch.method,
         stopwatch() - began,
-        objective=ratio,
-        bound=None if batch.factor is None else ratio / batch.factor,
+        objective=float(batch.ratio),
+        bound=None if floor is None else round_down(floor),
+        distance=None if floor is None else batch.ratio - floor,
         model="batch",
         answer=batch,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -72,12 +72,10 @@ class Optimum(Solution):
     certificate: Certificate | SawtoothCertificate | ConfigurationCertificate | None = None
     price_certificate: Certificate | None = None
 
-    tolerance: ClassVar[float] = 1e-9  # of costs that are sums of fractions
-
     @property
     def gap(self) -> float:
         """Share of the objective that the bound does not account for."""
-        return max(0.0, (self.objective - self.bound) / self.objective)
+        return super().gap or 0.0
 
     @property
     def premises(self) -> World:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.aside import Token
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched._version import __version__
 from optsched.certificates.prices import Certificate
 from optsched.errors import InfeasibleError, OptschedError
-from optsched.models.objectives import schedule_cost
+from optsched.models.objectives import cost_unit, schedule_cost
 from optsched.models.running import latest_starts
+from optsched.models.solution import Stopped, next_cost
 from optsched.optimum.params import SolveParams
 from optsched.optimum.result import Optimum
-from optsched.solvers.backends.base import Options, Progress, whole_multiple
+from optsched.solvers.backends.base import Options, Progress
 from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
 from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.bounds.pools import of_pool
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
 TOO_LARGE = "too large to be solved exactly"
 
 _WORK = 60.0  # seconds' worth, where neither time nor work is limited
-_ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
 
 
 @dataclass
@@ -53,6 +55,9 @@ class State:
     status: str = ""
     best: Schedule | None = None
     cost: float = math.inf
+    exact: Fraction | None = None  # what the best schedule costs, without rounding
+    floor: Fraction = Fraction(0)  # what `bound` proves, moved to a cost that schedules can have
+    unit: Fraction = field(init=False)  # of which every schedule's cost is a whole multiple
     bound: Bound | ConfigurationBound = field(
         default_factory=lambda: Bound(-math.inf, "nothing", 0.0)
     )
@@ -72,7 +77,9 @@ class State:
         self.stop = self.params.stop or self.stop
         self.ended = Token(self.stop)
         self.workers = self.workers or Workers([self.instance.memory])
-        self.pool = self.instance.replace(memory=self.workers.total)
+        self.pool = self.workers.pool(self.instance)
+        limits = self.params.lateness, self.params.penalty
+        self.unit = cost_unit(self.instance, self.objective, *limits)
 
     # What is asked.
 
@@ -106,21 +113,6 @@ class State:
     def weights(self) -> FloatArray:
         """Cost of a step of latency of each request, shape (n,)."""
         return weights_of(self.instance, self.objective)
-
-    @property
-    def whole_weights(self) -> bool:
-        """Whether CP-SAT can represent the weights."""
-        return whole_multiple(self.weights) is not None
-
-    @property
-    def whole(self) -> bool:
-        """Whether every schedule costs a whole number."""
-        numbers: list[float] = []
-        if self.objective == "weighted-latency" and self.instance.weights is not None:
-            numbers += self.instance.weights.tolist()
-        if self.instance.deadlines is not None and self.params.lateness != "forbidden":
-            numbers.append(self.params.penalty)
-        return all(float(number).is_integer() for number in numbers)
 
     # When to stop.
 
@@ -157,7 +149,7 @@ class State:
     @property
     def finished(self) -> bool:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
-        return self.proven or self.ended.is_set()
+        return self.proven or self.ended.is_set() or self.status == Stopped.WITHIN_TOLERANCE
 
     def share(self, share: float) -> float:
         """Take the seconds of a stage; few, where the instance is small enough for exact ones."""
@@ -185,14 +177,13 @@ class State:
 
     @property
     def lowest(self) -> float:
-        """The bound, moved to the next cost that a schedule can have."""
-        value = self.bound.value
-        return float(math.ceil(value)) if self.whole and math.isfinite(value) else value
+        """The bound, moved to the next cost that a schedule can have, and rounded down."""
+        return round_down(self.floor)
 
     @property
     def proven(self) -> bool:
-        """Whether the best schedule is proven to be optimal."""
-        return self.lowest >= self.cost * (1 if self.whole else 1 - _ROUNDING)
+        """Whether the best schedule is proven to be optimal: without rounding or tolerance."""
+        return self.exact is not None and self.floor >= self.exact
 
     @property
     def gap(self) -> float:
@@ -209,12 +200,13 @@ class State:
             latest = np.minimum(latest, instance.deadlines - instance.outputs)
         if (latest < instance.arrivals).any():
             raise InfeasibleError(self.infeasible())
-        if self.best is None:
+        if self.exact is None:
             return latest
         if self.objective == "makespan":
-            return np.minimum(latest, int(self.cost) - instance.outputs)
+            end = min(int(self.exact), int((latest + instance.outputs).max()))
+            return np.minimum(latest, end - instance.outputs)
         if self.prices is not None:
-            return np.minimum(latest, PricedStarts(self.pool, self.prices).latest(self.cost))
+            return np.minimum(latest, PricedStarts(self.pool, self.prices).latest(self.exact))
         return latest
 
     def infeasible(self) -> str:
@@ -234,20 +226,24 @@ class State:
         params = self.params
         cost = schedule_cost(schedule, self.objective, params.lateness, params.penalty)
         late = params.horizon is not None and schedule.makespan > params.horizon
-        if cost >= self.cost or late:
+        if late or (self.exact is not None and cost >= self.exact):
             return
         soft = params.lateness != "forbidden"
         if [v for v in schedule.check() if not (soft and v.kind == "deadline")]:
             return
         with self.lock:
             if not self.closed:
-                self.best, self.cost = schedule, cost
+                self.best, self.cost, self.exact = schedule, float(cost), cost
 
-    def raise_bound(self, proven: Bound | ConfigurationBound) -> None:
-        """Keep a bound if it is better."""
+    def raise_bound(
+        self, proven: Bound | ConfigurationBound, exact: Fraction | None = None
+    ) -> None:
+        """Keep a bound if it is better; `exact` is its value without rounding."""
+        if exact is None:
+            exact = Fraction(proven.value) if (sure := proven.certificate) is None else sure.value
         with self.lock:
-            if proven.value > self.bound.value and not self.closed:
-                self.bound = proven
+            if (exact > self.floor or proven.value > self.bound.value) and not self.closed:
+                self.bound, self.floor = proven, max(self.floor, next_cost(exact, self.unit))
 
     def report(self, stage: str, cost: float | None, bound: float) -> None:
         """Pass on where a stage stands."""
@@ -281,7 +277,7 @@ class State:
         """Return what was found, and how."""
         interrupted = self.stop.is_set()
         status = "interrupted" if interrupted else self.status or "time limit"
-        if self.best is None:
+        if self.best is None or self.exact is None:
             advice = "allow more time"
             if status == TOO_LARGE:  # more time changes nothing
                 advice = (
@@ -302,7 +298,8 @@ class State:
             values=self.best.starts.astype(np.float64),
             objective=self.cost,
             bound=min(self.lowest, self.cost),
-            step=1.0 if self.whole else None,
+            step=float(self.unit),
+            distance=max(self.exact - self.floor, Fraction(0)),
             model=self.instance.name,
             answer=self.best,
             minimised=self.objective,

@@ -181,7 +181,7 @@ class Record:
 
     def proven(self, certificate: AnyCertificate, instance: Instance) -> float:
         """Verify a certificate, and return the bound on the total latency that it proves."""
-        from optsched.solvers.bounds.one_worker import round_down
+        from optsched._internal.exact import round_down
 
         workers = self.memories if self.clock is None and self.workers != "1" else None
         fingerprint = instance.fingerprint if workers is None else workers.fingerprint(instance)

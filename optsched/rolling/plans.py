@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # Of the beam: the share of the memory its prices are for, starts for each slice, and its width.
 _SHARE, _STARTS, _WIDTH = 0.93, 0.5, 10
+_COMPLETE = (Stopped.OPTIMAL, Stopped.WITHIN_TOLERANCE)  # whatever prices add up to in doubles
 _ITERATIONS = 15  # steps of the subgradient method that a budget of some milliseconds allows
 
 
@@ -99,7 +100,7 @@ def by_program(window: Window) -> Plan:
         raise KeyboardInterrupt
     if solution.values is None:
         raise SolverError("HiGHS found no plan for a window in time")
-    return program.read(solution.values).starts, not solution.proven_optimal
+    return program.read(solution.values).starts, solution.status not in _COMPLETE
 
 
 def by_relaxation(window: Window) -> Plan:

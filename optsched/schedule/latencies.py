@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.exact import exact_dot
+
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
@@ -52,7 +54,7 @@ class Started:
     def weighted_latency(self) -> float:
         """Sum of weight times latency in steps; the total latency where there are no weights."""
         weights = self.instance.weights
-        return float(self.total_latency if weights is None else weights @ self.latencies)
+        return float(self.total_latency if weights is None else exact_dot(weights, self.latencies))
 
     @property
     def mean_latency(self) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from optsched._internal.arguments import as_count, checked
-from optsched._internal.arrays import checked_memory, frozen
+from optsched._internal.arrays import MAX_TOKENS, checked_memory, frozen
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
@@ -120,6 +120,15 @@ class Workers:
         """Tokens that all workers hold together."""
         return sum(self.memories)
 
+    def pool(self, instance: Instance) -> Instance:
+        """Return the requests on one worker that holds as much as all together."""
+        if self.total > MAX_TOKENS:
+            raise InstanceError(
+                f"the workers hold {self.total:,} tokens together, but at most {MAX_TOKENS:,} can "
+                "be counted; count prompts, outputs and memories in units of some tokens"
+            )
+        return instance.replace(memory=self.total)
+
     @cached_property
     def classes(self) -> IntArray:
         """Class of each worker, in order of appearance; its members can be exchanged."""
@@ -139,7 +148,7 @@ class Workers:
 
     def fingerprint(self, instance: Instance) -> str:
         """Return a SHA-256 of requests, memories and eligibility, which certificates hold."""
-        pool = instance.replace(memory=self.total).fingerprint
+        pool = self.pool(instance).fingerprint
         digest = hashlib.sha256(f"optsched workers 1 {self.memories} {pool}".encode())
         if self.eligible is not None:
             digest.update(self.eligible.tobytes())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 import pickle
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from optsched import InfeasibleError, Solution
 from optsched.errors import SolverError
-from optsched.models.solution import Stopped, round_bound
+from optsched.models.solution import Stopped, next_cost
 
 
 def answer(**changes):
@@ -47,15 +48,16 @@ def test_missing_numbers_are_none(missing):
     ("objective", "bound", "step", "sense", "proven"),
     [
         (22, 21.2, 1, "min", True),  # rounded up
-        (22, 21.0000001, 1, "min", False),  # that is 21 and a rounding error, not 22
+        (22, 21, 1, "min", False),
         (22, 21.2, None, "min", False),
-        (22, 22 - 1e-7, None, "min", True),
+        (22, 22 - 1e-12, None, "min", False),  # without a step nothing is forgiven
         (22, 20.5, 2, "min", True),
         (22, 22.7, 1, "max", True),
         (22, 23.2, 1, "max", False),
         (0.3, 0.25, 0.1, "min", True),
-        (10_000_000, 9_999_999.6, 1, "min", True),
-        (10_000_000, 9_999_999.4, 1, "min", False),  # rounding errors grow with the numbers
+        (10_000_000, 9_999_999.4, 1, "min", True),
+        (2.0**53, 2.0**53 - 1, 1, "min", False),
+        (3e10 + 39.4, 3e10 + 38.9, 2.0**-51, "min", False),
     ],
 )
 def test_proof_follows_from_objective_bound_and_step(objective, bound, step, sense, proven):
@@ -64,11 +66,23 @@ def test_proof_follows_from_objective_bound_and_step(objective, bound, step, sen
     assert (solution.gap == 0) >= (proven and step is not None)
 
 
-def test_bounds_are_rounded_towards_the_objective_but_never_beyond_a_rounding_error():
-    assert round_bound(21.3, 1) == 22
-    assert round_bound(22.0000001, 1) == 22
-    assert round_bound(21.3, 1, "max") == 21
-    assert round_bound(-0.5, 1) == 0
+def test_bounds_move_to_the_next_value_that_the_objective_can_take():
+    for bound, step, sense, moved in (
+        (Fraction(213, 10), 1, "min", 22),
+        (Fraction(213, 10), 1, "max", 21),
+        (Fraction(-1, 2), 1, "min", 0),
+        (Fraction(1, 3), Fraction(1, 8), "min", Fraction(3, 8)),
+        (Fraction(1, 3), None, "min", Fraction(1, 3)),
+    ):
+        assert next_cost(bound, step and Fraction(step), sense) == moved
+
+
+def test_what_is_known_without_rounding_decides_and_a_tolerance_never_proves():
+    large = answer(objective=2.0**60, bound=2.0**60, distance=Fraction(1))
+    assert not large.proven_optimal
+    assert large.gap > 0
+    assert answer(objective=2.0**60, bound=2.0**60 - 256, distance=Fraction(0)).proven_optimal
+    assert not answer(status=Stopped.WITHIN_TOLERANCE).proven_optimal
 
 
 def test_gap_is_a_share_of_the_objective():

@@ -62,7 +62,8 @@ def bounds(instance, objective, least):
     # The longest output more than is safe: else starts beyond the horizon may escape the prices.
     horizon = safe_horizon(instance) + int(instance.outputs.max())
     relaxation = LatencyRelaxation(instance, horizon, objective)
-    relaxed = solve(relaxation).require(optimal=True)
+    relaxed = solve(relaxation)
+    assert relaxed.gap < 1e-8
     yield "relaxation", relaxed.bound
     yield "without prices", bound(instance, objective=objective).value
     if objective == "total-latency":
@@ -86,7 +87,7 @@ def test_solvers_agree_with_brute_force_and_bounds_stay_below(batch):
             where = (seed, objective)
             for solver, solution, schedule in answers(instance, objective):
                 assert solution.objective == pytest.approx(least[objective]), (*where, solver)
-                assert schedule_cost(schedule, objective) == solution.objective, (*where, solver)
+                assert float(schedule_cost(schedule, objective)) == solution.objective, (*where, solver)
                 assert not schedule.check(), (*where, solver)
             for name, value in bounds(instance, objective, least[objective]):
                 assert value <= least[objective] + 1e-6, (*where, name)

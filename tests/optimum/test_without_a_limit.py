@@ -145,5 +145,6 @@ def test_advice_about_weights_applies():
     divisor = float(str(refused.value).split("weights by ")[1].split(",")[0])
     scaled = instance.replace(weights=instance.weights / divisor)
     assert bound(scaled, "lagrangian", "weighted-latency").value > 0
+    digits = instance.replace(weights=1e16 * (1 + np.arange(7) / 7))
     with pytest.raises(OptschedError, match="divide them by one number and round"):
-        solve(instance, objective="weighted-latency", method="cp-sat")
+        solve(digits, objective="weighted-latency", method="cp-sat")

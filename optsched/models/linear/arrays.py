@@ -206,11 +206,14 @@ def breaches(
     upper: FloatArray,
     tolerance: float,
     name: Callable[[int], str],
+    most: FloatArray | float = np.inf,
 ) -> list[Breach]:
-    """List the values that lie outside their bounds by more than the tolerance."""
+    """List the values that lie outside their bounds by more than the tolerance, or the most."""
     found = []
-    slack_lower = tolerance * np.maximum(1, np.abs(np.where(np.isfinite(lower), lower, 0)))
-    slack_upper = tolerance * np.maximum(1, np.abs(np.where(np.isfinite(upper), upper, 0)))
+    slack_lower, slack_upper = (
+        np.minimum(tolerance * np.maximum(1, np.abs(np.where(np.isfinite(ends), ends, 0))), most)
+        for ends in (lower, upper)
+    )
     below, above = values < lower - slack_lower, values > upper + slack_upper
     for at in np.flatnonzero(below | above).tolist():
         bound = float(lower[at] if below[at] else upper[at])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.exact import exact_dot, in_units
 from optsched.errors import ModelError as ModelError
 from optsched.models.linear.arrays import Breach as Breach
 from optsched.models.linear.arrays import LinearArrays, Sense, breaches
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import BoolArray, IntArray
+
+_ROUNDING = 1e-9  # of a sum, relative to its terms; more than what it may be off
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,13 +140,47 @@ class LinearModel(LinearArrays):
 
     def objective(self, point: npt.ArrayLike) -> float:
         """Evaluate the objective at a point of shape (n,)."""
-        return self.offset + float(self.cost @ self._checked(point))
+        return float(self.exact_objective(point))
+
+    def exact_objective(self, point: npt.ArrayLike) -> Fraction:
+        """Evaluate the objective without rounding."""
+        values = self._checked(point)
+        there = np.flatnonzero(values)
+        return Fraction(self.offset) + exact_dot(self.cost[there], values[there])
+
+    @property
+    def unit(self) -> Fraction | None:
+        """What the objective is a whole multiple of; None where columns that cost are not whole."""
+        costly = self.cost != 0
+        if not self.integer[costly].all():
+            return None
+        return in_units(np.append(np.unique(self.cost[costly]), self.offset))[0]
+
+    @cached_property
+    def _fractional(self) -> BoolArray:
+        """Which rows may have values that are no whole numbers, shape (m,)."""
+        free = (self.matrix.data % 1 != 0) | ~self.integer[self.matrix.indices]
+        row = np.repeat(np.arange(len(self.row_lower)), np.diff(self.matrix.indptr))
+        return np.bincount(row[free], minlength=len(self.row_lower)) > 0
+
+    def holds(self, point: npt.ArrayLike) -> bool:
+        """Return whether a point, feasible up to a tolerance, keeps all rows without rounding."""
+        values, matrix = self._checked(point), self.matrix
+        sums: Any = matrix @ values
+        spare = np.minimum(sums - self.row_lower, self.row_upper - sums)
+        size: Any = abs(matrix) @ np.abs(values) + 1
+        for row in np.flatnonzero(self._fractional & (spare <= _ROUNDING * size)).tolist():
+            part = slice(matrix.indptr[row], matrix.indptr[row + 1])
+            exact = exact_dot(matrix.data[part], values[matrix.indices[part]])
+            if not self.row_lower[row].item() <= exact <= self.row_upper[row].item():
+                return False
+        return bool(((self.col_lower <= values) & (values <= self.col_upper)).all())
 
     def violations(self, point: npt.ArrayLike, tolerance: float = 1e-6) -> list[Breach]:
         """List everything that makes a point infeasible, columns before rows.
 
-        The tolerance on bounds is relative to their size where that is above 1, that on whole
-        numbers is absolute.
+        The tolerance on bounds is relative to their size where that is above 1, but forgives no
+        unit of what is whole; that on whole numbers is absolute.
         """
         values = self._checked(point)
         whole = np.rint(values)
@@ -150,7 +189,9 @@ class LinearModel(LinearArrays):
             name = self.column_name(column)
             found.append(Breach(name, float(values[column]), float(whole[column]), "whole"))
         sums: Any = self.matrix @ values
-        return found + breaches(sums, self.row_lower, self.row_upper, tolerance, self.row_name)
+        most = np.where(self._fractional, np.inf, 0.5)
+        limits = self.row_lower, self.row_upper
+        return found + breaches(sums, *limits, tolerance, self.row_name, most)
 
     def with_rows(
         self,

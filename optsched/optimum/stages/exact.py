@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.exact import round_down
 from optsched._internal.numbers import proven
 from optsched._internal.room import room_for
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
+from optsched.models.solution import Stopped
 from optsched.optimum.stages.improve import (
     price_configurations,
     raise_prices,
@@ -19,6 +22,7 @@ from optsched.optimum.stages.improve import (
 )
 from optsched.optimum.stages.placing_exact import kept_by_sizes
 from optsched.optimum.state import TOO_LARGE
+from optsched.solvers.backends.base import whole_multiple
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.lagrangian import PricedStarts
 from optsched.solvers.bounds.one_worker import Bound
@@ -148,24 +152,32 @@ def solve_program(state: State) -> None:
     latest = state.latest_starts()
     kept = kept_by_sizes(state, latest) if len(state.workers) > 1 else None
     if kept is not None and not all(map(len, kept)):
-        state.raise_bound(Bound(state.cost, "configuration", state.elapsed))
+        state.raise_bound(Bound(state.cost, "configuration", state.elapsed), state.exact)
         state.note(f"configurations: no better start is left, {state.cost:,.10g}")
         return
     form = _form(state, latest, kept)
     if form is None:
         return
     solution = _solve(state, form)
+    if isinstance(form, HindsightProgram):
+        solution = form.judged(solution)
+        small = state.hard and len(state.instance) <= state.tuning.events
+        if solution.status is Stopped.WITHIN_TOLERANCE and small and _suits_events(state, latest):
+            form = EventProgram(
+                state.instance, state.objective, latest, workers=state.workers, kept=kept
+            )
+            solution = _solve(state, form)
     if solution.values is not None:
         state.offer(form.read(solution.values))
-    value = solution.bound
-    if solution.status == "infeasible" and state.best is None:
+    exact = None if solution.bound is None else Fraction(solution.bound)
+    if solution.status == "infeasible" and state.exact is None:
         raise InfeasibleError(state.infeasible())
-    if solution.status == "infeasible" and kept is not None:
-        value = state.cost  # the starts of the best schedule itself are not kept
-    if value is not None:
+    if solution.proven_optimal or (solution.status == "infeasible" and kept is not None):
+        exact = state.exact  # the starts of the best schedule itself are not kept
+    if exact is not None and state.exact is not None:
         # Starts that were left out are in no schedule that is better than the best before.
-        value = min(value, state.cost)
-        state.raise_bound(Bound(value, solution.solver, solution.seconds))
+        exact = min(exact, state.exact)
+        state.raise_bound(Bound(round_down(exact), solution.solver, solution.seconds), exact)
     state.status = str(solution.status)
     if solution.status == "interrupted":
         state.interrupt()
@@ -175,6 +187,11 @@ def solve_program(state: State) -> None:
         f"{solution.status}{said if solution.status == 'error' else ''}, {state.cost:,.10g}, "
         f"bound {proven(state.lowest, digits=10)}"
     )
+
+
+def _suits_events(state: State, latest: IntArray) -> bool:
+    """Return whether CP-SAT can represent the weights."""
+    return whole_multiple(state.weights, float(latest.sum())) is not None
 
 
 def _form(
@@ -187,7 +204,7 @@ def _form(
     def by_events() -> EventProgram:
         return EventProgram(instance, state.objective, latest, workers=workers, kept=kept)
 
-    events = state.hard and method != "highs" and (method != "auto" or state.whole_weights)
+    events = state.hard and method != "highs" and (method != "auto" or _suits_events(state, latest))
     if events and len(instance) <= (_MAX_PLACED if several else tuning.events):
         return by_events()
     if events and several:
@@ -231,11 +248,11 @@ def _solve(state: State, form: EventProgram | HindsightProgram) -> Solution:
     if isinstance(form, EventProgram):
         return solve_events(form, options=solver_options(state), bound=state.lowest, **how)
     model = form.to_linear()
-    if state.prices is not None and state.best is not None:
+    if state.prices is not None and state.exact is not None:
         priced = PricedStarts(state.pool, state.prices)
         starts = model.variables[0].keys
         regrets = priced.regrets(starts[:, 0], starts[:, -1])
-        excluded = np.flatnonzero(regrets > priced.room(state.cost))
+        excluded = np.flatnonzero(regrets > priced.room(state.exact))
         model = model.fix(excluded, np.zeros(len(excluded)))
     solver = "cp-sat" if state.method == "cp-sat" else "highs"
     return solve_linear(model, solver, solver_options(state), **how)

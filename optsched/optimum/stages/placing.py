@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.exact import round_down
 from optsched._internal.numbers import proven
 from optsched.optimum.stages.improve import raise_prices
 from optsched.solvers.bounds.lagrangian import PricedStarts
-from optsched.solvers.bounds.one_worker import Bound, round_down
+from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.bounds.pools import Pools, price_pools
 from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.worker_lists import list_on_workers

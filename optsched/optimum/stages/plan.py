@@ -101,7 +101,8 @@ def _work(stages: Sequence[Stage], state: State) -> None:
             if stage.suits(state):
                 stage.work(state)
         except (OptschedError, MemoryError) as error:
-            if state.best is None or state.method != "auto" or isinstance(error, InfeasibleError):
+            exact = state.method not in ("auto", "search")
+            if state.best is None or exact or isinstance(error, InfeasibleError):
                 raise
             state.note(f"left out: {error or 'out of memory'}")
 

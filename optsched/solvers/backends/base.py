@@ -6,28 +6,33 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from optsched._internal.arguments import as_count
+from optsched._internal.exact import in_units, round_down
 from optsched._internal.numbers import percent, proven
 from optsched.errors import SolverError, shown
 from optsched.models.linear.model import LinearModel
-from optsched.models.solution import Solution, Stopped
+from optsched.models.objectives import cost_unit, schedule_cost
+from optsched.models.solution import Solution, Stopped, next_cost
 
 if TYPE_CHECKING:
     import threading
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.events import EventProgram
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.
 FEASIBILITY = 1e-6
+_ROUNDING = 1e-9  # relative, of bounds that solvers compute in floating point
 
 _DECIMALS = 6
+_FEW, _SUM = 2**40, 2**62  # units from which on decimal fractions are easier, and at most
 #: What solvers say where there is no answer to be had.
 INFEASIBLE = (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
 _REPORT_EVERY = 0.05  # seconds
@@ -156,7 +161,7 @@ class Answer:
     solver: str
     raw_status: str
     values: FloatArray | None = None
-    bound: float | None = None
+    bound: float | Fraction | None = None  # a fraction is exact, a float as good as its solver
     duals: FloatArray | None = None
 
 
@@ -178,17 +183,13 @@ class EventModel:
         return "min"
 
     @property
-    def step(self) -> float | None:
+    def unit(self) -> Fraction:
         """What the objective is a whole multiple of."""
-        if self.program.objective != "weighted-latency":
-            return 1.0
-        scaled = whole_multiple(self.program.weights)
-        return None if scaled is None else int(np.gcd.reduce(scaled[0])) / scaled[1]
+        return cost_unit(self.program.instance, self.program.objective)
 
-    def objective(self, point: npt.ArrayLike, /) -> float:
+    def exact_objective(self, point: npt.ArrayLike, /) -> Fraction:
         """Evaluate the objective at start steps."""
-        program: Any = self.program
-        return float(program.cost(program.read(point)))
+        return schedule_cost(self.program.read(point), self.program.objective)
 
     def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Any]:
         """List what makes start steps infeasible; they are whole, so nothing is forgiven."""
@@ -213,7 +214,7 @@ def conclude(
     if status in (*INFEASIBLE, Stopped.UNBOUNDED):
         bound = None
     best: FloatArray | None = None
-    objective: float | None = None
+    objective: Fraction | None = None
     sign = 1 if model.sense == "min" else -1
     for position, values in enumerate([answer.values, *(others or [])]):
         if values is None:
@@ -224,7 +225,7 @@ def conclude(
                 status = Stopped.ERROR
                 said.append(f"its answer is infeasible: {breach}")
             continue
-        cost = model.objective(clean)
+        cost = model.exact_objective(clean)
         if objective is None or sign * cost < sign * objective:
             best, objective = clean + 0.0, cost  # no negative zeros
     if best is not None and status in INFEASIBLE:
@@ -232,30 +233,52 @@ def conclude(
         said.append("it denies that there is an answer, but one is known")
     if status is Stopped.INFEASIBLE and isinstance(model, LinearModel):
         said.append("optsched.explain_infeasibility names rows in conflict")
+    unit, floor = model.unit, None
+    if bound is not None and math.isfinite(bound):
+        floor = next_cost(_proven(model, bound), unit, model.sense)
+        if objective is not None and sign * (floor - objective) > 0:
+            # The answer of a program with continuous columns may break rows by a rounding error.
+            if sign * (bound - objective) > _slack(model, float(bound)):
+                status = Stopped.ERROR
+                numbers = f"{float(bound):.12g} is beyond the answer {float(objective):.12g}"
+                said.append(f"its bound {numbers}")
+                floor = None
+            else:
+                floor = objective
+    distance = None if floor is None or objective is None else objective - floor
     solution = Solution(
         status=status,
         solver=answer.solver,
         seconds=seconds,
         values=best,
-        objective=objective,
-        bound=bound,
+        objective=None if objective is None else float(objective),
+        bound=None if floor is None else sign * round_down(sign * floor),
         sense=model.sense,
-        step=objective_step(model),
+        step=None if unit is None else float(unit),
+        distance=distance,
         duals=answer.duals,
         raw_status="; ".join(said),
         model=model.name,
     )
-    if solution.bound is not None and objective is not None:
-        excess = sign * (solution.bound - objective)
-        if excess > 10 * FEASIBILITY * max(1.0, abs(objective)):
-            said.append(f"its bound {solution.bound:.12g} is beyond the answer {objective:.12g}")
-            solution = replace(
-                solution, status=Stopped.ERROR, bound=None, raw_status="; ".join(said)
-            )
-    unproven = solution.bound is not None and not solution.proven_optimal
-    if solution.status is Stopped.OPTIMAL and unproven:
-        solution = replace(solution, status=Stopped.GAP_LIMIT)
+    exact = not isinstance(model, LinearModel) or best is None or model.holds(best)
+    if status is Stopped.OPTIMAL and not (exact and solution.proven_optimal):
+        return replace(solution, status=Stopped.WITHIN_TOLERANCE)
     return solution
+
+
+def _slack(model: LinearModel | EventModel, bound: float) -> Fraction:
+    """Return by how much a bound in floating point may be wrong."""
+    largest = np.abs(model.cost).max(initial=0) if isinstance(model, LinearModel) else 1.0
+    tolerance = max(FEASIBILITY * min(1.0, largest), 2**-44 * largest)
+    return Fraction(max(tolerance, _ROUNDING * abs(bound)))
+
+
+def _proven(model: LinearModel | EventModel, bound: float | Fraction) -> Fraction:
+    """Return what a bound proves if a solver that computes in floating point found it."""
+    if isinstance(bound, Fraction):
+        return bound
+    sign = 1 if model.sense == "min" else -1
+    return Fraction(bound) - sign * _slack(model, bound)
 
 
 def check_start(model: LinearModel | EventModel, start: npt.ArrayLike | None) -> FloatArray | None:
@@ -275,27 +298,35 @@ def check_start(model: LinearModel | EventModel, start: npt.ArrayLike | None) ->
     return clean
 
 
-def objective_step(model: LinearModel | EventModel) -> float | None:
-    """Find a number that divides the objective of every answer."""
-    if not isinstance(model, LinearModel):
-        return model.step
-    costly = model.cost != 0
-    whole = model.integer[costly].all()
-    scaled = whole_multiple(np.append(model.cost[costly], model.offset)) if whole else None
-    divisor = int(np.gcd.reduce(scaled[0])) if scaled else 0
-    return divisor / scaled[1] if scaled and divisor else None
+class Whole(NamedTuple):
+    """Numbers as whole multiples of a unit, and by how much the worst of them is off."""
+
+    multiples: IntArray
+    unit: Fraction
+    error: Fraction
 
 
-def whole_multiple(numbers: FloatArray) -> tuple[npt.NDArray[np.int64], int] | None:
-    """Scale decimal fractions to whole numbers."""
-    for decimals in range(_DECIMALS + 1):
-        scaled = numbers * 10**decimals
-        whole = np.rint(scaled)
-        if np.abs(whole).max(initial=0) >= 2**53:
-            return None
-        if (np.abs(scaled - whole) <= 1e-12 * np.maximum(1, np.abs(scaled))).all():
-            return whole.astype(np.int64), 10**decimals
-    return None
+def whole_multiple(numbers: FloatArray, reach: float = 1) -> Whole | None:
+    """Write numbers in units: as decimal fractions, unless without rounding they have few bits.
+
+    None where sums of `reach` of them have too many bits.
+    """
+    distinct, where = np.unique(numbers, return_inverse=True)
+    unit, exact = in_units(distinct)
+    most = max(map(abs, exact), default=0)
+    for decimals in range(_DECIMALS + 1 if most >= _FEW else 0):
+        rounded = np.rint(distinct * 10**decimals)
+        largest = np.abs(rounded).max()
+        if largest >= 2**53 or largest * reach >= _SUM:
+            break
+        if (np.abs(distinct * 10**decimals - rounded) <= 1e-12 * np.abs(rounded)).all():
+            whole, step = rounded.astype(np.int64), Fraction(1, 10**decimals)
+            pairs = zip(exact, whole.tolist(), strict=True)
+            error = max(abs(unit * number - step * near) for number, near in pairs)
+            return Whole(whole[where], step, error)
+    if most * reach >= _SUM:
+        return None
+    return Whole(np.array(exact, dtype=np.int64)[where], unit, Fraction(0))
 
 
 def _clean(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatArray | None, str]:
@@ -304,9 +335,8 @@ def _clean(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatAr
     rounded = np.where(integer, np.rint(values), values)
     breaches = model.violations(rounded, FEASIBILITY)
     # Rounding may cost what continuous columns had to spare, and must not hide a fraction.
-    if isinstance(model, LinearModel) and (
-        breaches or np.abs(rounded - values).max(initial=0) > 0.01
-    ):
+    mixed = isinstance(model, LinearModel) and not model.integer.all()
+    if (mixed and breaches) or np.abs(rounded - values).max(initial=0) > 0.01:
         rounded, breaches = values, model.violations(values, FEASIBILITY)
     if not breaches:
         return rounded, ""

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.exact import in_units
 from optsched.errors import SolverError
 from optsched.models.solution import Stopped
-from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, whole_multiple
+from optsched.solvers.backends.base import (
+    Answer,
+    Capabilities,
+    Options,
+    Reporter,
+    Whole,
+    whole_multiple,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,6 +51,21 @@ _GIVES_UP = 0.45
 _LARGEST = 2**62  # bounds of columns; sums beyond it are refused by CP-SAT itself
 
 
+class Costs(NamedTuple):
+    """What the columns of an objective cost: in whole units, and without rounding."""
+
+    scaled: Whole
+    exact: FloatArray
+    reach: int  # the sum of all columns at most
+    offset: Fraction = Fraction(0)
+    sign: int = 1
+
+    @property
+    def slack(self) -> Fraction:
+        """By how much an objective in units may be off."""
+        return self.scaled.error * self.reach
+
+
 def load() -> Any:
     """Import CP-SAT, or say what to install."""
     try:
@@ -51,6 +76,16 @@ def load() -> Any:
             f'goes together with highspy: {CAPABILITIES.install} "highspy>=1.12,<1.15,!=1.14.0"'
         ) from None
     return cp_model
+
+
+def minimise(native: Any, columns: list[int], costs: Costs) -> None:
+    """Set the objective of a model."""
+    objective, unit = native.proto.objective, costs.scaled.unit
+    objective.vars.extend(columns)
+    objective.coeffs.extend(costs.sign * costs.scaled.multiples)
+    # CP-SAT prints scaling_factor * (costs @ x + offset).
+    objective.scaling_factor = costs.sign * float(unit)
+    objective.offset = costs.sign * float(costs.offset / unit)
 
 
 def new(model: LinearModel) -> Any:
@@ -84,25 +119,28 @@ def new(model: LinearModel) -> Any:
         row.vars.extend(indices[begin:end])
         row.coeffs.extend(coefficients[begin:end])
         row.domain.extend(domain)
-    costly = np.flatnonzero(model.cost)
-    scaled = whole_multiple(model.cost[costly])
-    assert scaled is not None  # otherwise refused
-    costs, scale = scaled
-    sign = 1 if model.sense == "min" else -1
-    objective = proto.objective
-    objective.vars.extend(costly)
-    objective.coeffs.extend(sign * costs)
-    # CP-SAT prints scaling_factor * (costs @ x + offset).
-    objective.scaling_factor = sign / scale
-    objective.offset = sign * scale * model.offset
+    minimise(native, np.flatnonzero(model.cost).tolist(), _costs(model))
     return native
+
+
+def _costs(model: LinearModel) -> Costs:
+    costly = np.flatnonzero(model.cost)
+    scaled = whole_multiple(model.cost[costly], reach := _reach(model))
+    assert scaled is not None  # otherwise refused
+    sign, offset = (1 if model.sense == "min" else -1), Fraction(model.offset)
+    return Costs(scaled, model.cost[costly], math.ceil(reach), offset, sign)
+
+
+def _reach(model: LinearModel) -> float:
+    """Return the most that columns which cost add up to."""
+    most = np.maximum(np.abs(model.col_lower), np.abs(model.col_upper))
+    return float(most[model.cost != 0].sum())
 
 
 def refuse(model: LinearModel) -> None:
     """Reject a model that CP-SAT cannot represent, naming what stands in the way."""
     matrix = model.matrix
     fractional = matrix.data != np.rint(matrix.data)
-    scaled = whole_multiple(model.cost)
 
     def first(mask: BoolArray) -> int:
         return int(np.argmax(mask))
@@ -117,11 +155,11 @@ def refuse(model: LinearModel) -> None:
     refuse_column(~model.integer, "may be fractional")
     wide = np.maximum(np.abs(model.col_lower), np.abs(model.col_upper)) >= _LARGEST
     refuse_column(wide, "has no finite bounds")
-    if scaled is None:
+    if whole_multiple(model.cost, _reach(model)) is None:
         rest = np.abs(model.cost * 1e6 - np.rint(model.cost * 1e6)) > 1e-6
         rest = rest if rest.any() else np.abs(model.cost) == np.abs(model.cost).max()
         refuse_column(
-            rest, f"costs {float(model.cost[first(rest)])!r}, no number of up to 6 decimals"
+            rest, f"costs {float(model.cost[first(rest)])!r}, whose sums have more than 64 bits"
         )
     if fractional.any():
         place = first(fractional)
@@ -145,19 +183,36 @@ def solve(
         hint = native.proto.solution_hint
         hint.vars.extend(range(len(start)))
         hint.values.extend(np.rint(start).astype(np.int64))
-    return run(native, range(len(model.cost)), options, reporter)
+    return run(native, range(len(model.cost)), _costs(model), options, reporter)
 
 
-def run(native: Any, columns: range, options: Options, reporter: Reporter) -> Answer:
-    """Run CP-SAT on a model of its own."""
+def run(native: Any, columns: range, costs: Costs, options: Options, reporter: Reporter) -> Answer:
+    """Run CP-SAT on a model of its own; bounds hold without rounding."""
+    answer, bound = _run(native, columns, options, reporter)
+    if bound is None:
+        return answer
+    unit, sign = costs.scaled.unit, costs.sign
+    if answer.status is Stopped.OPTIMAL and 0 < 2 * costs.slack < unit:
+        grain = _ask_for_rest(native, bound, costs)
+        found, rest = _run(native, columns, options, reporter)
+        if found.status is Stopped.OPTIMAL and rest is not None:
+            return replace(found, bound=sign * (unit * bound + grain * rest) + costs.offset)
+    return replace(answer, bound=sign * (unit * bound - costs.slack) + costs.offset)
+
+
+def _run(
+    native: Any, columns: range, options: Options, reporter: Reporter
+) -> tuple[Answer, int | None]:
+    """Return what was found, and a bound in units if it is exact."""
     cp_model, name = load(), _name()
     if problem := native.validate():
-        return Answer(Stopped.ERROR, name, f"MODEL_INVALID: {problem.splitlines()[0]}")
+        return Answer(Stopped.ERROR, name, f"MODEL_INVALID: {problem.splitlines()[0]}"), None
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = options.threads
     parameters.random_seed = options.seed
     parameters.relative_gap_limit = options.gap_limit
+    parameters.absolute_gap_limit = 0.0
     parameters.catch_sigint_signal = False
     if (remaining := reporter.remaining(options.time_limit)) is not None:
         parameters.max_time_in_seconds = remaining
@@ -179,14 +234,27 @@ def run(native: Any, columns: range, options: Options, reporter: Reporter) -> An
         elif reporter.seconds >= _GIVES_UP * limit:
             stopped = Stopped.TIME_LIMIT
     response = solver.response_proto
-    values = bound = None
-    if status in ("OPTIMAL", "FEASIBLE"):
-        values = _take(response.solution, columns)
-    if status in ("OPTIMAL", "FEASIBLE"):
-        bound = solver.best_objective_bound
-    elif status == "UNKNOWN":  # best_objective_bound may say 0 when nothing is known yet
-        bound = listener.bound
-    return Answer(stopped, name, status, values, bound)
+    if status not in ("OPTIMAL", "FEASIBLE"):
+        # best_objective_bound may say 0 when nothing is known yet
+        known = listener.bound if status == "UNKNOWN" else None
+        return Answer(stopped, name, status, None, known), None
+    answer = Answer(stopped, name, status, _take(response.solution, columns))
+    return answer, response.inner_objective_lower_bound
+
+
+def _ask_for_rest(native: Any, best: int, costs: Costs) -> Fraction:
+    """Ask for the best answer without rounding among those that are best as decimal fractions."""
+    objective, row = native.proto.objective, native.proto.constraints.add().linear
+    row.vars.extend(objective.vars)
+    row.coeffs.extend(objective.coeffs)
+    row.domain.extend([_ENDLESS.min, best])
+    pairs = zip(costs.exact.tolist(), costs.scaled.multiples.tolist(), strict=True)
+    rests = [costs.sign * (Fraction(cost) - costs.scaled.unit * whole) for cost, whole in pairs]
+    grain, whole = in_units(np.array(rests))
+    objective.coeffs.clear()
+    objective.coeffs.extend(whole)
+    objective.scaling_factor, objective.offset = 1.0, 0.0
+    return grain
 
 
 def _listener(cp_model: Any, columns: range, reporter: Reporter) -> Any:

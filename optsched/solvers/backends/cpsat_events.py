@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.exact import exact_dot
 from optsched.errors import SolverError
 from optsched.models.placing import by_use, largest_first
 from optsched.solvers.backends import cpsat
@@ -122,30 +125,34 @@ def _add_memory(
             native.add(sum(held_by) <= memories[0] - prompts[x] - outputs[x])
 
 
+def _costs(program: EventProgram) -> cpsat.Costs:
+    """Return what the starts cost; the makespan is a column of its own."""
+    weights = np.ones(1) if program.objective == "makespan" else program.weights
+    reach = int(program.latest.sum())
+    if (scaled := whole_multiple(weights, reach)) is None:
+        raise SolverError(
+            f"the weights, up to {weights.max():g}, have too many digits for CP-SAT, which sums up "
+            "in 64 bits; divide them by one number and round, or solve the Instance by the method "
+            "auto"
+        )
+    if program.objective == "makespan":
+        return cpsat.Costs(scaled, weights, 0)
+    offset = exact_dot(weights, program.instance.outputs - program.instance.arrivals)
+    return cpsat.Costs(scaled, weights, reach, offset)
+
+
 def _add_objective(native: Any, model: EventModel, starts: list[Any], last: int) -> None:
     """Minimise what the program asks for; everything is complete by the last step."""
-    program = model.program
-    outputs = program.instance.outputs.tolist()
-    scale = 1
+    program, costs = model.program, _costs(model.program)
     if program.objective == "makespan":
-        total = native.new_int_var(0, last, "makespan")
-        for start, output in zip(starts, outputs, strict=True):
-            native.add(total >= start + output)
-    else:
-        scaled = whole_multiple(program.weights)
-        if scaled is None:
-            raise SolverError(
-                f"the weights, up to {program.weights.max():g}, are no numbers below 2**53 with "
-                "six decimals at most, as CP-SAT needs; divide them by one number and round, or "
-                "solve the Instance by the method auto"
-            )
-        weights, scale = scaled[0].tolist(), scaled[1]
-        waits = zip(weights, starts, outputs, program.instance.arrivals.tolist(), strict=True)
-        total = sum(weight * (start + output - arrival) for weight, start, output, arrival in waits)
+        end = native.new_int_var(0, last, "makespan")
+        for start, output in zip(starts, program.instance.outputs.tolist(), strict=True):
+            native.add(end >= start + output)
+        starts = [end]
     if model.bound is not None:
-        native.add(total >= math.ceil(model.bound * scale - 1e-6))
-    native.minimize(total)
-    native.proto.objective.scaling_factor = 1 / scale
+        least = (Fraction(model.bound) - costs.offset - costs.slack) / costs.scaled.unit
+        native.add(sum(map(mul, costs.scaled.multiples.tolist(), starts)) >= math.ceil(least))
+    cpsat.minimise(native, [start.index for start in starts[: len(costs.exact)]], costs)
 
 
 def solve(
@@ -161,4 +168,4 @@ def solve(
         hint.vars.extend(range(len(point)))
         hint.values.extend(point.tolist())
     answered = count if len(program.workers) == 1 else 2 * count
-    return cpsat.run(native, range(answered), options, reporter)
+    return cpsat.run(native, range(answered), _costs(program), options, reporter)

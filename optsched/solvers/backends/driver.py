@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from optsched.models.linear.model import LinearModel
 
 PLAIN = Options()
+_SETTLE = 5.0  # seconds beyond those of another solver for CP-SAT to prove what it found
 _LOOK_EVERY = 0.05  # seconds between two looks at a stop token
 _LONGEST_WAIT = 1e6  # seconds that the operating system waits for a message
 
@@ -80,7 +81,42 @@ def solve_linear(
         task = pyomo_models.PyomoTask(model, solver)
     module = BACK_ENDS.get(solver, pyomo_models).__name__
     job = Job(module, able.title, task, options, check_start(model, start))
-    return run(job, model, on_progress, stop, in_child=in_child, began=began)
+    found = run(job, model, on_progress, stop, in_child=in_child, began=began)
+    if found.status is not Stopped.WITHIN_TOLERANCE or solver == "cp-sat":
+        return found
+    return _settle(model, found, options, on_progress, stop, in_child=in_child)
+
+
+def _settle(
+    model: LinearModel,
+    found: Solution,
+    options: Options,
+    on_progress: OnProgress | None,
+    stop: threading.Event | None,
+    *,
+    in_child: bool,
+) -> Solution:
+    """Let CP-SAT, which computes in whole numbers, prove what is optimal up to a tolerance."""
+    try:
+        cpsat.refuse(model)
+    except SolverError:
+        return found
+    left = math.inf if options.time_limit is None else options.time_limit - found.seconds
+    limited = replace(options, time_limit=max(min(left, _SETTLE + found.seconds), _LOOK_EVERY))
+    exact = solve_linear(
+        model,
+        "cp-sat",
+        limited,
+        start=found.values,
+        on_progress=on_progress,
+        stop=stop,
+        in_child=in_child,
+    )
+    if not exact.proven_optimal:
+        return found
+    return replace(
+        exact, solver=f"{found.solver}, {exact.solver}", seconds=found.seconds + exact.seconds
+    )
 
 
 def solve_events(
@@ -133,7 +169,10 @@ def run(
     if answer.bound is None and watch.bound is not None:
         answer = replace(answer, bound=watch.bound)
     others = [values for values in (watch.values, job.start) if values is not None]
-    return conclude(model, answer, time.perf_counter() - began, others)
+    found = conclude(model, answer, time.perf_counter() - began, others)
+    if found.status is Stopped.WITHIN_TOLERANCE and job.options.gap_limit:
+        return replace(found, status=Stopped.GAP_LIMIT)
+    return found
 
 
 @dataclass

@@ -33,6 +33,7 @@ _RESERVED = re.compile(
     r"min(imi[sz]e|imum)?|max(imi[sz]e|imum)?|sos|semi|e\d*"
 )
 _SIDES = ("_lower", "_upper")  # LP files hold a row with two bounds as two rows
+_SMALLEST = 1e-12  # coefficient that HiGHS reads
 _ENDLESS = 1e30  # what MPS files call infinite
 
 
@@ -86,7 +87,8 @@ def read_model(path: str | Path) -> LinearModel:
     highspy = highs.load()
     native = highspy.Highs()
     native.setOptionValue("output_flag", False)
-    native.setOptionValue("small_matrix_value", 1e-12)
+    native.setOptionValue("small_matrix_value", _SMALLEST)
+    native.setOptionValue("large_matrix_value", math.inf)
     with _without_blank_lines(Path(path)) if ending == ".mps" else nullcontext(path) as whole:
         status = native.readModel(str(whole))
     if status == highspy.HighsStatus.kError:
@@ -103,6 +105,11 @@ def read_model(path: str | Path) -> LinearModel:
     for what, names, count in (("rows", rows, lp.num_row_), ("columns", columns, lp.num_col_)):
         if len(names) < count:  # HiGHS drops all names where one is there twice
             raise SolverError(f"{path}: two {what} have the same name; rename one of them")
+    if status == highspy.HighsStatus.kWarning:
+        raise SolverError(
+            f"{path}: HiGHS would not read all of the file, perhaps for coefficients of "
+            f"{_SMALLEST:g} or less; multiply their rows or leave them out"
+        )
     integer = np.array([int(kind) for kind in lp.integrality_] or [0] * len(columns), dtype=int)
     if len(other := np.flatnonzero(integer > 1)):
         raise SolverError(

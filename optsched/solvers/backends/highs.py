@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.exact import exact_dot, in_units, round_down
 from optsched.errors import SolverError
 from optsched.models.solution import Stopped
 from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
@@ -39,6 +42,10 @@ STATUS = by_name(
 # (ERGO-Code/HiGHS issues 2957, 3043, 3094; 1.13 and 1.15 are right): "min 2x - y, y <= x".
 _WRONG_ON_MIXED = "1.14.0"
 
+_LARGEST = 50  # bits of costs up to which HiGHS takes them as they are
+_ROUNDING = 1e-9  # of a sum, relative to its terms
+_NOISE = 1e-7  # reduced costs that count as zero where a column has no bound
+_EXACT = 100_000  # nonzeros up to which a bound of a linear program is evaluated without rounding
 _FEASIBLE_POINT = 2  # SolutionStatus.kSolutionStatusFeasible
 
 
@@ -60,7 +67,7 @@ def new(model: LinearModel) -> Any:
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("small_matrix_value", 1e-12)
-    matrix = model.matrix
+    matrix, scale = model.matrix, scale_of(model)
     rows, columns = matrix.shape
     status = highs.passModel(
         columns,
@@ -68,8 +75,8 @@ def new(model: LinearModel) -> Any:
         matrix.nnz,
         int(highspy.MatrixFormat.kRowwise),
         int(highspy.ObjSense.kMinimize if model.sense == "min" else highspy.ObjSense.kMaximize),
-        model.offset,
-        model.cost,
+        model.offset * scale,
+        model.cost * scale,
         model.col_lower,
         model.col_upper,
         model.row_lower,
@@ -86,6 +93,13 @@ def new(model: LinearModel) -> Any:
     return highs
 
 
+def scale_of(model: LinearModel) -> float:
+    """Return a power of two that brings costs to a size that the tolerances of HiGHS suit."""
+    largest = np.abs(model.cost).max(initial=0.0)
+    exponent = math.frexp(largest)[1] if largest else 0
+    return math.ldexp(1.0, -min(exponent, 0) - max(exponent - _LARGEST, 0))
+
+
 def solve(
     model: LinearModel, options: Options, start: FloatArray | None, reporter: Reporter
 ) -> Answer:
@@ -98,7 +112,7 @@ def solve(
         "threads": options.threads,
         "random_seed": options.seed,
         "mip_rel_gap": options.gap_limit,
-        "mip_abs_gap": 0.0 if options.gap_limit else 1e-6,
+        "mip_abs_gap": 0.0,
     }
     if integers and not model.integer.all() and highs.version() == _WRONG_ON_MIXED:
         settings["presolve"] = "off"
@@ -110,25 +124,26 @@ def solve(
         known = highspy.HighsSolution()
         known.col_value = list(start)
         highs.setSolution(known)
-    _listen(highs, reporter, integers)
+    _listen(highs, reporter, integers, scale_of(model))
     # The number of threads is fixed by the first solve of a thread unless it is reset.
     highspy.Highs.resetGlobalScheduler(True)
     highs.run()
     return _read(highs, model, integers, name)
 
 
-def _listen(highs: Any, reporter: Reporter, integers: bool) -> None:
+def _listen(highs: Any, reporter: Reporter, integers: bool, scale: float) -> None:
     def look(event: Any) -> None:
         if reporter.stopping:
             event.interrupt()
         elif integers:
             output = event.data_out
-            reporter.report(output.mip_primal_bound, output.mip_dual_bound)
+            reporter.report(output.mip_primal_bound / scale, output.mip_dual_bound / scale)
 
     def improve(event: Any) -> None:
         output = event.data_out
         values = np.array(output.mip_solution, dtype=np.float64)
-        reporter.report(output.objective_function_value, output.mip_dual_bound, values)
+        found, bound = output.objective_function_value, output.mip_dual_bound
+        reporter.report(found / scale, bound / scale, values)
 
     if integers:
         highs.cbMipInterrupt.subscribe(look)
@@ -148,36 +163,51 @@ def _read(highs: Any, model: LinearModel, integers: bool, name: str) -> Answer:
     if solution.value_valid and info.primal_solution_status == _FEASIBLE_POINT:
         values = np.array(solution.col_value, dtype=np.float64)
     if integers:
-        bound = info.mip_dual_bound
+        bound = info.mip_dual_bound / scale_of(model)
     elif solution.dual_valid and stopped is not Stopped.INFEASIBLE:
-        duals = np.array(solution.row_dual, dtype=np.float64)
-        bound = dual_bound(model, duals)
+        duals = np.array(solution.row_dual, dtype=np.float64) / scale_of(model)
+        bound = _dual_bound(model, duals)
     return Answer(stopped, name, raw_status, values, bound, duals)
 
 
 def dual_bound(model: LinearModel, duals: FloatArray) -> float:
     """Evaluate the bound that prices of rows prove, wherever they come from."""
+    bound, sign = _dual_bound(model, duals), 1 if model.sense == "min" else -1
+    return sign * round_down(sign * bound) if isinstance(bound, Fraction) else bound
+
+
+def _dual_bound(model: LinearModel, duals: FloatArray) -> Fraction | float:
+    """Evaluate a bound by prices without rounding, where there are few enough nonzeros."""
     # For prices y no point costs less than the sum over rows of the least y a, over columns of the
     # least (c - A' y) x, each within its bounds, and the constant.
-    sign = 1.0 if model.sense == "min" else -1.0
+    sign = 1 if model.sense == "min" else -1
     prices = sign * np.asarray(duals, dtype=np.float64)
-    prices = np.where(
-        np.isfinite(np.where(prices > 0, model.row_lower, model.row_upper)), prices, 0
-    )
-    reduced = sign * model.cost - model.matrix.T @ prices
-    total = sum(
-        _least(slopes, lower, upper)
-        for slopes, lower, upper in (
-            (prices, model.row_lower, model.row_upper),
-            (reduced, model.col_lower, model.col_upper),
-        )
-    )
-    return sign * total + model.offset
+    ends = np.where(prices > 0, model.row_lower, model.row_upper)
+    prices[~np.isfinite(ends)] = ends[~np.isfinite(ends)] = 0
+    if model.matrix.nnz <= _EXACT and (reduced := _reduced(model, sign, prices)) is not None:
+        return sign * (exact_dot(prices, ends) + reduced) + Fraction(model.offset)
+    slopes = sign * model.cost - model.matrix.T @ prices
+    sides = np.where(slopes > 0, model.col_lower, model.col_upper)
+    if (unbounded := ~np.isfinite(sides)).any() and np.abs(slopes[unbounded]).max() > _NOISE:
+        return -sign * math.inf
+    slopes[unbounded] = sides[unbounded] = 0
+    terms = np.concatenate([prices * ends, slopes * sides])
+    lowered = terms.sum() - _ROUNDING * np.abs(terms).sum()
+    return sign * Fraction(lowered) + Fraction(model.offset)
 
 
-def _least(slopes: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
-    """Sum the least values of slope times x over intervals."""
-    ends = np.where(slopes > 0, lower, upper)
-    noise = ~np.isfinite(ends) & (np.abs(slopes) <= 1e-7)
-    slopes, ends = np.where(noise, 0.0, slopes), np.where(noise | (slopes == 0), 0.0, ends)
-    return float(slopes @ ends)
+def _reduced(model: LinearModel, sign: int, prices: FloatArray) -> Fraction | None:
+    """Sum the least that columns cost beyond what rows pay; None where it has no limit."""
+    (unit, data), (price, paid) = in_units(model.matrix.data), in_units(prices)
+    worth = [0] * len(model.cost)
+    rows = np.repeat(np.arange(len(prices)), np.diff(model.matrix.indptr)).tolist()
+    for value, row, column in zip(data, rows, model.matrix.indices.tolist(), strict=True):
+        worth[column] += value * paid[row]
+    total = Fraction(0)
+    columns = np.stack([model.cost, model.col_lower, model.col_upper], axis=1).tolist()
+    for worthy, (cost, lower, upper) in zip(worth, columns, strict=True):
+        if slope := sign * Fraction(cost) - unit * price * worthy:
+            if not math.isfinite(end := lower if slope > 0 else upper):
+                return None
+            total += slope * Fraction(end)
+    return total

@@ -212,7 +212,7 @@ def _solve(
     return _Found(
         program,
         worker if solution.values is None else program.read(solution.values),
-        found.bound if solution.bound is None else max(found.bound, round(solution.bound)),
+        found.bound if solution.bound is None else max(found.bound, math.ceil(solution.bound)),
         solver,
         solution.status,
         solution.raw_status,

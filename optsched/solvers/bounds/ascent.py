@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched.solvers.bounds.lagrangian import (
     certify,
@@ -14,7 +15,7 @@ from optsched.solvers.bounds.lagrangian import (
     slope_at,
     weights_of,
 )
-from optsched.solvers.bounds.one_worker import Bound, round_down
+from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.bounds.polyak import PolyakAscent, work_of_round
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked
 from optsched._internal.aside import interruptible
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
@@ -17,7 +18,7 @@ from optsched.errors import OptschedError, require_known
 from optsched.premises import STORAGES, Storage, World
 from optsched.solvers.bounds.lagrangian import Objective, weights_of
 from optsched.solvers.bounds.on_clock import best_share, machine_bound
-from optsched.solvers.bounds.one_worker import BOUND_METHODS, BoundMethod, find_bound, round_down
+from optsched.solvers.bounds.one_worker import BOUND_METHODS, BoundMethod, find_bound
 from optsched.solvers.bounds.pools import bound_of_pools
 from optsched.solvers.bounds.sawtooth import find_sawtooth
 from optsched.workers import as_workers

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
@@ -24,7 +25,6 @@ from optsched.certificates.configurations import ConfigurationCertificate, items
 from optsched.certificates.prices import Certificate
 from optsched.errors import CertificateError, OptschedError
 from optsched.solvers.bounds.bound import bound
-from optsched.solvers.bounds.one_worker import round_down
 
 if TYPE_CHECKING:
     import threading

@@ -142,16 +142,16 @@ class PricedStarts:
         regrets: IntArray = self._weights[requests] * latency + paid - self._least[requests]
         return regrets
 
-    def room(self, cost: float) -> int:
-        """Return how much regret a schedule can have that costs at most so much."""
-        # Costs are sums in floating point; a little more room errs on the safe side.
-        known = Fraction(math.nextafter(cost * (1 + 2**-40), math.inf))
-        return math.floor((known - self._certificate.value) * self._certificate.denominator)
+    def room(self, cost: Fraction) -> int:
+        """Return how much regret a schedule can have that costs at most so much, up to 2^61."""
+        room = (cost - self._certificate.value) * self._certificate.denominator
+        return min(math.floor(room), MAX_SUM // 2)
 
-    def latest(self, cost: float) -> IntArray:
+    def latest(self, cost: Fraction) -> IntArray:
         """Return the latest starts of schedules that cost at most so much, shape (n,)."""
         # Prices are not negative, so a late start costs at least its latency.
-        latency = (self._least + self.room(cost)) // self._weights
+        paid = (self._least + self.room(cost)) // np.maximum(self._weights, 1)
+        latency = np.where(self._weights > 0, paid, MAX_SUM // 2)
         return np.asarray(latency - self._instance.outputs + self._instance.arrivals)
 
 

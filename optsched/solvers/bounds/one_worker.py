@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import has_room, require_room
 from optsched.certificates.prices import Certificate
@@ -115,9 +115,3 @@ def _takes_long(instance: Instance, horizon: int) -> bool:
     if len(instance) * math.sqrt(horizon) <= _MAX_SEARCH:
         return False
     return kinds_of(instance, horizon) is None
-
-
-def round_down(value: Fraction) -> float:
-    """Turn a fraction into the largest double that is not above it."""
-    close = float(value)
-    return close if Fraction(close) <= value else math.nextafter(close, -math.inf)

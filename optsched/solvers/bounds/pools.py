@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched.certificates.prices import Certificate
 from optsched.premises import World
@@ -17,7 +18,7 @@ from optsched.solvers.bounds.lagrangian import (
     held_by,
     weights_of,
 )
-from optsched.solvers.bounds.one_worker import Bound, find_bound, round_down
+from optsched.solvers.bounds.one_worker import Bound, find_bound
 from optsched.solvers.bounds.polyak import PolyakAscent, work_of_round
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def bound_of_pools(
     """Bound the cost of every schedule on several workers from below."""
     began = stopwatch()
     pools = Pools.of(instance, workers)
-    found = find_bound(instance.replace(memory=workers.total), method, objective)
+    found = find_bound(workers.pool(instance), method, objective)
     value, name, certificate = found.value, "closed-form", found.prices
     if objective == "makespan":
         # What runs on some workers only has to be over there.
@@ -133,7 +134,7 @@ class _Ascent(PolyakAscent):
 
     def __init__(self, instance: Instance, workers: Workers, certificate: Certificate) -> None:
         self._objective = certificate.objective
-        self._pool = instance.replace(memory=workers.total)
+        self._pool = workers.pool(instance)
         self._pools = pools = Pools.of(instance, workers)
         self._memories = pools.memories(workers)
         weights = self._weights = weights_of(instance, certificate.objective)

@@ -18,6 +18,7 @@ import numpy as np
 from optsched._internal.arrays import MAX_SUM
 from optsched._internal.aside import pieces
 from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import PriceSums, price_of_start
 from optsched.certificates.sawtooth import SawtoothCertificate
@@ -30,7 +31,7 @@ from optsched.solvers.bounds.lagrangian import (
     least_ahead,
     weights_of,
 )
-from optsched.solvers.bounds.one_worker import Bound, find_bound, round_down
+from optsched.solvers.bounds.one_worker import Bound, find_bound
 from optsched.solvers.bounds.polyak import PolyakAscent, work_of_round
 from optsched.solvers.bounds.relaxation import relax
 
@@ -59,7 +60,7 @@ _LONGER = 1.1  # horizon of its prices over the last completion
 
 def find_sawtooth(instance: Instance, workers: Workers, objective: Objective) -> Bound:
     """Bound the cost of every schedule by prices and charges from scratch."""
-    first = find_bound(instance.replace(memory=workers.total), "lagrangian", objective)
+    first = find_bound(workers.pool(instance), "lagrangian", objective)
     assert first.prices is not None
     found = sawtooth_bound(instance, first.prices, workers)
     return replace(found, seconds=first.seconds + found.seconds)
@@ -79,7 +80,7 @@ def sawtooth_bound(
     began = stopwatch()
     objective = certificate.objective
     prices = np.array(certificate.prices) / certificate.denominator
-    pool, largest = instance.replace(memory=workers.total), max(workers.memories)
+    pool, largest = workers.pool(instance), max(workers.memories)
     starts = relax(pool, weights_of(instance, objective)).last_starts(pool)
     completions = np.sort(starts + instance.outputs)
     at = np.searchsorted(completions, np.arange(1, len(prices) + 1))
@@ -133,7 +134,7 @@ def certify_charges(
     weights = weights_of(instance, objective)
     found = _evaluated(instance, workers, prices, charges, size, guesses, weights)
     several = len(workers) > 1
-    alone = instance.replace(memory=workers.total)
+    alone = workers.pool(instance)
     fingerprint = workers.fingerprint(instance) if several else alone.fingerprint
     numbers = tuple(found.paid.tolist()), tuple(found.counted.tolist())
     value = Fraction(found.total, found.unit)
@@ -158,7 +159,7 @@ def _evaluated(
     weights: FloatArray,
 ) -> _Evaluation:
     """Round prices and charges to integers, and find the cheapest starts and the bound at them."""
-    pool = instance.replace(memory=workers.total)
+    pool = workers.pool(instance)
     unit = common_denominator(pool, prices + charges, weights)
     while True:
         paid = np.rint(prices * unit).astype(np.int64)
@@ -223,8 +224,10 @@ class _Ascent(PolyakAscent):
         self._guesses = found.starts
         prompts, outputs, starts = instance.prompts, instance.outputs, found.starts
         slope = np.empty((2, self.horizon))
-        reach = size * charges / _SCALE / np.maximum(prices, np.finfo(float).tiny)
-        count, distance = completions_within(starts + outputs, np.minimum(reach, _LONGEST))
+        owed, most = size * charges / _SCALE, _LONGEST * prices
+        longest = np.where(owed > 0, float(_LONGEST), 0.0)
+        reach = np.divide(owed, prices, out=longest, where=owed < most)
+        count, distance = completions_within(starts + outputs, reach)
         held = held_by(prompts, outputs, starts, self.horizon)
         slope[0] = held - self._workers.total + largest / size * distance
         slope[1] = charged_by(prompts, outputs, starts, size, self.horizon) - largest * count

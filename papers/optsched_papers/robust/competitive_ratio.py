@@ -29,7 +29,6 @@ import numpy as np
 
 from optsched._internal.numbers import proven
 from optsched.errors import ModelError
-from optsched.models.solution import TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 _MAX_TOKENS = 1_000_000  # keeps the whole numbers of the form within 64 bits
 _MAX_ROUNDS = 10_000
+_TOLERANCE = 1e-6  # of bounds that count as one number
 _CLOSE = 1e-15  # of the ratios (G w)_k / (d_k w_k): no closer in floating point
 _PATIENCE = 10  # rounds without progress
 _VECTOR_BITS, _SCALE = 100, 1 << 64
@@ -138,7 +138,7 @@ class CompetitiveRatio:
     @property
     def meets(self) -> bool:
         """Whether the bounds are the same number but for a relative 1e-6."""
-        return self.upper_bound - self.lower_bound <= TOLERANCE * self.lower_bound
+        return self.upper_bound - self.lower_bound <= _TOLERANCE * self.lower_bound
 
     @cached_property
     def shares(self) -> FloatArray:

@@ -108,8 +108,8 @@ _FEW = 12  # requests of a draw of the five distributions
 def relax_lp(instance: Instance, horizon: int) -> tuple[float, bool]:
     """Solve Relax-LP; return its value, and whether the point found has fractional starts."""
     program = LatencyRelaxation(instance, horizon=horizon)
-    found = solve_linear(program.to_linear()).require(optimal=True)
-    if found.objective is None or found.values is None:
+    found = solve_linear(program.to_linear())
+    if found.objective is None or found.values is None or (found.gap or 0) > _ROUNDING:
         raise AssertionError
     return found.objective, bool(np.abs(found.values - np.rint(found.values)).max() > 1e-6)
 

@@ -120,7 +120,7 @@ def test_the_largest_slack_is_found_by_bisection_too():
         program = WaitThresholds(types, clock, memory=limit, objective="slack")
         model = program.to_linear()
         solution = solve(program)
-        assert solution.proven_optimal
+        assert solution.bound - solution.objective <= 2e-6 * max(1, solution.objective)
         plan = program.plan(solution.answer)
         assert math.isclose(plan.slacks.min(), solution.objective, rel_tol=1e-5, abs_tol=1e-6)
         assert not model.violations(program.write_point(plan.thresholds))

@@ -153,8 +153,8 @@ def test_equal_requests_share_their_schedules_with_unequal_ones():
 
 
 def test_weights_that_cp_sat_cannot_represent_are_refused():
-    instance = Instance([1, 1], [2, 2], memory=3, weights=[1 / 3, 1])
-    with pytest.raises(SolverError, match="the weights, up to 1, are no numbers below"):
+    instance = Instance([1, 1], [2, 2], memory=3, weights=[1 / 3, 1e6])
+    with pytest.raises(SolverError, match=r"the weights, up to 1e\+06, have too many digits"):
         solve(EventProgram(instance, "weighted-latency"))
 
 
