@@ -27,7 +27,7 @@ def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
         if not is_replaced(target):
             target.write_bytes(data)
             return
-        target = target.resolve()  # a link stays, and leads to the new content
+        target = Path(os.path.realpath(target))  # a link stays, and leads to the new content
         draft = target.with_name(draft.name)
         with draft.open("wb") as file:
             if target.exists():

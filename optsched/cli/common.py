@@ -72,7 +72,7 @@ class Output:
 def check_writable(path: str | Path) -> None:
     """Refuse a path that cannot be written before any work is done for it."""
     if (wrong := _why_not(Path(path))) is not None:
-        raise OptschedError(f"cannot write {path}: {wrong}")
+        raise OptschedError(f"cannot write {path or repr(path)}: {wrong}")
 
 
 def _why_not(path: Path) -> str | None:
@@ -89,8 +89,8 @@ def _why_not(path: Path) -> str | None:
     if is_replaced(path):
         try:  # what is no permission, such as a file system that is read-only, shows only so
             tempfile.TemporaryFile(dir=path.resolve().parent).close()
-        except OSError as error:
-            return f"{error.strerror}; choose another place"
+        except (OSError, RuntimeError) as error:  # such as links that lead to each other
+            return f"{getattr(error, 'strerror', error)}; choose another place"
     return None
 
 
