@@ -114,10 +114,9 @@ def regret_page(result: Regret) -> str:
         for place, load in enumerate(result.loads)
         for name, plot in (("regret", plot_regret), ("ratio", plot_regret_ratio))
     }
-    growths = [(policy, f"{load:g}", growth) for policy, load, growth in result.growths()]
     seeds = max(band.seeds for band in result.bands())
     table = tables.regret_table(result)
-    return _page("regret", result, table, figures, growths=growths, seeds=seeds)
+    return _page("regret", result, table, figures, said=result.notes, seeds=seeds)
 
 
 def summary_page(result: Replications | Sweep) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from optsched.experiments.sweeps import Sweep
     from optsched.report.style import LineStyle
 
-_MEANS = ("policy", "runs", "failed", "mean_latency", "difference", "gap", "largest_gap")
+_MEANS = ("policy", "knows", "runs", "failed", "mean_latency", "difference", "gap", "largest_gap")
 _MAX_MARKED = 40  # points of a line that get markers
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
 

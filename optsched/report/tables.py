@@ -278,8 +278,8 @@ def regret_table(result: Regret) -> Table:
         [Row(band.policy, list(row.values())) for band, row in zip(bands, numbers, strict=True)],
         f"regret: mean latency minus the least possible, in {result.unit} per request, from the "
         f"best schedule known to the proven bound; mean over {seeds} instance{'s' * (seeds > 1)}; "
-        f"confidence {result.confidence:.0%}",
-        width=130,
+        f"confidence {result.confidence:.0%}; knows: what is told of an output before it ends",
+        width=140,
     )
 
 
@@ -317,9 +317,10 @@ def short(value: float | None) -> str:
     return "-" if value is None else number(value)
 
 
-def regret_cells(band: Band) -> dict[str, tuple[float, str]]:
+def regret_cells(band: Band) -> dict[str, tuple[Any, str]]:
     """Return the value and text of each number of a band, by column title."""
     return {
+        "knows": (band.knows, band.knows or "-"),
         "load": (band.load, f"{band.load:g}"),
         "horizon": (band.horizon, f"{band.horizon:,}"),
         "requests": (band.requests, f"{band.requests:,.0f}"),

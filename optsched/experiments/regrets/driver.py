@@ -228,6 +228,7 @@ def _enclosed(
         status,
         clock=None if task.source.clock is None else task.source.clock.name,
         unit=task.source.unit,
+        knows={policy.name: policy.knows(task.source.sample) for policy in policies},
     )
 
 

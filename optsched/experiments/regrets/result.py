@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched._internal.extras import data_frame
+from optsched._internal.numbers import number
 from optsched._internal.student import reach
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
-from optsched.experiments.regrets.growth import Growth, finite, growth_of
+from optsched.experiments.regrets.growth import (
+    LEAST_HORIZONS,
+    LEAST_SEEDS,
+    Growth,
+    finite,
+    growth_of,
+)
+from optsched.premises import deployable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.experiments.regrets.cell import Cell
     from optsched.experiments.regrets.threshold import OverloadThreshold
+    from optsched.premises import Knowledge
 
 _DECIMALS = 12  # of regrets that sums in another order must not change
 
@@ -45,6 +55,7 @@ class Band:
     ratio_low: float  # mean ends of the ratio to the least possible latency
     ratio_high: float
     worst_ratio: float  # the competitive ratio (Jaillet Def. 6.1) is at least this
+    knows: Knowledge | None = None  # what the policy is told of an output before it ends
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +82,8 @@ class Regret:
         Of bands and tests.
     clock, unit
         The clock, where there is one, and what times are counted in.
+    knows
+        What each policy is told of an output before it ends: "outputs", "forecast" or "nothing".
 
     Examples
     --------
@@ -94,6 +107,7 @@ class Regret:
     confidence: float = 0.95
     clock: str | None = None
     unit: str = "steps"
+    knows: Mapping[str, Knowledge] = field(default_factory=dict)
 
     @cached_property
     def _groups(self) -> dict[tuple[float, int], list[Cell]]:
@@ -137,6 +151,7 @@ class Regret:
             float(ratios[:, 0].mean()),
             float(ratios[:, 1].mean()),
             float(ratios[:, 0].max()),
+            self.knows.get(policy),
         )
 
     def bands(self) -> list[Band]:
@@ -212,7 +227,7 @@ class Regret:
         `low` and `high` are the mean ends of the regret interval, against the best schedule known
         and against the bound; `floor` and `ceiling` its confidence limits; `ratio_low`,
         `ratio_high` and `worst_ratio` the mean ends and the largest lower end of the ratio to the
-        least possible latency; beside them `rate`, `seeds`, `requests` and `mean_latency`.
+        least possible latency; beside them `rate`, `seeds`, `requests`, `mean_latency`, `knows`.
         """
         frame = data_frame([vars(band) for band in self.bands()])
         return frame.set_index(["policy", "load", "horizon"]).sort_index()
@@ -231,6 +246,29 @@ class Regret:
             "thresholds": [threshold.to_dict() for threshold in self.thresholds],
             "cells": [cell.to_dict() for cell in self.cells],
         }
+
+    @property
+    def notes(self) -> list[str]:
+        """What was found, one sentence each: who can be deployed, growth, and thresholds."""
+        found, growths = [], self.growths()
+        for load in self.loads:
+            horizon = self.horizons(load)[-1]
+            bands = [self.band(policy, load, horizon) for policy in self.policies]
+            rows = [(band.policy, band.knows, band.mean_latency) for band in bands]
+            said = deployable(sorted(rows, key=lambda row: row[2]), self._latency)
+            alike = all(band.knows == "outputs" for band in bands)  # and so at every load
+            where = "" if alike else f"Load {load:g}, horizon {horizon:,}: "
+            found += [where + " ".join(said)] if said else []
+        found = list(dict.fromkeys(found))
+        named = [each for each in growths if each[2].verdict != "too few points"]
+        found += [f"{policy}, load {load:g}: {growth}" for policy, load, growth in named]
+        if len(named) < len(growths):
+            least = f"{LEAST_HORIZONS} horizons and {LEAST_SEEDS} seeds"
+            found.append(f"Whether regret grows is said from {least} on; here are fewer.")
+        return [*found, *map(str, self.thresholds)]
+
+    def _latency(self, mean: float) -> str:
+        return f"{number(mean)} {self.unit}"
 
     def plot(self, ax: Axes | None = None, load: float | None = None) -> Axes:
         """Plot the regret of each policy against the horizon, at a load, or the lowest."""
@@ -251,6 +289,4 @@ class Regret:
         interrupted = "" if self.status == "complete" else " (interrupted)"
         clock = "" if self.clock is None else f", clock {self.clock}"
         lines = [f"{self.source}, memory {self.memory:,} tokens{clock}{interrupted}"]
-        lines.append(text("regret_table", self))
-        lines += [f"{policy}, load {load:g}: {growth}" for policy, load, growth in self.growths()]
-        return "\n".join([*lines, *map(str, self.thresholds)])
+        return "\n".join([*lines, text("regret_table", self), *self.notes])

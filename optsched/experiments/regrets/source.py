@@ -64,7 +64,8 @@ class Source:
     clock: LinearClock | None = None  # None: times are in steps
 
     @cached_property
-    def _sample(self) -> Instance:
+    def sample(self) -> Instance:
+        """The trace, or many requests of the family."""
         if self.trace is not None:
             return self.trace
         return family(self.name, n=_SAMPLE, seed=0, memory=self.memory, **self.parameters)
@@ -72,7 +73,7 @@ class Source:
     @property
     def memory_tokens(self) -> int:
         """Tokens that the worker holds."""
-        return self._sample.memory
+        return self.sample.memory
 
     @property
     def unit(self) -> str:
@@ -88,15 +89,15 @@ class Source:
     def mean_alone(self) -> float:
         """The mean latency of requests that are alone: in steps the mean output."""
         if self.clock is None:
-            return float(self._sample.outputs.mean())
-        return float(least_work(self._sample, self.clock).own.mean())
+            return float(self.sample.outputs.mean())
+        return float(least_work(self.sample, self.clock).own.mean())
 
     def rate(self, load: float) -> float:
         """Return the requests per unit of time that bring this share of the possible work."""
         as_number("load", load, lambda x: x > 0, "positive")
         if self.clock is not None:
-            return load / float(most_work(self._sample, self.clock).total.mean())
-        return load * self._sample.memory / float(self._sample.areas.mean())
+            return load / float(most_work(self.sample, self.clock).total.mean())
+        return load * self.sample.memory / float(self.sample.areas.mean())
 
     def draw(self, rate: float, horizon: int, seed: int) -> Instance:
         """Draw the requests that arrive before the horizon; other horizons have other requests."""

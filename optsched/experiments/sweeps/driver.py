@@ -54,9 +54,18 @@ class Sweep:
         return read_sweep(self.folder)
 
     @cached_property
-    def means(self) -> list[dict[str, Any]]:
-        """One row per policy and instance: mean latency with its interval, and mean gap."""
+    def _summary(self) -> tuple[list[dict[str, Any]], list[str]]:
         return summarised(self.folder)
+
+    @property
+    def means(self) -> list[dict[str, Any]]:
+        """One row per policy and instance: mean latency, paired difference, and mean gap."""
+        return self._summary[0]
+
+    @property
+    def headline(self) -> list[str]:
+        """Which policy is the best that can be deployed, and what true outputs would give."""
+        return self._summary[1]
 
     @property
     def title(self) -> str:
@@ -68,7 +77,11 @@ class Sweep:
         """What the columns of the table are."""
         proven = any(entry["gap"] is not None for entry in self.means)
         gap = "; gap to the proven bound, in the mean" * proven
-        return f"mean latency over the seeds, with the 95 % confidence interval by Student's t{gap}"
+        return (
+            "mean latency over the seeds, with the 95 % confidence interval by Student's t; "
+            "difference to the least mean of the setting: paired by seed, intervals that hold "
+            f"together{gap}; knows: what is told of an output before it ends"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the runs as plain data, ready for JSON; "means" is the table."""
@@ -95,10 +108,11 @@ class Sweep:
 
     @property
     def notes(self) -> list[str]:
-        """What was done and what failed, one line each."""
+        """What was found, what was done and what failed, one line each."""
         found = [
+            *self.headline,
             f"{self.done:,} of {self.runs:,} runs in {self.folder}, {self.carried_out:,} of them "
-            f"carried out now in {self.seconds:,.1f} s"
+            f"carried out now in {self.seconds:,.1f} s",
         ]
         for reason, count in list(self.failures.items())[:_LISTED]:
             found.append(f"  {count:,} failed: {reason}")
@@ -150,7 +164,8 @@ def sweep(
     Sweep
         What was done: `runs`, `done`, `carried_out`, `failed` and `failures`, `status` ("complete"
         or "interrupted"), `seconds`, the results by `to_pandas()`, and their `means` over the seeds
-        with 95 % confidence intervals by Student's t, which printing, `plot` and `to_html` show.
+        with 95 % confidence intervals by Student's t and differences that are paired by seed, and
+        the best of each setting as `headline`; printing, `plot` and `to_html` show them.
 
     Raises
     ------

@@ -125,7 +125,8 @@ def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     status = OK if done == all_of_them else f"completes {done} of {all_of_them} requests"
     rule = getattr(get_policy(policy), "rule", None)
     claims = _claims(execution, instance) if planned.bound else {}
-    return {"rule": rule, "status": status, "seconds": seconds} | metrics | claims
+    told = {"knows": execution.knows, "rule": rule, "status": status, "seconds": seconds}
+    return told | metrics | claims
 
 
 def _solved(run: Run, instance: Instance) -> dict[str, Any]:
@@ -136,6 +137,7 @@ def _solved(run: Run, instance: Instance) -> dict[str, Any]:
     own = {name: options.pop(name) for name in OF_SOLVE if name in options}
     result = solve(instance, params=SolveParams(seed=run.seed, **options), **own)
     return {
+        "knows": "outputs",
         "status": OK,
         "seconds": result.seconds,
         "completed": len(instance),

@@ -242,8 +242,53 @@ def test_it_ends_with_the_means_of_its_rows(tmp_path):
         )
         assert entry["gap"] == pytest.approx(found.gap.mean())
     assert result.to_dict()["means"] == result.means
-    assert str(result).count("relative:0.5") == 4
+    assert str(result).count("relative:0.5") == 4 + 3  # in the table, and in the headline
     assert len(result.plot().patches) == len(groups)
+    assert result.headline[-1] == "... and 1 other setting: see the table"
+    for entry in result.means:
+        here = [
+            each
+            for each in result.means
+            if (each["n"], each["load"]) == (entry["n"], entry["load"])
+        ]
+        least = min(here, key=lambda each: each["mean_latency"]["mean"])
+        if entry is least:
+            assert entry["difference"] is None
+            continue
+        mine, its = (
+            groups[each["policy"], each["n"], each["load"]].set_index("seed").mean_latency
+            for each in (entry, least)
+        )
+        ends = stats.ttest_1samp(mine - its, 0).confidence_interval(1 - 0.05 / 2)
+        assert [*entry["difference"].values()] == pytest.approx([(mine - its).mean(), *ends])
+
+
+def test_its_headline_names_the_best_that_can_be_deployed_first(tmp_path):
+    policies = [{"name": ["mc-sf", "area"]}, {"name": "alpha-beta-clearing:0.1,0.2"}]
+    config = {"seeds": 2, "instances": [{"family": "uniform", "n": 30, "load": 1.2}]}
+    result = sweep(config | {"policies": policies}, tmp_path / "steps", jobs=1)
+    knows = {each["policy"]: each["knows"] for each in result.means}
+    assert knows == {
+        "mc-sf": "outputs",
+        "area": "outputs",
+        "alpha-beta-clearing:0.1,0.2": "nothing",
+    }
+    means = {each["policy"]: each["mean_latency"]["mean"] for each in result.means}
+    able = means.pop("alpha-beta-clearing:0.1,0.2")
+    least = min(means, key=means.get)
+    assert str(result).startswith(
+        "Of the policies that can be deployed, alpha-beta-clearing:0.1,0.2 has the least mean "
+        f"latency, {able:,.4g} steps; it is told nothing of an output before it ends. {least}, "
+        "told every true output, has "
+    )
+    clocks = {"name": ["vllm", "area"], "clock": ["affine:0.01,0.0001", "affine:0.02,0.0001"]}
+    timed = config | {"instances": [{"family": "chat-and-summaries", "n": 30}]}
+    result = sweep(timed | {"policies": [clocks]}, tmp_path / "clock", jobs=1)
+    first, second = result.headline
+    assert first.startswith("clock affine:0.01,0.0001: Of the policies that can be deployed, vllm")
+    assert " s; it is told nothing of an output" in second
+    assert "area, told every true output, has " in second
+    assert result.to_dict()["means"][0]["knows"] == "nothing"
 
 
 def test_a_failed_run_has_no_mean(tmp_path):
