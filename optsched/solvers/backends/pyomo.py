@@ -63,6 +63,7 @@ _SAID = {
     "NO PRIMAL FEASIBLE SOLUTION": Stopped.INFEASIBLE,
 }
 _MOST_SECONDS = 2**31 - 1  # of GLPK's limit, a whole number
+_WITHOUT = ("infeasible", "unbounded", "intermediateNonInteger")  # whose points are no answers
 _PRINTED = 1e-5  # by which a bound that was read from a log is off: it has six digits
 
 
@@ -152,7 +153,7 @@ def solve(
     said = next((words for words in _SAID if words in log), None)
     stopped = _SAID[said] if said else STATUS.get(condition, Stopped.UNKNOWN)
     values = None
-    if len(result.solution) and condition not in ("unbounded", "intermediateNonInteger"):
+    if len(result.solution) and condition not in _WITHOUT:
         values = _values(native, task.model)
     problem, least = result.problem, task.model.sense == "min"
     bound = problem.lower_bound if least else problem.upper_bound

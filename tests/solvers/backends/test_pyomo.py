@@ -189,6 +189,11 @@ def test_a_relaxation_without_an_answer_is_infeasible(program):
     rows = Rows(Family.of("r", i=[0, 1]), {"x": [[1, 1], [1, -1]]}, lower=[8, 4])
     model = LinearModel.build("apart", [x], [rows])
     assert solve(model, method=program).status is Stopped.INFEASIBLE
+    # CBC prints a point with this one.
+    y = Variables(Family.of("y", i=[0, 1]), cost=[0, 1], upper=1, integer=True)
+    rows = Rows(Family.of("r", i=[0, 1]), {"y": [[4, -4], [3, -3]]}, [1, -1], [1, -1])
+    model = LinearModel.build("apart", [y], [rows])
+    assert solve(model, method=program).status is Stopped.INFEASIBLE
 
 
 @pytest.mark.parametrize("error", [TimeoutExpired("glpsol", 3), RuntimeError("no\nlicence.")])
