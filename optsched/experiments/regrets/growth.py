@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
 
 Verdict = Literal["bounded", "grows", "undecided", "too few points"]
-LEAST_HORIZONS, LEAST_SEEDS = 4, 5
+_LEAST_HORIZONS, _LEAST_SEEDS = 4, 5
+TOO_FEW = (
+    f"whether regret grows is said from {_LEAST_HORIZONS} horizons and {_LEAST_SEEDS} seeds on"
+)
 POWER = 0.9  # with which a growth that is called detectable is found
 
 
@@ -73,7 +76,7 @@ class Growth:
             )
         power = f"growth of {self.detectable:,.3g} would show"
         if self.verdict == "too few points":
-            power = f"a growth is named from {LEAST_HORIZONS} horizons and {LEAST_SEEDS} seeds on"
+            power = TOO_FEW
         return (
             f"{self.verdict}: the lower end grows by {self.low:,.3g}, the upper end by "
             f"{self.high:,.3g} {self.unit} per tenfold horizon "
@@ -110,7 +113,7 @@ def growth_of(
         raise OptschedError("growth needs at least two horizons, ascending and positive")
     if np.any(lows > highs):
         raise OptschedError("a lower end of regret is above its upper end")
-    few = len(steps) < LEAST_HORIZONS or len(lows) < LEAST_SEEDS
+    few = len(steps) < _LEAST_HORIZONS or len(lows) < _LEAST_SEEDS
     # The upper half of the range on the scale of the lines, and two horizons at least.
     half = min(len(steps) - 2, int(np.searchsorted(steps, math.sqrt(steps[0] * steps[-1]))))
     steps, lows, highs = steps[half:], lows[:, half:], highs[:, half:]

@@ -13,13 +13,7 @@ from optsched._internal.numbers import number
 from optsched._internal.student import reach
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
-from optsched.experiments.regrets.growth import (
-    LEAST_HORIZONS,
-    LEAST_SEEDS,
-    Growth,
-    finite,
-    growth_of,
-)
+from optsched.experiments.regrets.growth import TOO_FEW, Growth, finite, growth_of
 from optsched.premises import deployable
 
 if TYPE_CHECKING:
@@ -255,20 +249,15 @@ class Regret:
             horizon = self.horizons(load)[-1]
             bands = [self.band(policy, load, horizon) for policy in self.policies]
             rows = [(band.policy, band.knows, band.mean_latency) for band in bands]
-            said = deployable(sorted(rows, key=lambda row: row[2]), self._latency)
-            alike = all(band.knows == "outputs" for band in bands)  # and so at every load
-            where = "" if alike else f"Load {load:g}, horizon {horizon:,}: "
+            ranked = sorted(rows, key=lambda row: row[2])
+            said = deployable(ranked, lambda value: f"{number(value)} {self.unit}")
+            some = any(band.knows != "outputs" for band in bands)  # and so at every load
+            where = f"Load {load:g}, horizon {horizon:,}: " * some
             found += [where + " ".join(said)] if said else []
-        found = list(dict.fromkeys(found))
         named = [each for each in growths if each[2].verdict != "too few points"]
-        found += [f"{policy}, load {load:g}: {growth}" for policy, load, growth in named]
-        if len(named) < len(growths):
-            least = f"{LEAST_HORIZONS} horizons and {LEAST_SEEDS} seeds"
-            found.append(f"Whether regret grows is said from {least} on; here are fewer.")
-        return [*found, *map(str, self.thresholds)]
-
-    def _latency(self, mean: float) -> str:
-        return f"{number(mean)} {self.unit}"
+        told = [f"{policy}, load {load:g}: {growth}" for policy, load, growth in named]
+        few = [f"{TOO_FEW.capitalize()}; here are fewer."] * (len(named) < len(growths))
+        return [*dict.fromkeys(found), *told, *few, *map(str, self.thresholds)]
 
     def plot(self, ax: Axes | None = None, load: float | None = None) -> Axes:
         """Plot the regret of each policy against the horizon, at a load, or the lowest."""

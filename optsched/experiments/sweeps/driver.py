@@ -63,11 +63,6 @@ class Sweep:
         return self._summary[0]
 
     @property
-    def headline(self) -> list[str]:
-        """Which policy is the best that can be deployed, and what true outputs would give."""
-        return self._summary[1]
-
-    @property
     def title(self) -> str:
         """What it is, for a page."""
         return f"Sweep in {self.folder}"
@@ -110,7 +105,7 @@ class Sweep:
     def notes(self) -> list[str]:
         """What was found, what was done and what failed, one line each."""
         found = [
-            *self.headline,
+            *self._summary[1],
             f"{self.done:,} of {self.runs:,} runs in {self.folder}, {self.carried_out:,} of them "
             f"carried out now in {self.seconds:,.1f} s",
         ]
@@ -165,7 +160,7 @@ def sweep(
         What was done: `runs`, `done`, `carried_out`, `failed` and `failures`, `status` ("complete"
         or "interrupted"), `seconds`, the results by `to_pandas()`, and their `means` over the seeds
         with 95 % confidence intervals by Student's t and differences that are paired by seed, and
-        the best of each setting as `headline`; printing, `plot` and `to_html` show them.
+        the best of each setting among `notes`; printing, `plot` and `to_html` show them.
 
     Raises
     ------

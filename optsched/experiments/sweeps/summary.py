@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WORLD = ("clock", "workers")  # options that make another setting, and not another policy
 _LISTED = 3  # settings of which the best is named
 Rows = list[dict[str, Any]]
-Group = list[tuple[dict[str, Any], Rows]]  # means, and what they are of
+Group = list[tuple[dict[str, Any], dict[int, float]]]  # means, and mean latencies by seed
 
 
 def summarised(path: Path) -> tuple[Rows, list[str]]:
@@ -37,37 +37,39 @@ def summarised(path: Path) -> tuple[Rows, list[str]]:
     differ = [name for name in names if len({str(each.get(name)) for each in found}) > 1]
     shown = ["policy", *(name for name in differ if name != "policy")]
     means: Rows = []
-    settings: dict[str, Group] = {}
-    of_policies = {"policy", *options} - {*_WORLD}
+    settings: dict[tuple[str, str], Group] = {}
+    ours = {"policy", *options} - {*_WORLD}
     for each, rows in zip(found, groups.values(), strict=True):
         means.append({name: each.get(name) for name in shown} | _means(rows))
         if means[-1]["mean_latency"] is not None:
-            world = [f"{name} {each.get(name)}" for name in shown if name not in of_policies]
-            settings.setdefault(", ".join(world), []).append((means[-1], rows))
-    said = [_best(setting, group, of_policies) for setting, group in settings.items()]
+            world = ", ".join(f"{name} {each.get(name)}" for name in shown if name not in ours)
+            of_seed = {row["seed"]: row["mean_latency"] for row in rows if row["status"] == OK}
+            unit = rows[0].get("unit") or "steps"
+            settings.setdefault((world, unit), []).append((means[-1], of_seed))
+    said = [_best(*setting, group, ours) for setting, group in settings.items()]
     if (more := len(said) - _LISTED) > 0:
         said[_LISTED:] = [f"... and {more:,} other setting{'s' * (more > 1)}: see the table"]
     return means, said
 
 
-def _best(setting: str, group: Group, of_policies: set[str]) -> str:
+def _best(world: str, unit: str, group: Group, ours: set[str]) -> str:
     """Compare the policies of a setting by seed, and say which can be deployed and is the best."""
-    group = sorted(group, key=lambda each: float(each[0]["mean_latency"]["mean"]))
-    least = {row["seed"]: row["mean_latency"] for row in group[0][1] if row["status"] == OK}
-    ranked = []
-    for place, (entry, rows) in enumerate(group):
-        named = [str(entry[name]) for name in entry if name in of_policies and entry[name]]
-        ranked.append((", ".join(named), entry["knows"], entry["mean_latency"]["mean"]))
-        pairs = [
-            (row["mean_latency"], least.get(row["seed"])) for row in rows if row["status"] == OK
-        ]
-        paired = [mine - its for mine, its in pairs if its is not None]
-        if place and paired:  # intervals that hold together
-            confidence = 1 - (1 - CONFIDENCE) / (len(group) - 1)
+    (first, least), *others = sorted(group, key=lambda each: float(each[0]["mean_latency"]["mean"]))
+    for entry, of_seed in others:
+        paired = [mean - least[seed] for seed, mean in of_seed.items() if seed in least]
+        if paired:  # intervals that hold together
+            confidence = 1 - (1 - CONFIDENCE) / len(others)
             entry["difference"] = interval(np.array(paired), confidence).to_dict()
-    unit = group[0][1][0].get("unit") or "steps"
+    ranked = [
+        (
+            ", ".join(str(entry[name]) for name in entry if name in ours and entry[name]),
+            entry["knows"],
+            entry["mean_latency"]["mean"],
+        )
+        for entry in (first, *(entry for entry, _ in others))
+    ]
     said = " ".join(deployable(ranked, lambda value: f"{number(value)} {unit}"))
-    return f"{setting}: {said}" if setting else said
+    return f"{world}: {said}" if world else said
 
 
 def _means(rows: Rows) -> dict[str, Any]:

@@ -244,7 +244,7 @@ def test_it_ends_with_the_means_of_its_rows(tmp_path):
     assert result.to_dict()["means"] == result.means
     assert str(result).count("relative:0.5") == 4 + 3  # in the table, and in the headline
     assert len(result.plot().patches) == len(groups)
-    assert result.headline[-1] == "... and 1 other setting: see the table"
+    assert result.notes[3] == "... and 1 other setting: see the table"
     for entry in result.means:
         here = [
             each
@@ -284,7 +284,7 @@ def test_its_headline_names_the_best_that_can_be_deployed_first(tmp_path):
     clocks = {"name": ["vllm", "area"], "clock": ["affine:0.01,0.0001", "affine:0.02,0.0001"]}
     timed = config | {"instances": [{"family": "chat-and-summaries", "n": 30}]}
     result = sweep(timed | {"policies": [clocks]}, tmp_path / "clock", jobs=1)
-    first, second = result.headline
+    first, second, *_ = result.notes
     assert first.startswith("clock affine:0.01,0.0001: Of the policies that can be deployed, vllm")
     assert " s; it is told nothing of an output" in second
     assert "area, told every true output, has " in second
