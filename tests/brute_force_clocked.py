@@ -42,7 +42,7 @@ def certificate_of(instance, clock, **fields):
         tuple(clock.coefficients.tolist()),
         instance.seconds_per_step,
         instance.fingerprint,
-        **fields,
+        **{"origin": int(instance.arrivals[0]), **fields},
     )
 
 

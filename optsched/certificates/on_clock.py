@@ -4,14 +4,14 @@ r"""Certificates of bounds on a clock, and a verifier that trusts nothing but in
 `optsched.solvers.bounds.on_clock`, least charge over weight first, and adds what lies between the
 charges and each completion.
 
-**With prices.** Time from the first arrival on is cut into bins of equal width. In each bin memory
-has a price :math:`\nu \ge 0`, and taking part in a batch has a price :math:`\mu_i \ge 0` for each
-request; :math:`\pi = \nu + \sum_i \mu_i`. A batch over some time pays the mean of :math:`\pi` times
-what it lasts: for the seconds :math:`w` of each request in it, and for the constant :math:`c_0`,
-which is at least :math:`c_0 \sum_i ( \bar\mu_i + \bar\nu\, h_i / M )` over the requests that take
-part, since they hold :math:`\sum_i h_i \le M`. So no schedule has a total latency below
-:math:`\sum_i \varphi_i - G \int \pi`, where :math:`G` is the number of workers and
-:math:`\varphi_i` the least latency plus payments of request :math:`i` alone.
+**With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
+width. In each bin memory has a price :math:`\nu \ge 0`, and taking part in a batch has a price
+:math:`\mu_i \ge 0` for each request; :math:`\pi = \nu + \sum_i \mu_i`. A batch over some time pays
+the mean of :math:`\pi` times what it lasts: for the seconds :math:`w` of each request in it, and
+for the constant :math:`c_0`, which is at least :math:`c_0 \sum_i ( \bar\mu_i + \bar\nu\, h_i / M )`
+over the requests that take part, since they hold :math:`\sum_i h_i \le M`. So no schedule has a
+total latency below :math:`\sum_i \varphi_i - G \int \pi`, where :math:`G` is the number of workers
+and :math:`\varphi_i` the least latency plus payments of request :math:`i` alone.
 
 :math:`\varphi_i` is taken from below. Each of its :math:`o_i` batches lasts at least :math:`c_0 +
 v` with :math:`v` its least own seconds, so that at least :math:`o_i (c_0 + v)` seconds between
@@ -65,7 +65,7 @@ class ClockCertificate:
     unit: str = "s"
     workers: int = 1
     objective: str = "total-latency"
-    width: float = 1.0  # of bins, from the first arrival on
+    width: float = 1.0  # of bins, from step `origin` on
     denominator: int = 1  # of all prices
     memory_prices: tuple[int, ...] = ()  # of bins; all that are not given are zero
     begins: tuple[int, ...] = ()  # first bin of the prices of each request
@@ -74,6 +74,7 @@ class ClockCertificate:
     max_num_seqs: int = 0  # 0: no limit of requests per batch
     by_requests: int = 0
     storage: Storage = "at-once"
+    origin: int = 0  # at most the first arrival
 
     def __post_init__(self) -> None:
         numbers = (*self.clock, self.seconds_per_step)
@@ -128,7 +129,8 @@ class ClockCertificate:
         if content.get("format") != FORMAT:
             raise CertificateError(f"{where} is not a certificate of a bound on a clock")
         depths = {"workers": 0, "denominator": 0, "memory_prices": 1, "begins": 1, "prices": 2}
-        optional = {name: content.get(name, 0) for name in ("max_num_seqs", "by_requests")}
+        names = ("max_num_seqs", "by_requests", "origin")
+        optional = {name: content.get(name, 0) for name in names}
         fields = read_fields({**optional, **content}, where, **depths, **dict.fromkeys(optional, 0))
         try:
             clock = tuple(float(number) for number in content["clock"])
@@ -170,8 +172,10 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     step = certificate.seconds_per_step
     check_step(step, certificate.unit, instance)
     clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
-    first, *_ = every = instance.arrivals.tolist()
-    arrivals = [Fraction(float(arrival - first) * step) for arrival in every]
+    origin, every = certificate.origin, instance.arrivals.tolist()
+    if not 0 <= origin <= every[0]:
+        raise CertificateError(f"bins begin at step {origin}, after the first arrival")
+    arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
     c0, *own, width = (int(number * unit) for number in clock)
     batches = instance.memory, certificate.max_num_seqs, certificate.storage

@@ -324,7 +324,7 @@ def whole_multiple(numbers: FloatArray, reach: float = 1) -> Whole | None:
             pairs = zip(exact, whole.tolist(), strict=True)
             error = max(abs(unit * number - step * near) for number, near in pairs)
             return Whole(whole[where], step, error)
-    if most * reach >= _SUM:
+    if most * max(reach, 1) >= _SUM:
         return None
     return Whole(np.array(exact, dtype=np.int64)[where], unit, Fraction(0))
 

@@ -188,11 +188,12 @@ def _dual_bound(model: LinearModel, duals: FloatArray) -> Fraction | float:
         return sign * (exact_dot(prices, ends) + reduced) + Fraction(model.offset)
     slopes = sign * model.cost - model.matrix.T @ prices
     sides = np.where(slopes > 0, model.col_lower, model.col_upper)
-    if (unbounded := ~np.isfinite(sides)).any() and np.abs(slopes[unbounded]).max() > _NOISE:
+    noise = np.abs(slopes[unbounded := ~np.isfinite(sides)])
+    if noise.max(initial=0) * scale_of(model) > _NOISE:
         return -sign * math.inf
     slopes[unbounded] = sides[unbounded] = 0
     terms = np.concatenate([prices * ends, slopes * sides])
-    lowered = terms.sum() - _ROUNDING * np.abs(terms).sum()
+    lowered = terms.sum() - _ROUNDING * np.abs(terms).sum() - noise.sum()
     return sign * Fraction(lowered) + Fraction(model.offset)
 
 

@@ -202,6 +202,7 @@ def _find_on_clock(
         max_num_seqs=share.max_num_seqs,
         by_requests=share.by_requests,
         storage=storage,
+        origin=int(instance.arrivals[0]),
     )
     simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
