@@ -64,7 +64,6 @@ KINDS = {
 WIDTHS = (12, 18, 24)  # bits of denominators that are tried
 FINE = 1e-6  # share of a bound that shorter numbers in its certificate may lose
 POLICIES = ("work", "work+window", "area", "area+window", "mc-sf", "mc-sf-total", "fcfs")
-DELAYED = ("work+delay", "work+delay:4", "area+delay")  # on one worker
 ROUTERS = ("least-work", "least-tokens", "least-kv", "jsq", "round-robin")
 MEASURED = 40, 5_000  # requests of the instances on which work is compared
 NOISE = 0.02  # share of the median gap by which seeds differ
@@ -247,7 +246,7 @@ def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
     workers = record.memories
     alone = len(workers) == 1
     options = [{}] if alone else [{"workers": workers, "router": each} for each in ROUTERS]
-    for policy in (*POLICIES, *(DELAYED if alone else ())):
+    for policy in POLICIES:
         for each in options:
             try:
                 made = run(instance, policy, clock=record.clock, **each)

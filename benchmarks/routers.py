@@ -14,7 +14,7 @@ from optsched._internal.numbers import percent, proven
 WORKERS, LOAD = 8, 0.9
 ROUTERS = (
     *("round-robin", "random", "jsq", "power-of-d", "vllm-dp", "vllm-dp-tokens"),
-    *("least-work", "least-kv", "least-tokens", "central"),
+    *("least-work", "least-kv", "least-tokens"),
 )
 POLICIES = ("fcfs", "area")
 

@@ -11,8 +11,6 @@ from optsched.clock import BatchContent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from optsched.clock import LinearClock
-
 
 @dataclass
 class Request:
@@ -109,14 +107,12 @@ def admission(
     order: Sequence[int] | Callable[[list[int], float], Sequence[int]],
     ratio: float = 1,
     length: int = 1,
-    delay: tuple[float, LinearClock] | None = None,
 ) -> Callable[[float, bool], dict[int, int]]:
     """Admit in an order while memory holds at every future completion, as outputs are known.
 
     Past one that does not fit go those among the first `length` that wait whose memory-time is at
     most a ratio times its own: (1, 1) is the prefix rule, (infinite, all) is skip. The order is
     that of all requests, or says how those that wait are ordered, and is asked again and again.
-    With a delay (gamma, clock) the next one waits where its prefill would hold up others.
     """
     started: list[Request] = []
 
@@ -127,16 +123,6 @@ def admission(
         return all(
             sum(held + ahead for held, left in group if left >= ahead) <= memory
             for ahead in {left for _, left in group}
-        )
-
-    def holds_up(r: Request, group: list[tuple[int, int]]) -> bool:
-        if delay is None:
-            return False
-        gamma, clock = delay
-        prefill = clock.prefill_tokens * r.prompt + clock.squared_prompts * r.prompt**2
-        return any(
-            sum(left <= batches for _, left in group) * prefill > gamma * clock.constant * batches
-            for _, batches in group
         )
 
     def decide(now: float, _: bool) -> dict[int, int]:
@@ -152,7 +138,7 @@ def admission(
                 head = waiting[0]
                 bound = ratio * area(head)
             able = [r for r in waiting[:length] if area(r) <= bound and r not in tried]
-            if not able or holds_up(able[0], group):
+            if not able:
                 break
             r = able[0]
             tried.append(r)

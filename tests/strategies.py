@@ -26,7 +26,7 @@ SOLVED = ["sorted-f-mip", "sorted-f-mip-profile", "sorted-lp", "lp-swap"]
 NAMES = sorted(
     {*POLICIES, "area+window", "fcfs+skip", "area+backfill", "mc-sf+window:1.2,3"}
     | {"sorted-f+skip", "sorted-f+backfill", "work:weighted", "alpha-greedy:0.1"}
-    | {"area+delay:2", "work+delay:0.5", "area-chance:0,0", "area-chance:2,3"}
+    | {"area-chance:0,0", "area-chance:2,3"}
     | {"alpha-beta-clearing:0.1,0.5", "wait:4=2,30=1", "nested-wait:2=2,30=1", "vllm+plan"}
     | {"vllm:fcfs", "vllm:area", "vllm:mc-sf+plan", "vllm:mc-sf-total", "vllm:work+plan"}
     - {*SOLVED, "rolling"}

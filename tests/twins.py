@@ -10,12 +10,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import literal
-import literal_clocked
-import literal_routing
 import numpy as np
 from literal_attempts import TieError, work
-from twins_alone import KINDS, Twin, World, alone, arrivals_of, keys, run_of, unequal, vllm_outcome
+from twins_alone import KINDS, Twin, World, alone, arrivals_of, unequal, vllm_outcome
 
 from optsched.clock import UNIT, get_clock
 from optsched.policies import get_policy, with_rule
@@ -85,16 +82,8 @@ def _routed(
 
     placement: list[int] = []
     stopped = max(arrivals_of(instance, world)) > world.until
-    if (router.weights and stopped) or (router.name == "central" and world.until < math.inf):
-        return None  # what is on workers that were stopped, and what never began, nobody says
-    if router.name == "central":
-        key, arrivals = keys(instance, policy, world), arrivals_of(instance, world)
-        placement, begun = literal_routing.serve_from_one_queue(
-            instance, memories, key, world.clock, arrivals
-        )
-        return Routed(
-            placement, [_begun(instance, g, placement, begun, world) for g in range(len(memories))]
-        )
+    if router.weights and stopped:
+        return None  # what is on workers that were stopped, nobody says
     fitting = [np.flatnonzero(row).tolist() for row in workers.allowed(instance)]
     if router.choices is not None and router.choices < len(memories):
         rng = np.random.default_rng(np.random.SeedSequence(world.seed, spawn_key=(2,)))
@@ -122,19 +111,6 @@ def _routed(
         placement.append(turn)
         placed[turn].append(i)
     return Routed(placement, [twin(g) for g in range(len(memories))])
-
-
-def _begun(
-    instance: Instance, worker: int, placement: list[int], begun: list[float], world: World
-) -> Twin | None:
-    """Return the twin of a worker on which its requests begin at these times."""
-    own = [i for i, where in enumerate(placement) if where == worker]
-    if not own:
-        return None
-    columns = (instance.prompts[own].tolist(), instance.outputs[own].tolist())
-    requests = literal_clocked.requests_of(*columns, [begun[i] for i in own])
-    order = literal.by_key([r.arrival for r in requests])
-    return run_of(requests, 10**18, order, (1, 1), None, world)
 
 
 def _seeded(world: World, worker: int) -> World:

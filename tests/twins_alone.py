@@ -20,7 +20,7 @@ from literal_selections import selection
 from optsched.clock import UNIT, LinearClock
 from optsched.execution import Execution
 from optsched.forecasts import Beliefs, forecast
-from optsched.policies.base import delay_of, window_of
+from optsched.policies.base import window_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,21 +160,8 @@ def _admitted(instance: Instance, rule: str, world: World, walk: Any) -> Twin:
     """Admit in an order that is asked again and again, under a rule."""
     if rule == "backfill":
         return _of_starts(instance, literal_orders.simulate_backfill(instance, walk))
-    delays = rule.startswith("delay")
-    delay = (delay_of(rule), world.clock) if delays else None
-    limits = (1, 1) if delays else window_of(rule)
-    return run_of(_requests(instance, world), instance.memory, walk, limits, delay, world)
-
-
-def run_of(
-    requests: list[literal_clocked.Request],
-    memory: int,
-    walk: Any,
-    limits: tuple[float, int],
-    delay: Any,
-    world: World,
-) -> Twin:
-    decide = literal_clocked.admission(requests, memory, walk, *limits, delay)
+    requests = _requests(instance, world)
+    decide = literal_clocked.admission(requests, instance.memory, walk, *window_of(rule))
     found = _clocked(requests, decide, world)
     found.attempts = [
         (r.index, found.spans[r.begun][0], r.output) for r in requests if r.begun >= 0

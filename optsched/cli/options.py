@@ -136,9 +136,7 @@ KNOWLEDGE = (
         float,
         "Or the error of the column output_estimate: standard deviation of its logarithm.",
     ),
-    option(
-        "--rule R", "prefix", "If a request does not fit: prefix, skip, backfill, window or delay."
-    ),
+    option("--rule R", "prefix", "If a request does not fit: prefix, skip, backfill or window."),
 )
 CLOCK = (
     option(

@@ -156,7 +156,7 @@ def _write_report(
     ),
     option(
         "--routers A,B",
-        "round-robin,jsq,least-tokens,central",
+        "round-robin,jsq,least-tokens",
         "Also random, power-of-d, least-kv, least-work, vllm-dp, vllm-dp-tokens.",
     ),
     option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
@@ -214,7 +214,8 @@ def route(
         "capacity trace.csv --memory 16492 --slo 'latency:p90<=900steps'",
         "capacity trace.csv --memory 16492 --clock llama-2-70b-2xa100 --policies work "
         "--slo 'ttft:p90<=9s' --slo 'latency:mean<=90s'",
-        "capacity family:uniform,n=40,load=2 --slo 'latency:max<=120steps' --loads 2 --html report.html",
+        "capacity family:uniform,n=40,load=2 --slo 'latency:max<=120steps' --loads 2 "
+        "--html report.html",
     ),
 )
 def capacity(

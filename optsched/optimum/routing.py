@@ -172,12 +172,8 @@ class RoutingLoss:
 
     @property
     def least(self) -> list[RouterLoss]:
-        """The pairs of least cost, of those that are told no outputs where there are such.
-
-        "central" is not a router, and never taken.
-        """
-        routers = [each for each in self.losses if each.run.router != "central"] or self.losses
-        able = [each for each in routers if each.run.knows != "outputs"] or routers
+        """The pairs of least cost, of those that are told no outputs where there are such."""
+        able = [each for each in self.losses if each.run.knows != "outputs"] or self.losses
         least = min(each.cost for each in able)
         return [each for each in able if math.isclose(each.cost, least, rel_tol=1e-9)]
 

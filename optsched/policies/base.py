@@ -37,13 +37,10 @@ T = TypeVar("T")
 
 #: What happens when a waiting request does not fit: none after it is tried at this step, the
 #: others are, they may start only into room that no more urgent one is planned to use, or those
-#: among the next ones that ask for hardly more than it are tried. "window:RATIO,LENGTH" is a rule
-#: too. "delay", on a clock, lets none pass, and holds back where that delays those about to finish.
+#: among the next ones that ask for hardly more than it are tried, as "window:RATIO,LENGTH" says.
 Rule = str
-RULES = ("prefix", "skip", "backfill", "window", "delay")
+RULES = ("prefix", "skip", "backfill", "window")
 
-
-_GAMMA = 16.0  # of the rule delay
 _FORESEES: dict[str, Literal["intervals", "beliefs"]] = {  # by kind
     "plan": "intervals",
     "rolling": "intervals",
@@ -261,21 +258,17 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     forever. "backfill": all are planned, each at its earliest feasible start given what runs and
     what was planned before, and whatever is planned for this step starts. "window": those of the
     first 128 are tried whose memory-time is at most 1.6 times that of the first that did not fit;
-    "window:1.4,64" sets the ratio and the number. "delay", for an order on a clock: prefix rule,
-    and the next request waits while its prefill would hold up too many that are about to finish;
-    "delay:8" waits more often than the usual 16.
+    "window:1.4,64" sets the ratio and the number.
 
     >>> from optsched.policies import get_policy
     >>> with_rule(get_policy("area"), "backfill").name
     'area+backfill'
     """
     name = str(rule).partition(":")[0]
-    if name not in RULES or (":" in rule and name not in ("window", "delay")):
+    if name not in RULES or (":" in rule and name != "window"):
         raise PolicyError(f"unknown rule {rule!r}: {nearest(name, RULES)}")
     if name == "window":
         window_of(rule)
-    if name == "delay":
-        delay_of(rule)
     if rule == "prefix":
         return policy
     if not policy.needs.rules:
@@ -291,20 +284,6 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     return cast("AnyPolicy", replace(ordered, name=f"{policy.name}+{rule}", rule=rule))
 
 
-def delay_of(rule: Rule) -> float:
-    """Return how many constants of batches outweigh the delay of a request that runs."""
-    _, colon, text = rule.partition(":")
-    try:
-        gamma = float(text) if colon else _GAMMA
-    except ValueError:
-        gamma = np.nan
-    if not 0 < gamma < np.inf:
-        raise PolicyError(
-            f"the rule {rule!r} should read delay:GAMMA with a number above 0, such as delay:16"
-        )
-    return gamma
-
-
 def window_of(rule: Rule) -> tuple[float, int]:
     """Return ratio and length of the window that a rule is.
 
@@ -317,11 +296,6 @@ def window_of(rule: Rule) -> tuple[float, int]:
         return 1.0, 1
     if rule == "skip":
         return np.inf, NEVER
-    if rule.startswith("delay"):
-        raise PolicyError(
-            f"the rule {rule!r} weighs prefill against decoding, which takes a clock; pass one, "
-            "such as llama-2-70b-2xa100, or leave the rule out"
-        )
     _, colon, text = rule.partition(":")
     if not colon:
         return WINDOW_RATIO, WINDOW_LENGTH

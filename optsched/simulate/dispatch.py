@@ -11,7 +11,6 @@ from optsched.admission import STEP_AHEAD, require_steps
 from optsched.errors import PolicyError
 from optsched.forecasts import forecast
 from optsched.policies import get_policy, with_rule
-from optsched.policies.base import window_of
 from optsched.simulate.cluster.run import run_cluster
 from optsched.simulate.runners import RUNNERS
 from optsched.simulate.settings import settings_of
@@ -222,8 +221,6 @@ def fitted(policy: str | Policy | Callable[[Any], Any], settings: RunSettings) -
             f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
             "llama-2-70b-2xa100"
         )
-    if (of_policy := getattr(chosen, "rule", "prefix")).startswith("delay"):
-        window_of(of_policy)  # which says what it takes
     return chosen
 
 

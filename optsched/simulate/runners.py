@@ -18,7 +18,7 @@ from optsched.clock.work import work_by_output
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall, kept_before
 from optsched.forecasts import Beliefs, forecast
-from optsched.policies.base import delay_of, window_of
+from optsched.policies.base import window_of
 from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.decisions import Decisions
 from optsched.simulate.likely import steps_ahead, tables
@@ -27,7 +27,6 @@ from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.arrivals import Arrivals
 from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.block_cache import Prefixes
-from optsched.simulate.seconds.delay import admit_with_delay
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 from optsched.simulate.seconds.reranking import reranking
 from optsched.simulate.seconds.vllm_plans import planning
@@ -247,17 +246,8 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
 
 def order_on_clock(task: Task) -> ClockedRun:
     """Run an order of requests under its rule."""
-    _check_rule(task, "prefix", "skip", "window", "delay")
-    order, clock = task.policy.order(task.instance, task.clock), task.clock
-    if not task.policy.rule.startswith("delay"):
-        return _admitted(task, order)
-    if not isinstance(clock, LinearClock):
-        raise PolicyError(
-            f"the rule {task.policy.rule!r} needs a clock that is a weighted sum of what is in a "
-            f"batch, but {clock.name} is a function; leave the rule out, or pass a LinearClock"
-        )
-    gamma, requests = delay_of(task.policy.rule), requests_of(task.instance, clock)
-    return of_starts(task, *admit_with_delay(requests, order, clock, gamma, task.until))
+    _check_rule(task, "prefix", "skip", "window")
+    return _admitted(task, task.policy.order(task.instance, task.clock))
 
 
 def batches_on_clock(task: Task) -> ClockedRun:
@@ -278,11 +268,6 @@ def _check_rule(task: Task, *offered: str) -> None:
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
     requests, limits = requests_of(task.instance, task.clock), window_of(task.policy.rule)
     starts, log = admit_on_clock(requests, order, task.clock, limits=limits, until=task.until)
-    return of_starts(task, starts, log)
-
-
-def of_starts(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
-    """Return the run without preemption in which requests start after so many batches, or -1."""
     # The batch after `starts` others makes the first token, and each one after it another.
     last = starts + task.instance.outputs - 1
     ran = len(log.spans)

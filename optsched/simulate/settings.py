@@ -57,8 +57,7 @@ class RunSettings:
         sends there when they arrive, and with the seed plus the number of the worker.
     router
         Where requests go: a name out of `optsched.workers.ROUTERS`, a `Router`, or a function of
-        a `RouterState` that returns a worker. None: "least-tokens". "central" is no router but one
-        queue for all workers, a reference for orders under the prefix rule.
+        a `RouterState` that returns a worker. None: "least-tokens".
     intervals
         What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.

@@ -168,7 +168,6 @@ ROUTERS: dict[str, Router] = {
             {"waiting_prompts": 4, "held": 1},
             source="the form of vllm-dp that counts tokens",
         ),
-        Router("central", "one queue for all workers, the reference; no router", source="bounds"),
     )
 }
 _SHIPPED = dict(ROUTERS)

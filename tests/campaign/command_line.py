@@ -112,7 +112,7 @@ VALUES = {
     "horizons": ["20", "20,40", "0", "x", "-5"],
     "loads": ["0.9", "0.5,1.1", "0", "-1", "nan", "x", "1e309"],
     "model": ["hindsight", "beam", "relaxation", "balance", "batch", "x"],
-    "rule": ["prefix", "skip", "backfill", "window", "delay", "window:1.4,64", "x"],
+    "rule": ["prefix", "skip", "backfill", "window", "window:1.4,64", "x"],
     "horizon": ["20", "60", "1", "0", "-3", "x", "400"],
     "lookahead": ["0", "2", "5", "auto", "-1", "x", "adaptive"],
     "drift": ["0", "1", "-1", "0.5", "x", "nan"],

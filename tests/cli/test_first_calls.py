@@ -39,7 +39,7 @@ compare F --intervals relative:0.5 --policies mc-sf
 compare F --policies area,a-min
 compare F --policies area,vllm
 compare F --policies wait --clock unit --rule skip
-compare F --rule delay
+compare F --rule nonsense
 compare F --clock affine:-1,0
 compare F --clock unit --intervals relative:-1 --policies a-min
 compare F --clock unit --warm-up -1

@@ -12,14 +12,14 @@ ROUTE = ("route", "family:uniform,n=40,load=2", "--time-limit", 2)
 def test_json_has_the_names_of_the_manual(optsched_command, tmp_path):
     page = tmp_path / "report.html"
     code, out, _ = optsched_command(
-        *(*ROUTE, "--workers", 2, "--routers", "jsq,central", "--policies", "fcfs,area"),
+        *(*ROUTE, "--workers", 2, "--routers", "jsq,least-tokens", "--policies", "fcfs,area"),
         *("--html", page, "--json", "-"),
     )
     assert code == 0
     content = json.loads(out)
     assert set(content["joint"]) >= {"objective", "bound", "gap"}
     pairs = [(entry["router"], entry["policy"]) for entry in content["routers"]]
-    assert pairs == [(r, p) for r in ("jsq", "central") for p in ("fcfs", "area")]
+    assert pairs == [(r, p) for r in ("jsq", "least-tokens") for p in ("fcfs", "area")]
     for entry in content["routers"]:
         assert entry["loss"][0] <= entry["loss"][1]
         assert set(entry) >= {"total_latency", "mean_latency", "placement", "order"}

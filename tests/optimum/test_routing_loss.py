@@ -73,7 +73,7 @@ def found():
     instance = Instance(
         [5, 1, 1, 1, 6], [4, 1, 1, 1, 3], memory=9, arrivals=[0, 0, 1, 1, 2], seconds_per_step=1
     )
-    return routing_loss(instance, 2, ["jsq", "central"], ["fcfs", "area"], time_limit=4)
+    return routing_loss(instance, 2, ["jsq", "least-tokens"], ["fcfs", "area"], time_limit=4)
 
 
 def test_runs_are_those_of_run(found):

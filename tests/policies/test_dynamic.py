@@ -101,8 +101,6 @@ def test_bad_keys_and_settings_are_refused_in_one_sentence():
         run(instance, DynamicPolicy("mine", "", lambda state: np.array([0.0, np.nan])))
     with pytest.raises(PolicyError, match="the rule 'backfill' is not for keys that change"):
         run(instance, DynamicPolicy("mine", "", area), rule="backfill")
-    with pytest.raises(PolicyError, match="the rule 'delay' is not for keys that change"):
-        run(instance, DynamicPolicy("mine", "", area), rule="delay", clock="unit")
     with pytest.raises(
         PolicyError, match="every is 0, but must be a whole number of decisions, or 'event', as"
     ):

@@ -104,7 +104,7 @@ def settings_of(policy, world, rng):
         if chosen.needs.kind == "wait":
             return None  # one worker may have no rates
         looking = chosen.needs.kind in ("engine", "vllm", "order") and policy != "a-random"
-        routers = set(ROUTERS) - {"central"} if looking else {"round-robin", "random"}
+        routers = set(ROUTERS) if looking else {"round-robin", "random"}
         options |= {"workers": 2, "router": str(rng.choice(sorted(routers)))}
     return options
 
@@ -127,7 +127,7 @@ def test_only_who_is_told_outputs_decides_by_them(policy, world):
 
 
 ROUTED = [
-    *sorted(set(ROUTERS) - {"central"}),
+    *sorted(ROUTERS),
     Router(
         "told", "", function=lambda state: int(state.workers[state.work[state.workers].argmin()])
     ),

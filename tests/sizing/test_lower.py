@@ -97,7 +97,7 @@ def test_no_more_workers_are_proven_for_a_mean_than_brute_force_needs():
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("policy", ["vllm", "mixed", "work+delay:2", "sarathi"])
+@pytest.mark.parametrize("policy", ["vllm", "mixed", "sarathi"])
 def test_what_is_demanded_at_the_latencies_of_a_run_took_no_longer_than_the_run(policy):
     rng = np.random.default_rng(4)
     shares = []

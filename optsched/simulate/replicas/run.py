@@ -22,19 +22,9 @@ if TYPE_CHECKING:
     from optsched.workers import Router, Workers
 
 
-#: Rules of orders under which a worker is run again to its end when a request arrives.
-_OF_WHOLE_RUNS = ("backfill", "delay")
-
-
 def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> RoutedRun:
     """Send requests to workers as they arrive, and run each worker on what it got."""
     clocks = task.settings.clocks(len(workers))
-    if router.name == "central":
-        if isinstance(task.settings.clock, tuple):
-            raise PolicyError("a central queue orders requests on one clock; pass one, or a router")
-        from optsched.simulate.replicas.central import run_central
-
-        return run_central(task, workers, timed)
     placement, seen = _placed(task, workers, router, timed)
     runs: list[Execution | ClockedRun | None] = []
     for worker in range(len(workers)):
@@ -81,7 +71,7 @@ def _placed(
         with EngineWorkers(task, workers) as engines:
             placement = ask(router, engines, instance, workers, requests.arrivals, choices)
         return placement, lambda worker, _: engines.spans(worker)
-    whole_runs = policy.needs.kind != "order" or policy.rule.partition(":")[0] in _OF_WHOLE_RUNS
+    whole_runs = policy.needs.kind != "order" or policy.rule == "backfill"
     # Rows of coefficients are all that the kernel for orders knows of different clocks.
     clocks = task.settings.clocks(len(workers))
     functions = len(set(clocks)) > 1 and any(each.coefficients is None for each in clocks)

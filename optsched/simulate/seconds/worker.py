@@ -30,7 +30,6 @@ _WORKER = (
     *("waiting", "waiting_prompts", "work"),
     *("head", "tail"),  # of the chain of requests that came
     "came",  # requests of those that come by themselves
-    "not_before",  # batch before which the head of a central queue does not fit
 )
 
 
@@ -68,7 +67,7 @@ class Limits(NamedTuple):
     logged: bool = False
 
 
-def new_workers(memories: IntArray, longest: int) -> Replicas:
+def _new_workers(memories: IntArray, longest: int) -> Replicas:
     """Make workers that are idle, given the longest output."""
     count = len(memories)
     finishing = records(count * (longest + 1), ("requests", "tokens"))
@@ -92,7 +91,7 @@ def new_queues(
     prompts, arrivals, outputs, _ = requests
     count = len(prompts)
     _, first, kinds = np.unique(kinds, return_index=True, return_inverse=True)
-    workers = new_workers(memories, int(outputs.max()))
+    workers = _new_workers(memories, int(outputs.max()))
     workers.state.kind = kinds
     queues, ranks = [], np.zeros((len(first), count), dtype=np.int64)
     for kind, worker in enumerate(first.tolist()):
@@ -171,7 +170,7 @@ def advance(
             for slot in range(counts[STARTED]):
                 rank = rows[slot].started
                 request = rows[rank]
-                begin(worker, finishing, request.prompt, request.output)
+                _begin(worker, finishing, request.prompt, request.output)
                 begun[worker.kind, rank] = now[index]
                 worker.waiting -= 1
                 worker.waiting_prompts -= request.prompt
@@ -190,12 +189,12 @@ def advance(
         if not add_batch(log, timer, next_batch(worker), worker.tokens):
             return False
         now[index] = time[0]
-        let_leave(worker, finishing)
+        _let_leave(worker, finishing)
     return True
 
 
 @compiled
-def begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
+def _begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
     """Start a request in the next batch of a worker."""
     start(worker, prompt)
     leaving = finishing[(worker.batch + output) % len(finishing)]
@@ -204,7 +203,7 @@ def begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
 
 
 @compiled
-def let_leave(worker: Any, finishing: Records) -> None:
+def _let_leave(worker: Any, finishing: Records) -> None:
     """Note what was in the last batch; those that are complete leave."""
     worker.running, worker.held = worker.active, worker.tokens
     worker.work -= worker.held

@@ -118,7 +118,6 @@ def test_clocks_of_workers_that_fit_nowhere_are_refused():
         ({"clock": [CLOCK, SLOW]}, "pass workers too"),
         ({"clock": [CLOCK, SLOW], "workers": 3}, "2 clocks for 3 workers"),
         ({"clock": [CLOCK, UNIT], "workers": 2}, "some count seconds"),
-        ({"clock": [CLOCK, SLOW], "workers": 2, "router": "central"}, "a central queue"),
     ):
         with pytest.raises(PolicyError, match=said):
             run(instance, "fcfs", **options)
@@ -126,7 +125,7 @@ def test_clocks_of_workers_that_fit_nowhere_are_refused():
     assert (equal.clock, equal.clocks) == (CLOCK, ())
 
 
-@pytest.mark.parametrize("policy", ["vllm", "vllm:work", "mixed", "work+delay"])
+@pytest.mark.parametrize("policy", ["vllm", "vllm:work", "mixed"])
 def test_each_worker_does_on_its_own_clock_what_it_does_alone(policy):
     rng = np.random.default_rng(3)
     for _ in range(share(30)):
@@ -134,9 +133,7 @@ def test_each_worker_does_on_its_own_clock_what_it_does_alone(policy):
         prompts, outputs = rng.integers(1, 13, count), rng.integers(1, 11, count)
         arrivals = np.sort(rng.integers(0, 20, count))
         instance = Instance(prompts, outputs, max(memories), arrivals, seconds_per_step=0.5)
-        chosen = get_policy(policy)
-        if policy != "work+delay":
-            chosen = replace(chosen, block_size=1)
+        chosen = replace(get_policy(policy), block_size=1)
         clocks = [CLOCK, SLOW, CLOCK]
         routed = run(instance, chosen, workers=memories, router="least-tokens", clock=clocks)
         assert routed.check() == []
@@ -150,7 +147,7 @@ def test_each_worker_does_on_its_own_clock_what_it_does_alone(policy):
 @examples(60)
 @given(
     several(),
-    st.sampled_from(sorted(set(ROUTERS) - {"central"})),
+    st.sampled_from(sorted(ROUTERS)),
     st.sampled_from(["area", "area+window", "fcfs+skip", "sorted-f", "a-min"]),
     st.booleans(),
 )
@@ -255,7 +252,7 @@ def test_power_of_d_compares_those_that_it_draws():
 def test_eligible_workers_alone_are_chosen():
     instance = Instance([1, 1, 1], [2, 2, 2], memory=9)
     workers = Workers([9, 9], eligible=[[False, True], [False, True], [True, True]])
-    for router in sorted(set(ROUTERS) - {"central"}):
+    for router in sorted(ROUTERS):
         assert run(instance, "fcfs", workers=workers, router=router).placement[:2].tolist() == [
             1,
             1,
@@ -321,24 +318,6 @@ def test_policies_that_look_ahead_are_refused():
     assert run(instance, latest_first, workers=2, router="round-robin").check() == []
 
 
-@examples(100)
-@given(several(), st.sampled_from(["fcfs", "area", "mc-sf"]), st.booleans())
-def test_the_central_queue_is_that_of_the_literal_twin(drawn, policy, timed):
-    instance, memories = drawn
-    clock = CLOCK if timed else UNIT
-    arrivals = arrival_times(instance, clock).tolist()
-    key = KEYS[policy](instance).tolist()
-    placement, begun = literal_routing.serve_from_one_queue(
-        instance, memories, key, clock, arrivals
-    )
-    routed = run(
-        instance, policy, workers=memories, router="central", clock=clock if timed else None
-    )
-    assert routed.placement.tolist() == placement
-    assert begun_in(routed).tolist() == begun
-    assert routed.check() == []
-
-
 def test_one_worker_under_any_router_is_the_one_worker_run():
     instance = Instance([3, 5, 2, 4], [3, 2, 6, 1], 12, arrivals=[0, 1, 1, 4], seconds_per_step=0.5)
     for router in ROUTERS:
@@ -354,13 +333,6 @@ def test_a_run_that_is_stopped_counts_what_is_unfinished():
         assert routed.unfinished == 9 - int(routed.completed.sum()) > 0
         assert sum(len(each.instance) for each in routed.runs if each) == 9
         assert routed.check() == []
-
-
-def test_central_is_for_orders_under_the_prefix_rule():
-    instance = Instance([1], [1], 9)
-    for policy in ("area+window", "sorted-f"):
-        with pytest.raises(PolicyError, match="has no central queue"):
-            run(instance, policy, workers=2, router="central")
 
 
 @pytest.mark.parametrize("options", [{}, {"clock": CLOCK}])
