@@ -2,7 +2,7 @@ r"""Requests that cannot all complete in time: windows, and the conflicts that a
 
 Request :math:`i` has to run within its window: it starts from :math:`e_i = a_i` on and completes by
 its due step :math:`f_i`, the earlier of its deadline and the horizon. Requests *conflict* if no
-starts keep them all within their windows and the memory. Four facts about conflicts that are
+starts keep them all within their windows and the memory. Three facts about conflicts that are
 irreducible, that is, vanish without any one of their requests:
 
 - *One request* conflicts exactly if :math:`e_i + o_i > f_i`.
@@ -12,8 +12,6 @@ irreducible, that is, vanish without any one of their requests:
   :math:`p_j - p_i` with which :math:`i` may complete first (Eq. 6 at :math:`c_i`).
 - *Memory-time.* Requests whose windows lie within the steps :math:`b + 1, \dots, f` conflict if
   :math:`\sum A_i > M (f - b)`.
-- *No part in any conflict* have requests whose last start :math:`f_i - o_i` is at least that of
-  `latest_starts`: they can be added to whatever the others do.
 
 A running request is one whose window holds one start only.
 """
@@ -21,14 +19,12 @@ A running request is one whose window holds one start only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from optsched.errors import ModelError
-from optsched.models.hindsight import HindsightProgram
-from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
+from optsched.models.running import NOTHING_RUNNING, Running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,71 +138,42 @@ class RowConflict:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The steps within which each request of an instance has to run."""
+    """Requests, running ones first, that have to run between arrival and deadline."""
 
     instance: Instance
-    horizon: int | None = None
-    now: int = 0
-    running: int = 0
+    horizon: int | None
+    now: int
+    running: int
 
     @classmethod
     def beside(
         cls, instance: Instance, horizon: int | None, now: int, running: Running = NOTHING_RUNNING
     ) -> Windows:
-        """Return the windows of an instance beside running requests, which come first."""
+        """Return the windows of requests that are due by a horizon, beside running ones."""
         running.fit(instance.memory, now)
-        if now == 0 and not len(running.tokens):
-            return cls(instance, horizon)
+        if horizon is not None:
+            if int(horizon) != horizon or horizon < 1:
+                raise ModelError(f"horizon is {horizon}, but must be a whole number of at least 1")
+            due = np.full(len(instance), horizon, dtype=np.int64)
+            if instance.deadlines is not None:
+                due = np.minimum(due, instance.deadlines)
+            instance = instance.replace(deadlines=due)
         return cls(running.join(instance, now), horizon, now, len(running.tokens))
 
-    def __post_init__(self) -> None:
-        horizon = self.horizon
-        if horizon is not None and (int(horizon) != horizon or horizon < 1):
-            raise ModelError(f"horizon is {horizon}, but must be a whole number of at least 1")
-        if horizon is None and self.instance.deadlines is None:
-            raise ModelError("there are no deadlines and no horizon, so that nothing can be late")
-
     @property
-    def earliest(self) -> IntArray:
-        """First start of each request, shape (n,)."""
-        return self.instance.arrivals
-
-    @cached_property
     def due(self) -> IntArray:
         """Step by which each request has to complete, shape (n,)."""
-        due = self.instance.deadlines
-        if due is None:
-            due = np.full(len(self.instance), self.horizon, dtype=np.int64)
-        elif self.horizon is not None:
-            due = np.minimum(due, self.horizon)
-        ends = self.now + self.instance.outputs[: self.running]
-        return np.concatenate([ends, due[self.running :]])
+        return np.asarray(self.instance.deadlines)
 
     @property
     def latest(self) -> IntArray:
         """Last start of each request, shape (n,)."""
         return np.asarray(self.due - self.instance.outputs)
 
-    @property
-    def too_narrow(self) -> IntArray:
-        """Requests that could not complete in time even alone."""
-        return np.flatnonzero(self.latest < self.earliest)
-
-    def contested(self) -> IntArray:
-        """Find the requests that can be part of an irreducible conflict of two or more."""
-        kept = np.flatnonzero(self.latest >= self.earliest)
-        while len(kept):
-            free = self.latest[kept] >= latest_starts(self.instance.take(kept))
-            if not free.any():
-                break
-            kept = kept[~free]
-        return kept
-
-    def clashing_pair(self, requests: IntArray) -> tuple[int, int] | None:
-        """Find two requests that cannot both complete in time."""
-        instance = self.instance
-        prompts, outputs = instance.prompts[requests], instance.outputs[requests]
-        earliest, latest = self.earliest[requests], self.latest[requests]
+    def clashing_pair(self) -> list[int] | None:
+        """Find two requests that cannot both complete in time, where each can alone."""
+        instance, latest = self.instance, self.latest
+        prompts, outputs, earliest = instance.prompts, instance.outputs, instance.arrivals
 
         def apart(first: Any, second: Any) -> Any:
             """Return the least distance of starts with which the first may complete first."""
@@ -214,58 +181,37 @@ class Windows:
             overlap = np.maximum(outputs[first] - outputs[second], 2 * outputs[first] + together)
             return np.minimum(outputs[first], overlap)
 
-        for one in range(len(requests) - 1):
-            others = np.arange(one + 1, len(requests))
+        for one in range(len(instance) - 1):
+            others = np.arange(one + 1, len(instance))
             clash = latest[others] - earliest[one] < apart(one, others)
             clash &= latest[one] - earliest[others] < apart(others, one)
             if clash.any():
-                return int(requests[one]), int(requests[others[np.argmax(clash)]])
+                return [one, int(others[np.argmax(clash)])]
         return None
 
     def overload(self, requests: IntArray) -> IntArray | None:
         """Find requests that hold more memory-time than there is within their windows."""
-        order = requests[np.argsort(-self.earliest[requests], kind="stable")]
-        begin, due = self.earliest[order], self.due[order]
-        areas = self.instance.areas[order].astype(np.float64)
-        found: list[tuple[int, int, int]] = []  # members, the last of them in order, and the end
-        for end in np.unique(due).tolist():
-            inside = due <= end
-            held = np.cumsum(np.where(inside, areas, 0.0))
-            offered = float(self.instance.memory) * (end - begin)
-            over = np.flatnonzero(inside & (held > offered * (1 + 1e-12)))
-            if len(over):
-                found.append((int(np.count_nonzero(inside[: over[0] + 1])), int(over[0]), end))
-        if not found:
-            return None
-        _, last, end = min(found, key=lambda members: members[0])
-        inside = np.flatnonzero(due[: last + 1] <= end)
-        heaviest = inside[np.argsort(-areas[inside], kind="stable")]
-        offered = float(self.instance.memory) * (end - int(begin[last]))
-        needed = int(np.argmax(np.cumsum(areas[heaviest]) > offered)) + 1
-        return np.sort(order[heaviest[:needed]])
-
-    def program(self, requests: IntArray) -> HindsightProgram:
-        """Return the hindsight program of some requests that can each complete alone."""
-        part = self.instance.take(requests).replace(deadlines=self.due[requests])
-        return HindsightProgram(
-            part,
-            horizon=int(self.due[requests].max()),
-            now=int(self.earliest[requests].min()),
-        )
+        instance = self.instance
+        order = requests[np.argsort(-instance.arrivals[requests], kind="stable")]
+        for end in np.unique(self.due[order]):
+            inside = order[self.due[order] <= end]
+            offered = (1 + 1e-12) * instance.memory * (end - instance.arrivals[inside])
+            over = np.cumsum(instance.areas[inside], dtype=np.float64) > offered
+            if over.any():
+                first = int(np.argmax(over))
+                among = inside[: first + 1]
+                heavy: IntArray = among[np.argsort(-instance.areas[among], kind="stable")]
+                held = np.cumsum(instance.areas[heavy], dtype=np.float64)
+                return heavy[: int(np.argmax(held > offered[first])) + 1]
+        return None
 
     def describe(
-        self,
-        requests: Sequence[int],
-        steps: IntArray,
-        *,
-        irreducible: bool = True,
-        tight: bool = True,
+        self, requests: Sequence[int], steps: tuple[range, ...], *, irreducible: bool, tight: bool
     ) -> Conflict:
         """Put a conflict into words."""
-        instance, members = self.instance, np.sort(np.asarray(requests, dtype=np.int64))
+        instance, members = self.instance, np.sort(requests)
         first, new = int(members[0]), members[members >= self.running]
-        begin, end = int(self.earliest[members].min()), int(self.due[members].max())
-        span = _steps(range(begin + 1, end + 1))
+        begin, end = int(instance.arrivals[members].min()), int(self.due[members].max())
         held = sum(instance.areas[members].tolist())
         offered = instance.memory * (end - begin)
         # Conflicts of one and of two are found first, whatever the others do.
@@ -283,20 +229,22 @@ class Windows:
         elif held > offered:
             proof = "memory-time"
             reason = (
-                f"they hold {held:,} token-steps, all of them within {span}, "
+                f"they hold {held:,} token-steps, all of them within "
+                f"{_steps([range(begin + 1, end + 1)])}, "
                 f"where the memory of {instance.memory:,} tokens offers {offered:,}"
             )
         else:
             starts = "its start" if len(new) == 1 else "their starts"
+            one_of = "" if sum(map(len, steps)) == 1 else "one of the "
             reason = (
                 f"whatever {starts}, they hold more than the memory of {instance.memory:,} tokens "
-                f"at {'' if len(steps) == 1 else 'one of the '}{_steps(*_ranges(steps))}"
+                f"at {one_of}{_steps(steps)}"
             )
         return Conflict(
             requests=tuple(instance.label(request) for request in new.tolist()),
             indices=tuple((new - self.running).tolist()),
             running=tuple(members[members < self.running].tolist()),
-            steps=_ranges(steps),
+            steps=steps,
             proof=proof,
             irreducible=irreducible or smallest,
             smallest=smallest,
@@ -305,15 +253,7 @@ class Windows:
         )
 
 
-def _ranges(steps: IntArray) -> tuple[range, ...]:
-    """Join consecutive steps."""
-    if not len(steps):
-        return ()
-    runs = np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1)
-    return tuple(range(int(run[0]), int(run[-1]) + 1) for run in runs)
-
-
-def _steps(*ranges: range) -> str:
+def _steps(ranges: Sequence[range]) -> str:
     parts = [
         str(part.start) if len(part) == 1 else f"{part.start}..{part.stop - 1}" for part in ranges
     ]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from optsched._internal.room import require_room
 from optsched.admission import admit_by_priority, require_steps
 from optsched.errors import ModelError, SolverError
 from optsched.instance import Instance
 from optsched.models.conflict import RowConflict, Windows
 from optsched.models.events import EventProgram
+from optsched.models.hindsight import HindsightProgram
 from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.models.solution import Stopped
 from optsched.optimum.programs import as_linear
@@ -26,6 +27,8 @@ from optsched.solvers.backends.driver import solve_events, solve_linear
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
+
     from optsched._internal.arrays import IntArray
     from optsched.models.conflict import Conflict
     from optsched.models.linear.model import LinearModel
@@ -33,10 +36,9 @@ if TYPE_CHECKING:
     from optsched.models.solution import Solution
     from optsched.solvers.backends.base import Progress
 
-Member = TypeVar("Member")
-
-_NO_ROWS = np.zeros(0, dtype=np.int64)
 _EVENTS = 100  # requests; event models grow with the square of their number
+_SIZES = (4, 16, 64)  # of groups of requests, tried where all are too many
+_LEAST = 1e-3  # seconds that a solver is left with
 _NONZEROS = 1_000_000  # of a time-indexed model
 
 
@@ -113,114 +115,124 @@ def explain_infeasibility(
     if horizon is None and problem.deadlines is None:
         return None
     windows = Windows.beside(problem, horizon, now, running)
-    if len(narrow := windows.too_narrow):
-        no_steps = np.zeros(0, dtype=np.int64)
-        return windows.describe(narrow[:1].tolist(), no_steps)
-    contested = windows.contested()
-    if not len(contested) or _policies_can(windows, contested):
+    late = np.flatnonzero(windows.latest < windows.instance.arrivals).tolist()
+    if late:
+        return windows.describe(late[:1], (), irreducible=True, tight=True)
+    if _some_policy_can(windows):
         return None
-    search = _Search(windows, time_limit)
-    if (found := _conflict(windows, contested, search)) is None:
-        return None
-    conflict, irreducible = found
-    steps, all_needed = search.needed_steps(conflict)
-    return windows.describe(conflict, steps, irreducible=irreducible, tight=all_needed)
+    clock, known = _Clock(time_limit), True
+    found = windows.clashing_pair()
+    if found is None:
+        if (conflict := _conflicting(windows, clock)) is None:
+            return None
+        # Those of most memory-time come first, so that the filter tries to do with them alone.
+        heavy = conflict[np.argsort(-windows.instance.areas[conflict], kind="stable")].tolist()
+        found, known = reduce(heavy, lambda part: _can_complete(windows, part, clock))
+    steps, tight = _needed_steps(windows, np.sort(found), clock)
+    return windows.describe(found, steps, irreducible=known, tight=tight)
 
 
-def _policies_can(windows: Windows, requests: IntArray) -> bool:
+def _some_policy_can(windows: Windows) -> bool:
     """Return whether serving the most urgent first, or the smallest, is in time."""
-    due = windows.due[requests]
-    part = windows.instance.take(requests).replace(deadlines=None)
-    require_steps(part.outputs)
-    for key in (due, windows.latest[requests], part.areas):
-        starts = admit_by_priority(part, np.argsort(key, kind="stable").astype(np.int64))
-        schedule = Schedule(part, starts)
-        if not schedule.check() and (schedule.completions <= due).all():
+    require_steps(windows.instance.outputs)
+    for key in (windows.due, windows.latest, windows.instance.areas):
+        starts = admit_by_priority(windows.instance, np.argsort(key, kind="stable"))
+        if not Schedule(windows.instance, starts).check():
             return True
     return False
 
 
-def _conflict(
-    windows: Windows, contested: IntArray, search: _Search
-) -> tuple[list[int], bool] | None:
-    """Find a conflict, and whether it is known to be irreducible."""
-    if (pair := windows.clashing_pair(contested)) is not None:
-        return list(pair), True
-    # Those of most memory-time come last, so that the filter tries to do without the others first.
-    ascending = contested[np.argsort(windows.instance.areas[contested], kind="stable")].tolist()
-    overload = windows.overload(contested)
-    found = _neighbours_that_conflict(windows, contested, search) if overload is None else overload
-    if found is None:
-        return None
-    return reduce([request for request in ascending if request in found], search.can_complete)
-
-
-def _neighbours_that_conflict(
-    windows: Windows, contested: IntArray, search: _Search
-) -> IntArray | None:
-    """Return all if they conflict; if that is hard to tell, some that are due one after another."""
-    verdict = search.can_complete(contested.tolist())
-    if verdict is not None:
-        return None if verdict else contested
-    by_due = contested[np.argsort(windows.due[contested], kind="stable")]
-    size = 4
-    while size < len(by_due):
-        for begin in range(0, len(by_due) - size // 2, size // 2):
-            part = by_due[begin : begin + size]
-            if search.can_complete(part.tolist()) is False:
+def _conflicting(windows: Windows, clock: _Clock) -> IntArray | None:
+    """Return requests that conflict: all, or if that is hard to tell, some due close together."""
+    everyone = np.arange(len(windows.instance))
+    if (overload := windows.overload(everyone)) is not None:
+        return overload
+    if (verdict := _can_complete(windows, everyone, clock)) is not None:
+        return None if verdict else everyone
+    by_due = np.argsort(windows.due, kind="stable")
+    for size in _SIZES:
+        for begin in range(0, len(by_due), size // 2):
+            if _can_complete(windows, part := by_due[begin : begin + size], clock) is False:
                 return part
-        size *= 2
     raise SolverError(
         f"{windows.instance.name}: whether all requests can complete in time is not decided after "
-        f"{search.seconds:.1f} s; allow more time"
+        f"{clock.seconds:.1f} s; allow more time"
     )
 
 
+def _can_complete(windows: Windows, requests: npt.ArrayLike, clock: _Clock) -> bool | None:
+    """Return whether requests can all complete in time; None if it is not known."""
+    members = np.sort(np.asarray(requests, dtype=np.int64))
+    if not len(members):
+        return True
+    if clock.left <= 0:
+        return None
+    if windows.overload(members) is not None:
+        return False
+    if len(members) > _EVENTS:
+        return None
+    program = EventProgram(windows.instance.take(members), "makespan")
+    stop = threading.Event()
+
+    def look(progress: Progress) -> None:
+        """Any answer is enough."""
+        if progress.values is not None:
+            stop.set()
+
+    return clock.ask(
+        lambda options: solve_events(program, options=options, on_progress=look, stop=stop)
+    )
+
+
+def _needed_steps(
+    windows: Windows, requests: IntArray, clock: _Clock
+) -> tuple[tuple[range, ...], bool]:
+    """Find few steps at which the memory must be limited, and whether none can be spared."""
+    begin, end = int(windows.instance.arrivals[requests].min()), int(windows.due[requests].max())
+    program = HindsightProgram(windows.instance.take(requests), horizon=end, now=begin)
+    if program.nonzeros > _NONZEROS:
+        return (range(begin + 1, end + 1),), False
+    model = program.to_linear()
+    once, memory = model.rows_of("once").tolist(), model.rows_of("memory")[::-1]
+    needed, known = reduce(memory.tolist(), lambda rest: clock.some_point(model, once + rest))
+    steps = np.sort(needed) - int(memory[-1]) + begin + 1
+    runs = np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1)
+    return tuple(range(int(run[0]), int(run[-1]) + 1) for run in runs), known
+
+
 def reduce(
-    conflict: Sequence[Member], feasible: Callable[[list[Member]], bool | None]
-) -> tuple[list[Member], bool]:
-    """Take members out of a conflict, in chunks, until it vanishes without any one of them."""
-    needed: list[Member] = []
-    rest = list(conflict)
-    known, size = True, max(1, len(rest) // 2)
+    conflict: Sequence[int], feasible: Callable[[list[int]], bool | None]
+) -> tuple[list[int], bool]:
+    """Keep members without any one of which a conflict vanishes; False if that is not known."""
+    needed: list[int] = []
+    rest, known = list(conflict), True
     while rest:
-        verdict = feasible(needed + rest[size:])
-        if verdict is not False and size > 1:
-            size //= 2
-            continue
-        if verdict is False:
-            rest = rest[size:]
-        else:
-            needed.append(rest.pop(0))
-            known = known and verdict is True
-        size = max(1, min(2 * size, len(rest) // 2))
+        # Beside those that are needed the first `high` conflict, and the first `low` do not.
+        low, high, sure = -1, len(rest), True
+        while high - low > 1:
+            verdict = feasible(needed + rest[: (middle := (low + high) // 2)])
+            if verdict is False:
+                high = middle
+            else:
+                low, sure = (middle, True) if verdict else (high - 1, False)
+        needed, rest, known = needed + rest[:high][-1:], rest[:high][:-1], known and sure
     return needed, known
 
 
 def _rows_in_conflict(model: LinearModel, clock: _Clock) -> RowConflict | None:
-    """Find rows that conflict: which families, then which rows, of small families first."""
-
-    def feasible(parts: list[IntArray]) -> bool | None:
-        return clock.some_point(model, np.concatenate([_NO_ROWS, *parts]))
-
-    families = [model.rows_of(family.name) for family in model.rows]
-    if (verdict := feasible(families)) is None:
+    """Find rows that conflict, preferably of small families and of the user, which come last."""
+    families = sorted((model.rows_of(each.name) for each in reversed(model.rows)), key=len)
+    rows = [row for family in families for row in family.tolist()]
+    if (verdict := clock.some_point(model, rows)) is None:
         raise SolverError(
             f"{model.name}: whether a point satisfies all rows is not decided after "
             f"{clock.seconds:.1f} s; allow more time"
         )
     if verdict:
         return None
-    needed, known = reduce(families, feasible)
-    needed.reverse()
-    needed.sort(key=len)  # rows of the user come first
-    for at, family in enumerate(needed):
-        others = needed[:at] + needed[at + 1 :]
-        singles, sure = reduce(list(family[:, None]), lambda rows: feasible([*others, *rows]))
-        needed[at] = np.concatenate([_NO_ROWS, *singles])
-        known = known and sure
-    names = [model.row_name(row) for family in needed for row in family.tolist()]
-    return RowConflict(tuple(names), known, clock.solver)
+    needed, known = reduce(rows, lambda part: clock.some_point(model, part))
+    names = tuple(model.row_name(row) for row in rows if row in needed)
+    return RowConflict(names, known, clock.solver)
 
 
 class _Clock:
@@ -232,8 +244,7 @@ class _Clock:
         highs.load()
         cpsat.load()  # which takes seconds on a busy machine
         self._began = time.perf_counter()
-        self._end = None if time_limit is None else self._began + time_limit
-        self._interrupted = False
+        self._limit = math.inf if time_limit is None else time_limit
 
     @property
     def seconds(self) -> float:
@@ -241,96 +252,29 @@ class _Clock:
         return time.perf_counter() - self._began
 
     @property
-    def share(self) -> float | None:
-        """A quarter of the seconds left, as a hard question must not take all; None: no limit."""
-        if self._interrupted:
-            return 0.0
-        return None if self._end is None else max(0.0, self._end - time.perf_counter()) / 4
+    def left(self) -> float:
+        """Seconds of the time limit that are left."""
+        return self._limit - self.seconds
 
-    def verdict(self, solution: Solution) -> bool | None:
-        """Return whether there is an answer; Ctrl-C ends the whole search, not one solve."""
+    def ask(self, solve: Callable[[Options], Solution]) -> bool | None:
+        """Return whether there is an answer; no question takes more than a quarter of the time."""
+        solution = solve(Options(max(self.left / 4, _LEAST)))
+        self.solver = solution.solver
         if solution.has_answer:
             return True
-        self._interrupted = self._interrupted or solution.status is Stopped.INTERRUPTED
+        if solution.status is Stopped.INTERRUPTED:  # Ctrl-C ends the whole search, not one solve
+            self._limit = 0
         return False if solution.status in INFEASIBLE else None
 
-    def some_point(self, model: LinearModel, rows: IntArray) -> bool | None:
+    def some_point(self, model: LinearModel, rows: list[int]) -> bool | None:
         """Return whether a point satisfies some of the rows; None if it is not known."""
-        if (limit := self.share) == 0:
+        if self.left <= 0:
             return None
         try:
             cpsat.refuse(model)
             solver = "cp-sat"
         except SolverError:
             solver = "highs"
-        chosen = np.sort(rows)
-        kept = {name: getattr(model, name)[chosen] for name in ("matrix", "row_lower", "row_upper")}
+        kept = {name: getattr(model, name)[rows] for name in ("matrix", "row_lower", "row_upper")}
         part = replace(model.with_objective(0), rows=(), **kept)
-        solution = solve_linear(part, solver, Options(limit))
-        self.solver = solution.solver
-        return self.verdict(solution)
-
-
-class _Search(_Clock):
-    """Feasibility of sets of requests, with what is known already kept."""
-
-    def __init__(self, windows: Windows, time_limit: float | None) -> None:
-        super().__init__(time_limit)
-        self._windows = windows
-        self._feasible: list[set[int]] = []
-
-    def can_complete(self, requests: list[int]) -> bool | None:
-        """Return whether requests can all complete in time; None if it is not known."""
-        windows, chosen = self._windows, set(requests)
-        if not chosen or any(chosen <= known for known in self._feasible):
-            return True
-        members = np.sort(np.array(requests, dtype=np.int64))
-        if windows.overload(members) is not None:
-            return False
-        if (limit := self.share) == 0:
-            return None
-        program = windows.program(members)
-        if len(members) <= _EVENTS:  # several times as fast as the other one
-            events = EventProgram(program.instance, "makespan")
-            verdict = self.verdict(_first_answer(events, Options(limit)))
-        elif program.nonzeros <= _NONZEROS:
-            model = program.to_linear()
-            verdict = self.some_point(model, np.arange(len(model.row_lower)))
-        else:
-            return None
-        if verdict:
-            self._feasible.append(chosen)
-        return verdict
-
-    def needed_steps(self, conflict: list[int]) -> tuple[IntArray, bool]:
-        """Find few steps at which the memory must be limited, and whether none can be spared."""
-        windows, members = self._windows, np.sort(np.array(conflict, dtype=np.int64))
-        begins, ends = windows.earliest[members], windows.due[members]
-        span = ends.max() - begins.min()
-        advice = "use longer steps"
-        require_room(span, 8 * len(members) + 64, "steps of a conflict", advice, ModelError)
-        span = np.arange(begins.min(), ends.max() + 1)
-        inside = ((begins < span[:, None]) & (span[:, None] <= ends)).any(axis=1)
-        steps = span[inside]
-        program = windows.program(members)
-        if program.nonzeros > _NONZEROS:
-            return steps, False
-        model = program.to_linear()
-        once, row_of_step_0 = model.rows_of("once"), model.rows_of("memory")[0] - program.now - 1
-
-        def feasible(rest: list[int]) -> bool | None:
-            return self.some_point(model, np.concatenate([once, rest]).astype(np.int64))
-
-        needed, known = reduce((row_of_step_0 + steps).tolist(), feasible)
-        return np.sort(np.array(needed, dtype=np.int64)) - row_of_step_0, known
-
-
-def _first_answer(program: EventProgram, options: Options) -> Solution:
-    """Solve until there is any answer."""
-    stop = threading.Event()
-
-    def look(progress: Progress) -> None:
-        if progress.values is not None:
-            stop.set()
-
-    return solve_events(program, options=options, on_progress=look, stop=stop)
+        return self.ask(lambda options: solve_linear(part, solver, options))
