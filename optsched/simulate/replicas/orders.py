@@ -74,7 +74,7 @@ class OrderedWorkers:
 
     def begun(self, placement: IntArray) -> FloatArray:
         """Return when each request began; NaN where its worker was not run until then."""
-        kinds = self._queues.workers.state.kind[placement]
+        kinds = self._queues.workers.kind[placement]
         ranks = self._queues.ranks[kinds, np.arange(len(placement))]
         times: FloatArray = self._queues.begun[kinds, ranks]
         return times
@@ -95,9 +95,9 @@ def _timing(clocks: Sequence[Clock]) -> Iterator[tuple[FloatArray, Any]]:
 @compiled
 def _see(queues: Queues, index: int, time: float, load: FloatArray) -> None:
     """Write down the load of a worker that was run until now."""
-    worker = queues.workers.state[index]
+    worker = queues.workers[index]
     load[0] = worker.waiting
-    if queues.workers.now[index] > time:  # in the midst of a batch
+    if queues.now[index] > time:  # in the midst of a batch
         load[1], load[2] = worker.running, worker.held
     else:
         load[1], load[2] = worker.active, worker.tokens

@@ -69,7 +69,7 @@ def _run_chosen(
     run: Callable[[float, bool], bool],
 ) -> None:
     """Let batches come that a selector chooses, each when the one before is used up."""
-    arrivals, now = requests.arrivals, queues.workers.now
+    arrivals, now = requests.arrivals, queues.now
     released = chosen = 0
     while now[0] < until:
         there = int(np.searchsorted(arrivals, now[0], side="right"))
@@ -99,5 +99,5 @@ def _place_chosen(queues: Queues, requests: Requests, batch: IntArray, rank: int
         queues.ranks[0, request] = rank
         row = queues.rows[0, rank]
         row.prompt, row.output = requests.prompts[request], requests.outputs[request]
-        place(queues, ZERO, request, queues.workers.now[0])
+        place(queues, ZERO, request, queues.now[0])
         rank += 1

@@ -33,20 +33,14 @@ _WORKER = (
 )
 
 
-class Replicas(NamedTuple):
-    """State of all workers, each between two batches of its own."""
+class Queues(NamedTuple):
+    """Workers with a queue each, paused between two batches."""
 
-    state: Records
+    workers: Records
     now: FloatArray  # by worker, when its next batch can begin
     usage: IntArray
     window: IntArray
     finishing: Records  # those that complete at a batch, modulo the longest output
-
-
-class Queues(NamedTuple):
-    """Workers with a queue each."""
-
-    workers: Replicas
     rows: Records  # of requests by urgency, one line for each kind
     ranks: IntArray  # of each request in these rows
     room: Records  # one line for each kind
@@ -67,19 +61,6 @@ class Limits(NamedTuple):
     logged: bool = False
 
 
-def _new_workers(memories: IntArray, longest: int) -> Replicas:
-    """Make workers that are idle, given the longest output."""
-    count = len(memories)
-    finishing = records(count * (longest + 1), ("requests", "tokens"))
-    return Replicas(
-        state=records(count, _WORKER, memory=memories, head=-1, tail=-1),
-        now=np.zeros(count),
-        usage=np.zeros((count, 4 * longest + 64), dtype=np.int64),
-        window=np.zeros((count, 2), dtype=np.int64),
-        finishing=finishing.reshape(count, longest + 1).view(np.recarray),
-    )
-
-
 def new_queues(
     requests: Requests,
     memories: IntArray,
@@ -89,10 +70,9 @@ def new_queues(
 ) -> Queues:
     """Make idle workers; the order of what fits is asked for once for a worker of each kind."""
     prompts, arrivals, outputs, _ = requests
-    count = len(prompts)
+    several, count, longest = len(memories), len(prompts), int(outputs.max())
     _, first, kinds = np.unique(kinds, return_index=True, return_inverse=True)
-    workers = _new_workers(memories, int(outputs.max()))
-    workers.state.kind = kinds
+    finishing = records(several * (longest + 1), ("requests", "tokens"))
     queues, ranks = [], np.zeros((len(first), count), dtype=np.int64)
     for kind, worker in enumerate(first.tolist()):
         urgent = order_of(worker)
@@ -101,12 +81,16 @@ def new_queues(
         every = np.concatenate([urgent, rest])
         queues.append(new_queue(prompts, outputs, np.full(count, NEVER), memories[worker], every))
     return Queues(
-        workers,
+        workers=records(several, _WORKER, memory=memories, kind=kinds, head=-1, tail=-1),
+        now=np.zeros(several),
+        usage=np.zeros((several, 4 * longest + 64), dtype=np.int64),
+        window=np.zeros((several, 2), dtype=np.int64),
+        finishing=finishing.reshape(several, longest + 1).view(np.recarray),
         rows=np.stack([queue.requests for queue in queues]).view(np.recarray),
         ranks=ranks,
         room=np.stack([queue.room for queue in queues]).view(np.recarray),
-        waiting=np.zeros((len(memories), 2 * count), dtype=np.int64),
-        counts=np.tile(queues[0].counts, (len(memories), 1)),
+        waiting=np.zeros((several, 2 * count), dtype=np.int64),
+        counts=np.tile(queues[0].counts, (several, 1)),
         chain=np.full(count, -1),
         begun=np.full((len(first), count), np.nan),
         arrivals=arrivals,
@@ -117,7 +101,7 @@ def new_queues(
 @compiled
 def place(queues: Queues, index: int, request: int, time: float) -> None:
     """Let a request come to a worker that was run until now."""
-    worker, now = queues.workers.state[index], queues.workers.now
+    worker, now = queues.workers[index], queues.now
     row = queues.rows[worker.kind, queues.ranks[worker.kind, request]]
     if worker.active == 0 and worker.waiting == 0 and now[index] < time:
         now[index] = time
@@ -142,10 +126,9 @@ def advance(
     timer: tuple[FloatArray, Any],
 ) -> bool:
     """Run until a time, or until it is hungry and none waits; False where the log is full."""
-    workers = queues.workers
-    worker, counts, now = workers.state[index], queues.counts[index], workers.now
-    usage, window = workers.usage[index], workers.window[index]
-    finishing = workers.finishing[index]
+    worker, counts, now = queues.workers[index], queues.counts[index], queues.now
+    usage, window = queues.usage[index], queues.window[index]
+    finishing = queues.finishing[index]
     rows, room = queues.rows[worker.kind], queues.room[worker.kind]
     queue = Queue(rows, queues.waiting[index], room, counts)
     ratio, length, _, logged = limits
