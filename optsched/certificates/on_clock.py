@@ -183,8 +183,9 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     weights = [1.0] * len(instance)
     if certificate.objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()
+    scale = Fraction(2) ** min(0, math.frexp(max(weights))[1])  # small weights are not rounded away
     requests = [
-        charged_request(prompt, output, int(arrival * unit), Fraction(weight), own, shares)
+        charged_request(prompt, output, int(arrival * unit), Fraction(weight) / scale, own, shares)
         for prompt, output, arrival, weight in zip(
             instance.prompts.tolist(), instance.outputs.tolist(), arrivals, weights, strict=True
         )
@@ -199,7 +200,7 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
                 f"{len(certificate.prices)} rows of prices for {len(instance)} requests"
             )
         total = _priced(requests, c0, width, whole, certificate, unit)
-    return Fraction(total, _FINE)
+    return Fraction(total, _FINE) * scale
 
 
 def shared_constant(

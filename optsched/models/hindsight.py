@@ -438,21 +438,18 @@ class HindsightProgram(Program):
 
     def judged(self, found: Solution) -> Solution:
         """Return a solution of `to_linear` with what it proves where costs had to be rounded."""
-        if self._whole or found.values is None:
+        if self._whole:
             return found
-        schedule, bound = self.read(found.values), found.bound
-        if bound is not None:
+        if (bound := found.bound) is not None:
             priced = self.memory_prices is not None
             bound -= 2**-50 * abs(bound) + 1e-6 * priced * len(self.instance)
-        optimal = found.status is Stopped.OPTIMAL
-        return dataclasses.replace(
-            found,
-            status=Stopped.WITHIN_TOLERANCE if optimal else found.status,
-            objective=self.cost(schedule),
-            bound=bound,
-            step=None,
-            distance=None,
-        )
+        status, objective, answer = found.status, found.objective, found.answer
+        if found.values is not None and isinstance(answer := self.read(found.values), Schedule):
+            objective = self.cost(answer)
+        if status is Stopped.OPTIMAL:
+            status = Stopped.WITHIN_TOLERANCE
+        changes = {"status": status, "objective": objective, "bound": bound, "answer": answer}
+        return dataclasses.replace(found, **changes, step=None, distance=None)
 
     def read(self, values: npt.ArrayLike, /) -> Schedule:
         """Turn a point, whole up to rounding, into a schedule; equal requests start in order.

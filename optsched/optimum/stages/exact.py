@@ -191,7 +191,7 @@ def solve_program(state: State) -> None:
 
 def _suits_events(state: State, latest: IntArray) -> bool:
     """Return whether CP-SAT can represent the weights."""
-    return whole_multiple(state.weights, float(latest.sum())) is not None
+    return whole_multiple(state.weights, float(state.weights @ latest)) is not None
 
 
 def _form(

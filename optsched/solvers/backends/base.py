@@ -306,25 +306,24 @@ class Whole(NamedTuple):
     error: Fraction
 
 
-def whole_multiple(numbers: FloatArray, reach: float = 1) -> Whole | None:
+def whole_multiple(numbers: FloatArray, total: float) -> Whole | None:
     """Write numbers in units: as decimal fractions, unless without rounding they have few bits.
 
-    None where sums of `reach` of them have too many bits.
+    None where they, or a total of some of them, have too many bits.
     """
     distinct, where = np.unique(numbers, return_inverse=True)
     unit, exact = in_units(distinct)
-    most = max(map(abs, exact), default=0)
-    for decimals in range(_DECIMALS + 1 if most >= _FEW else 0):
-        rounded = np.rint(distinct * 10**decimals)
-        largest = np.abs(rounded).max()
-        if largest >= 2**53 or largest * reach >= _SUM:
-            break
-        if (np.abs(distinct * 10**decimals - rounded) <= 1e-12 * np.abs(rounded)).all():
-            whole, step = rounded.astype(np.int64), Fraction(1, 10**decimals)
-            pairs = zip(exact, whole.tolist(), strict=True)
-            error = max(abs(unit * number - step * near) for number, near in pairs)
-            return Whole(whole[where], step, error)
-    if most * max(reach, 1) >= _SUM:
+    if max(map(abs, exact), default=0) >= _FEW:
+        for decimals in range(_DECIMALS + 1):
+            scaled = distinct * 10**decimals
+            if np.abs(scaled).max() >= 2**53 or total * 10**decimals >= _SUM:
+                break
+            if (np.abs(scaled - np.rint(scaled)) <= 1e-12 * np.abs(scaled)).all():
+                whole, step = np.rint(scaled).astype(np.int64), Fraction(1, 10**decimals)
+                pairs = zip(exact, whole.tolist(), strict=True)
+                error = max(abs(unit * number - step * near) for number, near in pairs)
+                return Whole(whole[where], step, error)
+    if max(total, np.abs(distinct).max(initial=0)) / unit >= _SUM:
         return None
     return Whole(np.array(exact, dtype=np.int64)[where], unit, Fraction(0))
 

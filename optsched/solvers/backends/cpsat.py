@@ -91,6 +91,8 @@ def minimise(native: Any, columns: list[int], costs: Costs) -> None:
 def new(model: LinearModel) -> Any:
     """Hand a model over to CP-SAT."""
     refuse(model)
+    costs = _costs(model)
+    assert costs is not None  # otherwise refused
     native = load().CpModel()
     proto = native.proto
     # For many small messages parsing a text is faster than calls; for few long ones it is not.
@@ -119,28 +121,23 @@ def new(model: LinearModel) -> Any:
         row.vars.extend(indices[begin:end])
         row.coeffs.extend(coefficients[begin:end])
         row.domain.extend(domain)
-    minimise(native, np.flatnonzero(model.cost).tolist(), _costs(model))
+    minimise(native, np.flatnonzero(model.cost).tolist(), costs)
     return native
 
 
-def _costs(model: LinearModel) -> Costs:
-    costly = np.flatnonzero(model.cost)
-    scaled = whole_multiple(model.cost[costly], reach := _reach(model))
-    assert scaled is not None  # otherwise refused
+def _costs(model: LinearModel) -> Costs | None:
+    """Return what columns cost; None where sums would exceed 64 bits."""
+    costs = model.cost[costly := model.cost != 0]
+    most = np.maximum(np.abs(model.col_lower), np.abs(model.col_upper))[costly]
+    scaled = whole_multiple(costs, float(np.abs(costs) @ most))
     sign, offset = (1 if model.sense == "min" else -1), Fraction(model.offset)
-    return Costs(scaled, model.cost[costly], math.ceil(reach), offset, sign)
-
-
-def _reach(model: LinearModel) -> float:
-    """Return the most that columns which cost add up to."""
-    most = np.maximum(np.abs(model.col_lower), np.abs(model.col_upper))
-    return float(most[model.cost != 0].sum())
+    return scaled and Costs(scaled, costs, math.ceil(most.sum()), offset, sign)
 
 
 def refuse(model: LinearModel) -> None:
     """Reject a model that CP-SAT cannot represent, naming what stands in the way."""
     matrix = model.matrix
-    fractional = matrix.data != np.rint(matrix.data)
+    fractional = (matrix.data != np.rint(matrix.data)) | (np.abs(matrix.data) >= _LARGEST)
 
     def first(mask: BoolArray) -> int:
         return int(np.argmax(mask))
@@ -155,7 +152,7 @@ def refuse(model: LinearModel) -> None:
     refuse_column(~model.integer, "may be fractional")
     wide = np.maximum(np.abs(model.col_lower), np.abs(model.col_upper)) >= _LARGEST
     refuse_column(wide, "has no finite bounds")
-    if whole_multiple(model.cost, _reach(model)) is None:
+    if _costs(model) is None:
         rest = np.abs(model.cost * 1e6 - np.rint(model.cost * 1e6)) > 1e-6
         rest = rest if rest.any() else np.abs(model.cost) == np.abs(model.cost).max()
         refuse_column(
@@ -167,8 +164,8 @@ def refuse(model: LinearModel) -> None:
         column = int(matrix.indices[place])
         raise SolverError(
             f"{model.name}: row {model.row_name(row)} has the coefficient {matrix.data[place]:g} "
-            f"at column {model.column_name(column)}, but CP-SAT takes whole numbers only; "
-            "multiply the row or use method='highs'"
+            f"at column {model.column_name(column)}, but CP-SAT takes whole numbers below "
+            "2**62 only; multiply the row or use method='highs'"
         )
 
 
@@ -183,7 +180,9 @@ def solve(
         hint = native.proto.solution_hint
         hint.vars.extend(range(len(start)))
         hint.values.extend(np.rint(start).astype(np.int64))
-    return run(native, range(len(model.cost)), _costs(model), options, reporter)
+    costs = _costs(model)
+    assert costs is not None  # otherwise refused
+    return run(native, range(len(model.cost)), costs, options, reporter)
 
 
 def run(native: Any, columns: range, costs: Costs, options: Options, reporter: Reporter) -> Answer:

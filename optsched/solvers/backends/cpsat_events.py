@@ -127,18 +127,19 @@ def _add_memory(
 
 def _costs(program: EventProgram) -> cpsat.Costs:
     """Return what the starts cost; the makespan is a column of its own."""
-    weights = np.ones(1) if program.objective == "makespan" else program.weights
-    reach = int(program.latest.sum())
-    if (scaled := whole_multiple(weights, reach)) is None:
+    makespan = program.objective == "makespan"
+    weights = np.ones(1) if makespan else program.weights
+    total = 1.0 if makespan else float(weights @ program.latest)
+    if (scaled := whole_multiple(weights, total)) is None:
         raise SolverError(
             f"the weights, up to {weights.max():g}, have too many digits for CP-SAT, which sums up "
             "in 64 bits; divide them by one number and round, or solve the Instance by the method "
             "auto"
         )
-    if program.objective == "makespan":
+    if makespan:
         return cpsat.Costs(scaled, weights, 0)
     offset = exact_dot(weights, program.instance.outputs - program.instance.arrivals)
-    return cpsat.Costs(scaled, weights, reach, offset)
+    return cpsat.Costs(scaled, weights, int(program.latest.sum()), offset)
 
 
 def _add_objective(native: Any, model: EventModel, starts: list[Any], last: int) -> None:

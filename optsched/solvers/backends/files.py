@@ -89,6 +89,7 @@ def read_model(path: str | Path) -> LinearModel:
     native.setOptionValue("output_flag", False)
     native.setOptionValue("small_matrix_value", _SMALLEST)
     native.setOptionValue("large_matrix_value", math.inf)
+    native.setOptionValue("infinite_cost", math.inf)
     with _without_blank_lines(Path(path)) if ending == ".mps" else nullcontext(path) as whole:
         status = native.readModel(str(whole))
     if status == highspy.HighsStatus.kError:
