@@ -87,7 +87,10 @@ def test_solvers_agree_with_brute_force_and_bounds_stay_below(batch):
             where = (seed, objective)
             for solver, solution, schedule in answers(instance, objective):
                 assert solution.objective == pytest.approx(least[objective]), (*where, solver)
-                assert float(schedule_cost(schedule, objective)) == solution.objective, (*where, solver)
+                assert float(schedule_cost(schedule, objective)) == solution.objective, (
+                    *where,
+                    solver,
+                )
                 assert not schedule.check(), (*where, solver)
             for name, value in bounds(instance, objective, least[objective]):
                 assert value <= least[objective] + 1e-6, (*where, name)

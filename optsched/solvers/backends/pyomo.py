@@ -16,7 +16,14 @@ from optsched.errors import InfeasibleError, SolverError
 from optsched.models.linear.arrays import LinearArrays
 from optsched.models.solution import Stopped
 from optsched.solvers.backends import highs
-from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
+from optsched.solvers.backends.base import (
+    FEASIBILITY,
+    Answer,
+    Capabilities,
+    Options,
+    Reporter,
+    by_name,
+)
 from optsched.solvers.backends.files import with_names
 
 if TYPE_CHECKING:
@@ -62,6 +69,7 @@ _SAID = {
     "GAP TOLERANCE REACHED": Stopped.GAP_LIMIT,
     "NO PRIMAL FEASIBLE SOLUTION": Stopped.INFEASIBLE,
 }
+_LARGEST = 1e15  # coefficient, as HiGHS has it
 _MOST_SECONDS = 2**31 - 1  # of GLPK's limit, a whole number
 _WITHOUT = ("infeasible", "unbounded", "intermediateNonInteger")  # whose points are no answers
 _PRINTED = 1e-5  # by which a bound that was read from a log is off: it has six digits
@@ -132,6 +140,8 @@ def solve(
 ) -> Answer:
     """Solve a linear model by one of Pyomo's solvers, in this thread."""
     native, solver, title = task.model.to_pyomo(), task.solver, f"Pyomo's {task.solver}"
+    if np.abs(task.model.matrix.data).max(initial=0) >= _LARGEST:
+        raise SolverError(f"{title} errs where coefficients are {_LARGEST:g} or more; scale them")
     plugin = _factory()(solver)
     keywords: dict[str, Any] = {"load_solutions": False}
     if names := _OPTIONS.get(solver):
@@ -158,8 +168,9 @@ def solve(
     problem, least = result.problem, task.model.sense == "min"
     bound = problem.lower_bound if least else problem.upper_bound
     bound = float(bound) if isinstance(bound, int | float) else None
-    if bound is not None and (stopped is not Stopped.OPTIMAL or options.gap_limit):
-        bound -= _PRINTED * abs(bound) * (1 if least else -1)
+    if bound is not None:  # the tolerances of these solvers are absolute, whatever costs are
+        printed = stopped is not Stopped.OPTIMAL or options.gap_limit
+        bound -= (FEASIBILITY + _PRINTED * abs(bound) * bool(printed)) * (1 if least else -1)
     raw_status = said.lower() if said else condition
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
         raw_status = f"{condition}, by its own word: it gives no bound"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 BALANCE_METHODS = ("auto", "swap", "greedy", "highs", "cp-sat")
 
 _ROUNDS = 1_000  # the search ends long before
+_LARGE = 2**31  # tokens
 _WORTHWHILE = 0.02  # seconds below which no solver is started
 
 
@@ -101,7 +102,9 @@ def assign_balanced(
             found = found._replace(bound=max(found.bound, _relaxed(found.program, left)))
         else:
             if method == "auto":
-                method = "cp-sat" if program.state.lookahead else "highs"
+                state = program.state  # at large loads HiGHS may not end
+                large = int(state.alive.max()) + int(state.waiting.max(initial=0)) >= _LARGE
+                method = "cp-sat" if state.lookahead or large else "highs"
             found = _solve(found, method, replace(options, time_limit=left), on_progress, stop)
     seconds = time.perf_counter() - began
     return Solution(
