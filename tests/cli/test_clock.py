@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -52,7 +53,7 @@ def test_simulate_on_a_clock_writes_a_log(optsched_command, tmp_path):
         "--max-num-seqs", 4, "--max-num-batched-tokens", 16, "--log", log,
     )  # fmt: skip
     assert code == 0
-    assert "sarathi on llama-2-7b-a100" in out
+    assert re.search(r"sarathi \(told .*\) on llama-2-7b-a100", out)
     frame = pd.read_csv(log)
     assert (frame["completion"] - frame["arrival"]).to_numpy() == pytest.approx(
         frame["latency"].to_numpy()
