@@ -83,6 +83,13 @@ class FileError(OptschedError, OSError):
     """A file cannot be written."""
 
 
+def unreadable(where: object, reason: OSError) -> str:
+    """Say why a file cannot be read."""
+    if isinstance(reason, FileNotFoundError):
+        return f"there is no {where}; check its name"
+    return f"cannot read {where}: {reason.strerror}; check its name"
+
+
 @contextmanager
 def named(where: object) -> Iterator[None]:
     """Name a file in the errors about what it holds."""

@@ -180,5 +180,5 @@ def test_what_is_wrong_in_a_file_names_the_file(tmp_path, content):
     with pytest.raises(OptschedError, match=rf"^{path}") as caught:
         Schedule.from_json(path, Instance([1, 1], [1, 1], 9))
     assert str(caught.value).count(str(path)) == 1
-    with pytest.raises(ScheduleError, match=r"cannot read .*nosuch\.json: No such file"):
+    with pytest.raises(ScheduleError, match=r"there is no .*nosuch\.json; check its name"):
         Schedule.from_json(tmp_path / "nosuch.json", Instance([1], [1], 9))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.files import write_whole
+from optsched.errors import unreadable
 
 if TYPE_CHECKING:
     from optsched.errors import OptschedError
@@ -30,7 +31,7 @@ def read_object(
         text = str(source) if inline else Path(source).read_text(encoding="utf-8")
         content = json.loads(text)
     except OSError as reason:
-        raise error(f"cannot read {where}: {reason.strerror}; check its name") from None
+        raise error(unreadable(where, reason)) from None
     except (ValueError, RecursionError) as reason:  # numbers or nesting beyond Python's limits, too
         raise error(f"{where} is not valid JSON: {reason}; correct it, or write it anew") from None
     if not isinstance(content, dict):

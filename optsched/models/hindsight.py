@@ -426,8 +426,8 @@ class HindsightProgram(Program):
         return cost + exact_dot(self.memory_prices, held)
 
     @property
-    def _whole(self) -> bool:
-        """Whether the arrays hold all costs without rounding."""
+    def whole(self) -> bool:
+        """Whether the arrays of `to_linear` hold all costs without rounding."""
         parts = cost_unit(self.instance, self.objective, self.lateness, self.penalty).denominator
         most, limit = self._costs(np.arange(len(self.instance)), self._latest).max(), 2**53
         if (prices := self.memory_prices) is not None:
@@ -438,7 +438,7 @@ class HindsightProgram(Program):
 
     def judged(self, found: Solution) -> Solution:
         """Return a solution of `to_linear` with what it proves where costs had to be rounded."""
-        if self._whole:
+        if self.whole:
             return found
         if (bound := found.bound) is not None:
             priced = self.memory_prices is not None

@@ -13,7 +13,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_floats, as_integers, checked_memory, frozen
 from optsched.clock import LinearClock, affine, get_clock
-from optsched.errors import ClockError, InstanceError, named, nearest
+from optsched.errors import ClockError, InstanceError, named, nearest, unreadable
 from optsched.instance import Instance
 
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as reason:
-        raise InstanceError(f"cannot read {path}: {reason.strerror}; check its name") from None
+        raise InstanceError(unreadable(path, reason)) from None
     except (ValueError, RecursionError) as reason:
         raise InstanceError(f"{path} is not valid TOML: {reason}") from None
     known = ("d0", "d1", "clock", "memory", "prefill_makes_token", "type")

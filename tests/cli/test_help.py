@@ -111,11 +111,7 @@ def test_an_old_name_of_an_option_leads_to_the_new_one(optsched_command, line, n
 def test_a_missing_file_is_named(optsched_command, tmp_path, line):
     missing = tmp_path / "none.toml"
     code, _, err = optsched_command(*line.split(), missing)
-    assert code == 2
-    assert err in (
-        f"optsched: there is no {missing}; check its name\n",
-        f"optsched: cannot read {missing}: No such file or directory; check its name\n",
-    )
+    assert (code, err) == (2, f"optsched: there is no {missing}; check its name\n")
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_file_that_is_no_clock_is_refused_in_one_sentence(tmp_path, content, w
 
 
 def test_a_file_that_is_not_there_is_refused():
-    with pytest.raises(ClockError, match=r"cannot read .*nowhere\.json"):
+    with pytest.raises(ClockError, match=r"there is no .*nowhere\.json"):
         get_clock("nowhere.json")
 
 

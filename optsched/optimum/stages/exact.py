@@ -255,7 +255,7 @@ def _solve(state: State, form: EventProgram | HindsightProgram) -> Solution:
         excluded = np.flatnonzero(regrets > priced.room(state.exact))
         model = model.fix(excluded, np.zeros(len(excluded)))
     solver = "cp-sat" if state.method == "cp-sat" else "highs"
-    return solve_linear(model, solver, solver_options(state), **how)
+    return solve_linear(model, solver, solver_options(state), settle=form.whole, **how)
 
 
 def solver_options(state: State) -> Options:

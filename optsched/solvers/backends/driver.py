@@ -62,8 +62,12 @@ def solve_linear(
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     in_child: bool = False,
+    settle: bool = True,
 ) -> Solution:
-    """Solve a linear model, mixed-integer where marked, by a back end's or Pyomo's name."""
+    """Solve a linear model, mixed-integer where marked, by a back end's or Pyomo's name.
+
+    What is optimal up to a tolerance goes to CP-SAT for a proof, unless that would prove nothing.
+    """
     began = time.perf_counter()
     able = capabilities(solver)
     require_nonzeros(model.matrix.nnz, "to solve", SolverError)
@@ -82,7 +86,7 @@ def solve_linear(
     module = BACK_ENDS.get(solver, pyomo_models).__name__
     job = Job(module, able.title, task, options, check_start(model, start))
     found = run(job, model, on_progress, stop, in_child=in_child, began=began)
-    if found.status is not Stopped.WITHIN_TOLERANCE or solver == "cp-sat":
+    if found.status is not Stopped.WITHIN_TOLERANCE or solver == "cp-sat" or not settle:
         return found
     return _settle(model, found, options, on_progress, stop, in_child=in_child)
 
