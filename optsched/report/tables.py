@@ -189,7 +189,7 @@ def _remarks(comparison: Comparison) -> str:
     count = f"; deadlines met of {len(comparison.instance):,}"
     lost = "".join(f"; {run.policy}: {run.fell_back}" for run in comparison if run.fell_back)
     due = "" if comparison.instance.deadlines is None else count
-    knows = "; knows: what orders and plans of memory are told of an output before it ends"
+    knows = "; knows: what a policy is told of the output of a request before it completes"
     return known + knows + reference + due + lost
 
 

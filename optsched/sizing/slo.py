@@ -148,9 +148,10 @@ class Slo:
                 "that counts seconds"
             )
         if unit != "s":
+            in_steps = _LIMIT.sub(r"<=\1steps", self.text)
             raise self._wrong(
-                "has a limit without a unit, which is seconds only on a clock that counts them; "
-                "write steps, as in latency:p90<=40steps, or pass such a clock"
+                "has a limit without a unit, which means seconds on a clock only; write "
+                f"{in_steps}, or pass a clock that counts seconds"
             )
         return Slo(_LIMIT.sub(r"<=\1s", self.text))
 
