@@ -59,13 +59,13 @@ def capacity_table(result: Capacity) -> Table:
     titles = ["router, policy", "knows", "workers", "binds", "attained", "with one less"]
     titles += ["least limit"] + ["cost per hour"] * (result.cost is not None)
     titles += ["runs that hold with one less"] * (runs > 1)
-    proven = "" if result.at_least is None else f"; at least {result.at_least:,} by anyone"
+    proven = "" if result.at_least is None else f"; any scheduler needs {result.at_least:,}"
     return Table(
         titles,
         rows or [Row("no plan", [(None, "")] * (len(titles) - 1))],
         f"fewest workers for {' and '.join(map(str, result.slos))}{proven}; knows: what is told of "
-        "outputs; attained: the share of the requests within the limits, of a mean the limit over "
-        "the mean; least limit: the least that is met so",
+        "outputs; attained: the share of requests within the limits, or the limit over the mean; "
+        "least limit: the smallest that these workers meet",
         width=130,
         words=(0, 1, 3),
     )

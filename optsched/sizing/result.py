@@ -141,7 +141,7 @@ class Capacity:
             found.append("Nothing proves that more than one worker is needed.")
         else:
             costs = self._costs(self.at_least)
-            found.append(f"Anyone needs {self.at_least:,}{costs}: {self.proof.why}.")
+            found.append(f"Any scheduler needs {self.at_least:,}{costs}: {self.proof.why}.")
         if self.estimate is not None:
             found.append(
                 f"Estimate, no bound: on average the work of {self.estimate:,.2f} workers arrives."
