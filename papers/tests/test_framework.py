@@ -308,7 +308,7 @@ def _literal(claims, unpublished):
         held += holds
         if not holds and all(claim.refutes for claim in statement):
             proven |= {claim.refutes for claim in statement}
-        if statement[0].refutes != "false beyond an assumption":
+        if any(claim.refutes != "false beyond an assumption" for claim in statement):
             within.append(holds)
         numbers += statement[0].exact
         shapes += not statement[0].exact
