@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from optsched import Instance, capacity, get_clock
-from optsched.clock.work import load_on_clock
-from optsched.solvers.bounds.on_clock import least_work
+from optsched.bounds.on_clock import least_work
+from optsched.problem.work import load_on_clock
 
 COUNT, MEMORY, TICK = 1500, 103_287, 1e-3
 CLOCK = get_clock("llama-2-70b-2xa100")

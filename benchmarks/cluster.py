@@ -14,7 +14,7 @@ from rich.table import Table
 from timing import fastest
 
 from optsched import Cluster, Instance, compare, family, run
-from optsched.cluster import BalanceRouting, NoInformation, Predictor
+from optsched.simulate.cluster import BalanceRouting, NoInformation, Predictor
 
 CONSOLE = Console(width=150)
 QUICK = "--quick" in sys.argv

@@ -15,8 +15,8 @@ import time
 import numpy as np
 
 import optsched
-from optsched.cluster import BalanceRouting
 from optsched.models import BalanceProgram, BalanceState
+from optsched.simulate.cluster import BalanceRouting
 from optsched.solvers.backends.base import Options
 from optsched.solvers.balance.balance import assign_balanced
 

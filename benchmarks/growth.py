@@ -11,8 +11,8 @@ from alternatives.plain_python import admit
 from timing import measure, seconds
 
 from optsched import Cluster, Instance, bound, family, run
-from optsched.cluster import BalanceRouting
 from optsched.policies import BASIC
+from optsched.simulate.cluster import BalanceRouting
 from optsched.solvers import select_batch
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ import optsched
 from optsched import SolveParams, bound, run, solve
 from optsched._internal.files import write_whole
 from optsched._internal.numbers import percent
+from optsched.bounds.configurations import configuration_bound
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
-from optsched.records import TRACES, Finder, Record, in_batches, library
-from optsched.records.packing import PROOF, unpack
-from optsched.schedule import Schedule
-from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.experiments.records import TRACES, Finder, Record, in_batches, library
+from optsched.experiments.records.packing import PROOF, unpack
+from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from optsched.certificates.prices import AnyCertificate
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "optsched" / "records"
+RECORDS = ROOT / "optsched" / "experiments" / "records"
 AT_WORK = ROOT / "benchmarks" / "library.json"
 STATE = ROOT / "build" / "library.json"
 
@@ -123,7 +123,7 @@ def row_of(record: Record) -> dict[str, Any]:
 
 
 def pack(numbers: dict[str, IntArray], certificate: AnyCertificate) -> bytes:
-    """Return what `optsched.records.packing.unpack` reads."""
+    """Return what `optsched.experiments.records.packing.unpack` reads."""
     numbers, files = dict(numbers), dict[str, Any]()
     content: dict[str, Any] = json.loads(certificate.to_json())
     for key, value in content.items():

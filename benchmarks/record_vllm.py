@@ -1,7 +1,7 @@
 """Records the batches that a real vLLM forms for random workloads of our own.
 
 `record_vllm.py FILE` adds those of the version that is installed to a file of recordings, which
-tests hold against optsched (tests/simulate/seconds/test_vllm_versions.py). For another version than
+tests hold against optsched (tests/serving/engines/test_vllm_versions.py). For another version than
 that of `make validate`, install it in a copy of build/validate:
 `python -m pip install --no-deps vllm==VERSION`.
 """

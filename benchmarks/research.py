@@ -17,11 +17,11 @@ from rich.table import Table
 
 from optsched import PriorityPolicy, bound, explain_gap, family, run
 from optsched._internal.loading import stopwatch
-from optsched.solvers.bounds.ascent import improve_prices
-from optsched.solvers.bounds.configurations import configuration_bound
-from optsched.solvers.search.annealing import WORK_PER_SECOND
-from optsched.solvers.search.delays import delay_large
-from optsched.solvers.search.search import PLANS, search
+from optsched.bounds.ascent import improve_prices
+from optsched.bounds.configurations import configuration_bound
+from optsched.search.annealing import WORK_PER_SECOND
+from optsched.search.delays import delay_large
+from optsched.search.search import PLANS, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

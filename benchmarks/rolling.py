@@ -17,7 +17,7 @@ import numpy as np
 
 from optsched import RollingPolicy, family, run
 from optsched.rolling import driver, scenarios
-from optsched.solvers.search import window as search
+from optsched.search import window as search
 
 SEEDS = range(1, 6)
 WORKLOADS = {

@@ -18,7 +18,7 @@ from rich.table import Table
 from optsched import bound, read_trace, run
 from optsched._internal.numbers import percent, proven
 from optsched.clock import get_clock
-from optsched.clock.work import load_on_clock
+from optsched.problem.work import load_on_clock
 
 CLOCKS = {"llama-2-70b-2xa100": 103_287, "llama-2-7b-a100": 61_035}  # with the tokens that fit
 LOADS = (0.5, 0.8, 1.2, 2.0, 4.0)

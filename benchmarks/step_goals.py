@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 import optsched
-from optsched.cluster import BalanceRouting
+from optsched.simulate.cluster import BalanceRouting
 
 SEEDS = 3
 SIZES = (  # workers, slots, mean output, lookahead, steps, warm-up, methods

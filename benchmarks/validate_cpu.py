@@ -22,7 +22,7 @@ from validate_vllm import equal_batches, ours, write_between
 
 import optsched
 from optsched.clock import BatchContent, LinearClock
-from optsched.clock.work import load_on_clock
+from optsched.problem.work import load_on_clock
 
 #: One thread, and one process, whose CPU time is that of the engines.
 ENVIRONMENT = {

@@ -17,8 +17,8 @@ import numpy as np
 
 import optsched
 from optsched.clock import LinearClock
-from optsched.clock.work import load_on_clock
 from optsched.policies import get_policy
+from optsched.problem.work import load_on_clock
 
 CASES = 30  # of each kind
 CLOCK = LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002)

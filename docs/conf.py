@@ -136,7 +136,7 @@ def _leave_out_shared_options(_: object, context: click.Context, lines: list[str
 
 def _describe_data(_: object, what: str, name: str, *rest: object) -> None:
     """Say what a mapping holds instead of what a dictionary is."""
-    if what == "data" and name in ("optsched.POLICIES", "optsched.workers.ROUTERS"):
+    if what == "data" and name in ("optsched.POLICIES", "optsched.problem.workers.ROUTERS"):
         lines = cast("list[str]", rest[-1])
         lines[:] = [f"All {name.rpartition('.')[2].lower()} that have a name, by that name.", ""]
 

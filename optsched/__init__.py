@@ -2,7 +2,7 @@
 
 The public names are listed once, in `__init__.pyi`, and load when they are first used: importing
 optsched imports neither a solver nor a plotting library. Everything else is in its room, such as
-`optsched.models` or `optsched.cluster`.
+`optsched.models` or `optsched.simulate.cluster`.
 """
 
 import difflib as _difflib
@@ -10,6 +10,9 @@ import importlib as _importlib
 from importlib import util as _util
 
 import lazy_loader as _lazy_loader
+
+from optsched import rolling as _rolling  # noqa: F401  adds to the rooms below it
+from optsched import serving as _serving  # noqa: F401
 
 _load, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)
 

@@ -31,7 +31,7 @@ from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 #: How much more memory-time than the head others may ask for that pass it, and how many of those
 #: that wait are looked at; docs/research.md has the figures.

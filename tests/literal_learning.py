@@ -6,7 +6,7 @@ import math
 
 import literal_vllm
 
-from optsched.learning import OutputLearner, TokenCounters
+from optsched.serving.learning import OutputLearner, TokenCounters
 
 
 def literal_learner(seen, order, plan, fair):

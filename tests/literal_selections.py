@@ -11,8 +11,8 @@ import literal
 import literal_orders
 import numpy as np
 
+from optsched.bounds.expected_starts import expected_starts
 from optsched.solvers import select_batch
-from optsched.solvers.selection.expected_starts import expected_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

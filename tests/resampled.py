@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import InstanceError
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from optsched import Beliefs, Instance, Workers
 from optsched.clock import UNIT, FunctionClock, LinearClock, get_clock
 from optsched.policies import POLICIES, get_policy
-from optsched.workers import ROUTERS
+from optsched.problem.workers import ROUTERS
 
 DYADIC = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
 CLOCKS = (

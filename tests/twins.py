@@ -16,7 +16,7 @@ from twins_alone import KINDS, Twin, World, alone, arrivals_of, unequal, vllm_ou
 
 from optsched.clock import UNIT, get_clock
 from optsched.policies import get_policy, with_rule
-from optsched.workers import as_workers, get_router
+from optsched.problem.workers import as_workers, get_router
 
 if TYPE_CHECKING:
     from optsched import Instance

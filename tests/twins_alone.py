@@ -18,9 +18,9 @@ from literal_chance import ChanceRun
 from literal_selections import selection
 
 from optsched.clock import UNIT, LinearClock
-from optsched.execution import Execution
-from optsched.forecasts import Beliefs, forecast
 from optsched.policies.base import window_of
+from optsched.problem.execution import Execution
+from optsched.problem.forecasts import Beliefs, forecast
 
 if TYPE_CHECKING:
     from collections.abc import Callable

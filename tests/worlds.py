@@ -16,12 +16,12 @@ from twins import twin_of
 
 from optsched import Beliefs, Cluster, Execution, Instance, bound, compare, get_clock, run
 from optsched.clock import LinearClock
-from optsched.cluster.routing import ROUTINGS
 from optsched.errors import OptschedError
-from optsched.premises import STORAGES, strongest
+from optsched.problem.premises import STORAGES, strongest
+from optsched.problem.workers import ROUTERS
+from optsched.simulate.cluster.routing import ROUTINGS
 from optsched.simulate.replicas.result import RoutedRun
 from optsched.simulate.seconds.execution import ClockedRun
-from optsched.workers import ROUTERS
 
 EXACT = 1e-9  # relative: the simulators add floats
 FILE = LinearClock("from a file", 0.5, 0.125, 0.25, 0.0625, 0.0, 0.03125, hinges=((16, 0.25),))

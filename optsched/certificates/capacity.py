@@ -49,13 +49,13 @@ from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, check_step, read_fields
 from optsched.certificates.on_clock import PARTS, ChargedRequest, charged_request, shared_constant
 from optsched.errors import CertificateError
-from optsched.premises import STORAGES, Storage, World
+from optsched.problem.premises import STORAGES, Storage, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 FORMAT = "optsched-capacity-certificate"
 _METRICS = ("latency", "ttft", "tpot")

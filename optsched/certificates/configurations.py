@@ -40,7 +40,7 @@ import numpy as np
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
-from optsched.premises import World
+from optsched.problem.premises import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
-    from optsched.workers import Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
 
 FORMAT = "optsched-configuration-certificate"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance
-    from optsched.workers import Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
 
 
 def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:

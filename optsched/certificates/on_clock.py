@@ -1,7 +1,7 @@
 r"""Certificates of bounds on a clock, and a verifier that trusts nothing but integers.
 
 **Without prices** the verifier lets a machine serve the charges of
-`optsched.solvers.bounds.on_clock`, least charge over weight first, and adds what lies between the
+`optsched.bounds.on_clock`, least charge over weight first, and adds what lies between the
 charges and each completion.
 
 **With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
@@ -41,13 +41,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, check_step, read_fields
 from optsched.errors import CertificateError
-from optsched.premises import STORAGES, Storage, World
+from optsched.problem.premises import STORAGES, Storage, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 FORMAT = "optsched-clock-certificate"
 _MAX_BINS = 2**24

@@ -27,8 +27,8 @@ from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, check_prices, read_fields
 from optsched.certificates.starts import least_costs
 from optsched.errors import CertificateError
-from optsched.premises import Preemption, World
-from optsched.workers import Workers, as_workers
+from optsched.problem.premises import Preemption, World
+from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.certificates.sawtooth import SawtoothCertificate
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
     AnyCertificate: TypeAlias = (
         "Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate | "

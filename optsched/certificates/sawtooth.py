@@ -33,13 +33,13 @@ from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, check_prices, read_fields
 from optsched.certificates.starts import least_costs
 from optsched.errors import CertificateError
-from optsched.premises import World
+from optsched.problem.premises import World
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from optsched.instance import Instance
-    from optsched.workers import Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
 
 FORMAT = "optsched-sawtooth-certificate"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 _CHUNK = 8192
 

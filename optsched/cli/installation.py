@@ -22,8 +22,8 @@ from optsched.cli.options import Written, command, option
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from optsched.instance import Instance
-    from optsched.records import Record
+    from optsched.experiments.records import Record
+    from optsched.problem.instance import Instance
 
 _PACKAGES = ("numpy", "scipy", "numba", "pyomo", "highspy", "ortools")
 #: The least total latency of the instance that all solvers get.

@@ -29,12 +29,12 @@ from optsched.errors import InfeasibleError, OptschedError
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
     from optsched.models import BalanceState, StepGoals
     from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.models.fluid.wait import WaitPlan
     from optsched.models.program import Program
-    from optsched.workloads.request_types import RequestTypes
+    from optsched.problem.instance import Instance
+    from optsched.problem.request_types import RequestTypes
 
 
 @command(
@@ -101,7 +101,7 @@ def export(
     """Write a model to a file for another solver."""
     from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
     from optsched.optimum.solving import proven_horizon
-    from optsched.workers import as_workers
+    from optsched.problem.workers import as_workers
 
     program: Program
     if model == "batch":
@@ -139,9 +139,9 @@ def _first_step(
     """Return the step program of empty workers and the requests that arrive first."""
     import numpy as np
 
-    from optsched.cluster import BalanceRouting, Cluster
-    from optsched.cluster.service import energy_bonus
     from optsched.models import BalanceProgram, BalanceState
+    from optsched.simulate.cluster import BalanceRouting, Cluster
+    from optsched.simulate.cluster.service import energy_bonus
 
     if workers is None or slots is None:
         raise OptschedError("a step is that of a cluster; add --workers G and --slots B")
@@ -164,8 +164,8 @@ def _goals(
     """Return the goals of the first step, in which no worker has any requests."""
     import numpy as np
 
-    from optsched.cluster import service
     from optsched.models import StepGoals
+    from optsched.simulate.cluster import service
 
     if not (deadlines or tenants):
         return None
@@ -304,7 +304,7 @@ def _read(output: Output, options: dict[str, Any]) -> tuple[RequestTypes, Any, i
     """Take TYPES and how to read it out of the options; return types, their clock and memory."""
     from optsched._internal.arrays import MAX_TOKENS
     from optsched.clock import get_clock
-    from optsched.workloads.request_types import RequestTypes, read_types
+    from optsched.problem.request_types import RequestTypes, read_types
 
     asked, how = take(options, "classes", "rate"), take(options, "skip_invalid")
     source, clock, memory, seed = take(options, "types", "clock", "memory", "seed").values()

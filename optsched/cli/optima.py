@@ -18,8 +18,8 @@ from optsched.cli.options import CLOCK, HTML, OBJECTIVE, TRACE, WORKERS, Written
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance
     from optsched.optimum.result import Optimum
+    from optsched.problem.instance import Instance
 
 
 @command(
@@ -164,10 +164,10 @@ def bound(
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
     from optsched._internal.exact import round_down
+    from optsched.bounds.on_clock import caveats
     from optsched.clock import get_clock
-    from optsched.clock.work import load_on_clock
-    from optsched.solvers.bounds.on_clock import caveats
-    from optsched.workers import as_workers
+    from optsched.problem.work import load_on_clock
+    from optsched.problem.workers import as_workers
 
     clock, workers = how["clock"], how["workers"]
     if certificate is not None and clock is None:

@@ -23,8 +23,8 @@ from optsched.errors import OptschedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from optsched.forecasts import Beliefs
-    from optsched.instance import Instance
+    from optsched.problem.forecasts import Beliefs
+    from optsched.problem.instance import Instance
 
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
@@ -99,7 +99,7 @@ def _check_json(name: str) -> None:
 
 def check_log(name: str) -> None:
     """Refuse a log that cannot be written."""
-    from optsched.execution import check_log_name
+    from optsched.problem.execution import check_log_name
 
     check_log_name(name)
     check_writable(name)
@@ -292,7 +292,7 @@ def _take_hardware(options: dict[str, Any]) -> None:
     if llm is None or gpu is None:
         return
     from optsched.clock import clock_of
-    from optsched.hardware import memory_tokens
+    from optsched.clock.hardware import memory_tokens
 
     unset = [each for each in ("memory", "clock") if options.get(each, "") is None]
     for name, known in (("memory", memory_tokens), ("clock", clock_of)):
@@ -334,7 +334,7 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
     workers = options.get("workers")
     if isinstance(workers, str) and not workers.isdecimal():  # else they are counted
-        from optsched.workers import Workers
+        from optsched.problem.workers import Workers
 
         how["memory"] = max(Workers.parse(workers, how["memory"]).memories)
     step = how["seconds_per_step"]
@@ -363,7 +363,7 @@ def _beliefs(
 ) -> Beliefs | Instance | None:
     """Take out of the options which outputs are likely: by completed requests, or by a column."""
     from optsched._internal.arrays import MAX_TOKENS
-    from optsched.forecasts import Beliefs
+    from optsched.problem.forecasts import Beliefs
 
     history, log_error = take(options, "history", "log_error").values()
     if history is not None:

@@ -27,8 +27,8 @@ from optsched.errors import OptschedError, is_interrupt, require_known
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.problem.instance import Instance
     from optsched.simulate import RunSettings
 
 
@@ -71,9 +71,9 @@ def compare(
     **known: Any,
 ) -> int:
     """Compare policies with each other and with a proven bound."""
-    from optsched.comparison.comparing import compared
+    from optsched.bounds.on_clock import caveats
+    from optsched.experiments.comparison.comparing import compared
     from optsched.policies import split_names
-    from optsched.solvers.bounds.on_clock import caveats
 
     warm_up = known.pop("warm_up")
     settings = _settings(known)
@@ -104,7 +104,7 @@ def _replicated(
     baseline: str | None,
 ) -> int:
     """Compare on several instances, or on those that are finished when Ctrl-C ends the rest."""
-    from optsched.comparison import Replications
+    from optsched.experiments.comparison import Replications
 
     parts: list[Any] = []
     code = DONE
@@ -139,7 +139,7 @@ def compared_until_interrupted(
     warm_up: float | None = None,
 ) -> tuple[Any, int]:
     """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
-    from optsched.comparison import ClusterComparison, Comparison
+    from optsched.experiments.comparison import ClusterComparison, Comparison
 
     clustered = settings.cluster is not None
     count, what = (len(chosen) * len(traces), "runs") if clustered else (len(chosen), "policies")

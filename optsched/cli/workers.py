@@ -29,9 +29,9 @@ from optsched.cli.options import (
 from optsched.cli.policies import ENGINE, compared_until_interrupted, note_unforeseen, of_engine
 
 if TYPE_CHECKING:
-    from optsched.cluster.routing import Routing
-    from optsched.comparison import ClusterComparison
-    from optsched.instance import Instance
+    from optsched.experiments.comparison import ClusterComparison
+    from optsched.problem.instance import Instance
+    from optsched.simulate.cluster.routing import Routing
     from optsched.simulate.replicas.result import RoutedRun
 
 _WHOLE = Numbers(int)
@@ -81,8 +81,8 @@ _OF_BF_IO = (
 )
 def cluster(output: Output, warm_up: int | None, **options: Any) -> int:
     """Route requests to workers that wait for the slowest."""
-    from optsched.cluster import Cluster
     from optsched.simulate import RunSettings
+    from optsched.simulate.cluster import Cluster
 
     facts = Cluster(
         **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
@@ -101,7 +101,7 @@ def cluster(output: Output, warm_up: int | None, **options: Any) -> int:
 
 def _routings(policies: str, lookahead: Any, **how: Any) -> list[Routing]:
     """Return the policies, with one BF-IO for each lookahead."""
-    from optsched.cluster import get_routing
+    from optsched.simulate.cluster import get_routing
 
     names = [name.strip() for name in policies.split(",")]
     note_unless("bf-io" in names, " ".join(["lookahead", *how]), "for the policy bf-io")
@@ -131,8 +131,8 @@ def _write_report(
     output: Output, comparison: ClusterComparison, html: str, options: dict[str, Any]
 ) -> None:
     from optsched._internal.views import write
-    from optsched.cluster import BalanceRouting
-    from optsched.comparison import compare_lookaheads
+    from optsched.experiments.comparison import compare_lookaheads
+    from optsched.simulate.cluster import BalanceRouting
 
     lookaheads = None
     baselines = [run.policy for run in comparison if run.lookahead is None]
@@ -174,7 +174,7 @@ def route(
 ) -> int:
     """Prove what routers lose by placement and by order."""
     from optsched.policies import get_policies, split_names
-    from optsched.workers import get_routers
+    from optsched.problem.workers import get_routers
 
     chosen = get_routers(routers.replace(" ", "").split(","))
     names = split_names(policies)
@@ -231,8 +231,8 @@ def capacity(
 ) -> int:
     """Find how many workers a trace needs: at least, at most."""
     from optsched.policies import get_policies, split_names
-    from optsched.sizing.capacity import IN_STEPS, ON_CLOCK
-    from optsched.workers import get_routers
+    from optsched.problem.workers import get_routers
+    from optsched.serving.capacity.capacity import IN_STEPS, ON_CLOCK
 
     timed = options["clock"] is not None
     names = (ON_CLOCK if timed else IN_STEPS) if policies is None else split_names(policies)

@@ -11,14 +11,14 @@ from optsched._internal.fingerprints import Identity
 from optsched.clock import get_clock
 from optsched.errors import OptschedError, PolicyError
 from optsched.policies import get_policy, is_shipped
+from optsched.problem.workers import Workers, get_router, routers
 from optsched.simulate import run
-from optsched.workers import Workers, get_router, routers
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.problem.instance import Instance
 
 _REHEARSED = 8  # requests that a policy is tried on
 PLAIN = (str, int, float, list, dict, type(None))

@@ -11,7 +11,6 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
 from optsched.errors import require_known
-from optsched.instance import Instance
 from optsched.models.linear.model import (
     Family,
     LinearModel,
@@ -21,6 +20,7 @@ from optsched.models.linear.model import (
     whole_numbers,
 )
 from optsched.models.program import Program
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

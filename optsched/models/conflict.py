@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 #: How a conflict is proven: by the arithmetic of one, two or many requests, or by a search.
 Proof = Literal["window", "pair", "memory-time", "search"]

@@ -17,16 +17,16 @@ from optsched.models.linear.model import ModelError
 from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
 from optsched.models.placing import owned, renumbered, workers_of
 from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
-from optsched.schedule import Schedule
+from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.instance import Instance
     from optsched.models.objectives import ScheduleObjective
-    from optsched.schedule import Violation
-    from optsched.workers import Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.schedule import Violation
+    from optsched.problem.workers import Workers
 
 
 @checked(ModelError)

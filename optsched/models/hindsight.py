@@ -37,7 +37,7 @@ from optsched.models.placing import by_use, owned, renumbered, workers_of
 from optsched.models.program import Program, Size, require_size
 from optsched.models.running import NOTHING_RUNNING, Running, safe_horizon
 from optsched.models.solution import Stopped
-from optsched.schedule import Schedule
+from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.instance import Instance
     from optsched.models.placing import Scheduled
     from optsched.models.solution import Solution
-    from optsched.workers import Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
 
 
 @checked(ModelError)

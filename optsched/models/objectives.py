@@ -11,8 +11,8 @@ from optsched._internal.arrays import MAX_WEIGHT
 from optsched._internal.exact import exact_dot, in_units
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance
-    from optsched.schedule import Schedule
+    from optsched.problem.instance import Instance
+    from optsched.problem.schedule import Schedule
 
 ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan"]
 SCHEDULE_OBJECTIVES: tuple[ScheduleObjective, ...] = (

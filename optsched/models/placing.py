@@ -8,13 +8,13 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in
 from optsched.errors import ModelError, require
-from optsched.schedule import Schedule
-from optsched.workers import Workers, as_workers
+from optsched.problem.schedule import Schedule
+from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
-    from optsched.instance import Instance
     from optsched.models.running import Running
+    from optsched.problem.instance import Instance
 
 
 class Scheduled(Protocol):

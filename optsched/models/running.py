@@ -9,12 +9,12 @@ import numpy as np
 
 from optsched._internal.arrays import as_integers
 from optsched._internal.room import require_room
-from optsched.instance import Instance
 from optsched.models.linear.model import ModelError
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
-    from optsched.workers import Workers
+    from optsched.problem.workers import Workers
 
 _EXACT = 2**61  # 64-bit sums and products stay exact below
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from optsched.admission import admit_by_priority, require_steps
 from optsched.errors import ModelError, SolverError
-from optsched.instance import Instance
 from optsched.models.conflict import RowConflict, Windows
 from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
 from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.models.solution import Stopped
 from optsched.optimum.programs import as_linear
-from optsched.schedule import Schedule
+from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
 from optsched.solvers.backends import cpsat, highs
 from optsched.solvers.backends.base import INFEASIBLE, Options
 from optsched.solvers.backends.driver import solve_events, solve_linear

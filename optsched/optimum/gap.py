@@ -25,11 +25,11 @@ from optsched._internal.arguments import checked
 from optsched._internal.extras import data_frame
 from optsched._internal.numbers import proven
 from optsched._internal.views import draw
+from optsched.bounds.lagrangian import PricedStarts, held_by
+from optsched.bounds.sawtooth import charged_by, completions_within, regrets_of
 from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import OptschedError
-from optsched.schedule import Schedule
-from optsched.solvers.bounds.lagrangian import PricedStarts, held_by
-from optsched.solvers.bounds.sawtooth import charged_by, completions_within, regrets_of
+from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.certificates.prices import Certificate
-    from optsched.execution import Execution
+    from optsched.problem.execution import Execution
 
 
 @dataclass(frozen=True, eq=False)

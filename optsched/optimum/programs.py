@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
+from optsched.bounds.bound import bound
 from optsched.errors import ModelError, OptschedError, SolverError
-from optsched.instance import Instance
 from optsched.models.batch import BatchSelection
 from optsched.models.cluster.balance import BalanceProgram
 from optsched.models.events import EventProgram
@@ -23,10 +23,10 @@ from optsched.models.solution import Solution, Stopped
 from optsched.optimum.params import SolveParams
 from optsched.optimum.stages.plan import first_of
 from optsched.optimum.state import TOO_LARGE
+from optsched.problem.instance import Instance
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.backends.pyomo import compile_pyomo
 from optsched.solvers.balance.balance import assign_balanced
-from optsched.solvers.bounds.bound import bound
 from optsched.solvers.selection.batch import Batch, select_batch
 
 if TYPE_CHECKING:

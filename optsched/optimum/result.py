@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.prices import Certificate
     from optsched.models.objectives import ScheduleObjective
-    from optsched.premises import World
-    from optsched.schedule import Schedule
+    from optsched.problem.premises import World
+    from optsched.problem.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False, repr=False)

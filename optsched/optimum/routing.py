@@ -10,17 +10,17 @@ from optsched._internal.arguments import checked
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number, percent, proven
 from optsched._internal.views import draw, html, text, write
+from optsched.bounds.bound import bound
 from optsched.clock import get_clock
 from optsched.errors import PolicyError
 from optsched.optimum.params import SolveParams
 from optsched.optimum.solving import solve
 from optsched.policies import get_policies
-from optsched.premises import STORAGES, deployable, strongest
-from optsched.schedule import Schedule
+from optsched.problem.premises import STORAGES, deployable, strongest
+from optsched.problem.schedule import Schedule
+from optsched.problem.workers import as_workers, get_routers
 from optsched.simulate import run
 from optsched.solvers.backends.base import Options
-from optsched.solvers.bounds.bound import bound
-from optsched.workers import as_workers, get_routers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.clock import Clock
-    from optsched.instance import Instance
     from optsched.optimum.result import Optimum
     from optsched.policies import Policy
-    from optsched.premises import Storage
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Storage
+    from optsched.problem.workers import Router, Workers
     from optsched.simulate.replicas.result import RoutedRun
-    from optsched.workers import Router, Workers
 
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.progress import watched
+from optsched.bounds.bound import OBJECTIVES
 from optsched.errors import OptschedError, SolverError, require_known
-from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
 from optsched.optimum.programs import WATCHED, kind_of
 from optsched.optimum.stages.plan import find_first, go_through
 from optsched.optimum.state import State
-from optsched.schedule import Schedule
-from optsched.solvers.bounds.bound import OBJECTIVES
-from optsched.workers import Workers, as_workers
+from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
+from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
+    from optsched.bounds.bound import SomeWorkers
     from optsched.models.objectives import ScheduleObjective
     from optsched.models.solution import Solution
     from optsched.optimum.result import Optimum
-    from optsched.solvers.bounds.bound import SomeWorkers
 
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")
 PLAIN = SolveParams()

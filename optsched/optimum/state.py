@@ -14,6 +14,9 @@ from optsched._internal.aside import Token
 from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
 from optsched._version import __version__
+from optsched.bounds.lagrangian import PricedStarts, weights_of
+from optsched.bounds.one_worker import Bound
+from optsched.bounds.pools import of_pool
 from optsched.certificates.prices import Certificate
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.objectives import cost_unit, schedule_cost
@@ -21,20 +24,17 @@ from optsched.models.running import latest_starts
 from optsched.models.solution import Stopped, next_cost
 from optsched.optimum.params import SolveParams
 from optsched.optimum.result import Optimum
+from optsched.problem.workers import Workers
 from optsched.solvers.backends.base import Options, Progress
-from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
-from optsched.solvers.bounds.one_worker import Bound
-from optsched.solvers.bounds.pools import of_pool
-from optsched.workers import Workers
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.bounds.configurations import ConfigurationBound
     from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.instance import Instance
     from optsched.models.objectives import ScheduleObjective
     from optsched.optimum.params import Tuning
-    from optsched.schedule import Schedule
-    from optsched.solvers.bounds.configurations import ConfigurationBound
+    from optsched.problem.instance import Instance
+    from optsched.problem.schedule import Schedule
 
 #: Status where a program has more coefficients than `Tuning` allows.
 TOO_LARGE = "too large to be solved exactly"

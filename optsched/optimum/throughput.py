@@ -15,7 +15,7 @@ from optsched.solvers.backends.driver import solve_linear
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.clock import Clock
-    from optsched.workloads.request_types import RequestTypes
+    from optsched.problem.request_types import RequestTypes
 
 _ROUNDING = 1e-6  # by how much a linear program's floating-point value may be off, relatively
 _MAX_PROGRAMS = 20_000

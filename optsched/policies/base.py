@@ -21,7 +21,7 @@ from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
 from optsched.clock import UNIT
 from optsched.errors import PolicyError, nearest
-from optsched.forecasts import told_by
+from optsched.problem.forecasts import told_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
-    from optsched.premises import Knowledge
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge
 
 T = TypeVar("T")
 

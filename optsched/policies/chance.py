@@ -9,14 +9,14 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched.clock import UNIT, LinearClock
-from optsched.clock.work import work_by_output
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import NamedPolicy, Needs
+from optsched.problem.work import work_by_output
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.clock import Clock
-    from optsched.forecasts import Forecast
+    from optsched.problem.forecasts import Forecast
 
 _DEVIATIONS, _DEVIATIONS_ON_CLOCK = 0.5, 1.0
 

@@ -10,7 +10,7 @@ import numpy as np
 from optsched._internal.arguments import as_number, checked
 from optsched.errors import PolicyError, nearest, require_known
 from optsched.policies.base import NamedPolicy, Needs
-from optsched.premises import PREEMPTIONS, Preemption
+from optsched.problem.premises import PREEMPTIONS, Preemption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.forecasts import Forecast
-    from optsched.instance import Instance
-    from optsched.premises import Knowledge
+    from optsched.problem.forecasts import Forecast
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from optsched._internal.arrays import frozen
 from optsched.errors import PolicyError
 from optsched.policies.base import Needs, Rule, window_of
 from optsched.policies.decision import DecidedPolicy
-from optsched.solvers.search.window import add_all, admit_now
+from optsched.search.window import add_all, admit_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.bounds.on_clock import PARTS, best_share
 from optsched.clock import LinearClock
-from optsched.clock.work import work_on_clock
 from optsched.errors import PolicyError
 from optsched.policies.base import PriorityPolicy
-from optsched.solvers.bounds.on_clock import PARTS, best_share
+from optsched.problem.work import work_on_clock
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 _SMITH = "Smith's rule for the relaxation behind the closed-form bound"
 

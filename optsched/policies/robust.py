@@ -18,7 +18,7 @@ from optsched.policies.base import NamedPolicy, Needs, PriorityPolicy
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.clock import Clock
-    from optsched.forecasts import Forecast
+    from optsched.problem.forecasts import Forecast
 
 
 Order = Literal["bound", "area", "mean-area", "work", "mean-work", "random"]

@@ -12,7 +12,7 @@ from optsched.errors import PolicyError, require_known
 from optsched.policies.base import NamedPolicy, Needs
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 #: How prompts and decodes share batches.
 Batching = Literal["mixed", "prefill-first", "chunked"]

@@ -11,7 +11,7 @@ from optsched.solvers.selection.swap import LocalSwap
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
     from optsched.solvers.selection.batch import BatchMethod
 
 

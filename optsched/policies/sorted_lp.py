@@ -18,7 +18,7 @@ from optsched.solvers.selection.swap import LocalSwap
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 
 class SortedLP:
@@ -37,7 +37,7 @@ class SortedLP:
     def order(self) -> IntArray:
         """Return the waiting requests in order; new ones make the relaxation be solved again."""
         if not self._sorted:
-            from optsched.solvers.selection.expected_starts import expected_starts
+            from optsched.bounds.expected_starts import expected_starts
 
             waiting = np.sort(self.waiting)
             starts: FloatArray = expected_starts(self._instance.take(waiting))

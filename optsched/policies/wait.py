@@ -18,15 +18,15 @@ from optsched._internal.arguments import checked
 from optsched.errors import InfeasibleError, PolicyError
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies.base import Needs, Policy
-from optsched.workloads.request_types import RequestTypes, output_classes
+from optsched.problem.request_types import RequestTypes, output_classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
-    from optsched.premises import Knowledge
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge
 
 _MAX_LOAD = 0.95  # what thresholds are made for at most; beyond it they grow without end
 _HALVINGS = 12

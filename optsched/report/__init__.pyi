@@ -1,9 +1,10 @@
+import optsched.serving.capacity.plots as _capacity
+
 from .fluid import plot_backlogs as plot_backlogs
 from .fluid import plot_equilibrium as plot_equilibrium
 from .fluid import plot_nested_memory as plot_nested_memory
 from .fluid import plot_segments as plot_segments
 from .fluid import plot_slacks as plot_slacks
-from .pages import capacity_page as capacity_page
 from .pages import clock_page as clock_page
 from .pages import cluster_page as cluster_page
 from .pages import comparison_page as comparison_page
@@ -38,9 +39,6 @@ from .series import plot_bars as plot_bars
 from .series import plot_means as plot_means
 from .series import plot_series as plot_series
 from .series import plot_stack as plot_stack
-from .sizing import capacity_table as capacity_table
-from .sizing import plot_attainment as plot_attainment
-from .sizing import plot_growth as plot_growth
 from .style import save_figure as save_figure
 from .style import set_title as set_title
 from .style import share_legend as share_legend
@@ -56,3 +54,8 @@ from .tables import regret_table as regret_table
 from .tables import routing_table as routing_table
 from .tables import to_html as to_html
 from .tables import to_text as to_text
+
+capacity_page = _capacity.capacity_page
+capacity_table = _capacity.capacity_table
+plot_attainment = _capacity.plot_attainment
+plot_growth = _capacity.plot_growth

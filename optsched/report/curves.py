@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.comparison import ClusterComparison
+    from optsched.experiments.comparison import ClusterComparison
     from optsched.optimum.gap import GapExplanation
-    from optsched.schedule import Schedule
+    from optsched.problem.schedule import Schedule
 
 MAX_STACKED = 60  # of more requests the bars are drawn one below the other
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from optsched._internal.numbers import at_least, number, percent, proven
 from optsched._version import __version__
-from optsched.clock.work import load_on_clock
-from optsched.cluster.results import ClusterRun
 from optsched.errors import OptschedError, PolicyError
+from optsched.problem.work import load_on_clock
 from optsched.report import runs, schedules, tables
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
@@ -27,8 +26,8 @@ from optsched.report.placements import plot_workers
 from optsched.report.regrets import plot_regret, plot_regret_ratio
 from optsched.report.routing import plot_losses
 from optsched.report.series import plot_means
-from optsched.report.sizing import capacity_table, plot_attainment, plot_growth
 from optsched.report.style import step_unit
+from optsched.simulate.cluster.results import ClusterRun
 from optsched.simulate.replicas.result import RoutedRun
 
 if TYPE_CHECKING:
@@ -37,15 +36,14 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.comparison import ClusterComparison, Comparison, Replications
-    from optsched.execution import Execution
+    from optsched.experiments.comparison import ClusterComparison, Comparison, Replications
     from optsched.experiments.regrets import Regret
     from optsched.experiments.sweeps import Sweep
     from optsched.optimum.result import Optimum
     from optsched.optimum.routing import RoutingLoss
-    from optsched.schedule import Schedule
+    from optsched.problem.execution import Execution
+    from optsched.problem.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.sizing.result import Capacity
 
 _ROWS = 100  # requests drawn where they are too many to be stacked
 _BINS = 2000
@@ -54,7 +52,7 @@ _BINS = 2000
 def comparison_page(comparison: Comparison) -> str:
     """Return the page of a comparison in steps."""
     instance = comparison.instance
-    return _page(
+    return page_of(
         "comparison",
         comparison,
         tables.comparison_table(comparison, page=True),
@@ -77,7 +75,7 @@ def clock_page(comparison: Comparison) -> str:
     figures = {"latency": _bars(runs.plot_clock_comparison, comparison)}
     figures |= _over_time(comparison.runs)
     load = load_on_clock(comparison.instance, comparison.clock)
-    return _page("clock", comparison, tables.clock_table(comparison), figures, load=load)
+    return page_of("clock", comparison, tables.clock_table(comparison), figures, load=load)
 
 
 def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | None = None) -> str:
@@ -86,16 +84,16 @@ def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | 
     top = 1.03 * max((int(run.loads.max()) for run in recorded if run.loads is not None), default=0)
     figures = {}
     for place, run in enumerate(recorded):
-        figure = _drawn([], runs.plot_loads, run, workers=runs.MAX_WORKERS, link="steps")
+        figure = drawn_for([], runs.plot_loads, run, workers=runs.MAX_WORKERS, link="steps")
         figure["layout"] |= {"height": 300, "showlegend": False}
         figure["layout"]["yaxis"]["range"] = [0, top]
         figures[f"loads-{place}"] = _owned(figure, run.policy)
-    figures["power"] = _drawn(comparison.policies, runs.plot_power, comparison)
+    figures["power"] = drawn_for(comparison.policies, runs.plot_power, comparison)
     if lookaheads is not None:
-        figures["lookahead"] = _drawn(comparison.policies, runs.plot_lookahead, lookaheads)
+        figures["lookahead"] = drawn_for(comparison.policies, runs.plot_lookahead, lookaheads)
     table = tables.cluster_table(comparison)
     entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
-    return _page(
+    return page_of(
         "cluster",
         comparison,
         table,
@@ -110,20 +108,20 @@ def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | 
 def regret_page(result: Regret) -> str:
     """Return the page of regret."""
     figures = {
-        f"{name}-{place}": _drawn(result.policies, plot, result, load, link="horizon")
+        f"{name}-{place}": drawn_for(result.policies, plot, result, load, link="horizon")
         for place, load in enumerate(result.loads)
         for name, plot in (("regret", plot_regret), ("ratio", plot_regret_ratio))
     }
     seeds = max(band.seeds for band in result.bands())
     table = tables.regret_table(result)
-    return _page("regret", result, table, figures, said=result.notes, seeds=seeds)
+    return page_of("regret", result, table, figures, said=result.notes, seeds=seeds)
 
 
 def summary_page(result: Replications | Sweep) -> str:
     """Return the page of means over instances or seeds."""
     shown: dict[str, Any] = {"table": tables.means_table(result), "title": result.title}
     shown |= {"said": result.notes, "policies": []}
-    figures = {"means": _drawn([], plot_means, result)}
+    figures = {"means": drawn_for([], plot_means, result)}
     content = result.to_dict()
     return render_page("summary.html.j2", figures=figures, content=content, **shown)
 
@@ -131,17 +129,9 @@ def summary_page(result: Replications | Sweep) -> str:
 def routing_page(result: RoutingLoss) -> str:
     """Return the page of what routers lose."""
     table = tables.routing_table(result)
-    losses = _drawn([], plot_losses, result)
+    losses = drawn_for([], plot_losses, result)
     losses["layout"]["height"] = 130 + 38 * len(result.losses)
-    return _page("routing", result, table, {"losses": losses})
-
-
-def capacity_page(result: Capacity) -> str:
-    """Return the page of how many workers are needed."""
-    figures = {"attainment": _drawn([], plot_attainment, result)} if result.plans else {}
-    if result.loads:
-        figures["growth"] = _drawn([], plot_growth, result)
-    return _page("capacity", result, capacity_table(result), figures)
+    return page_of("routing", result, table, {"losses": losses})
 
 
 def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:
@@ -149,40 +139,40 @@ def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:
     figures: dict[str, Figure] = {}
     if isinstance(run, RoutedRun):
         if run.clock is not None:
-            figures["memory"] = _drawn([], runs.plot_clocked_usage, list(filter(None, run.runs)))
+            figures["memory"] = drawn_for([], runs.plot_clocked_usage, list(filter(None, run.runs)))
         elif not run.unfinished:
-            figures["memory"] = _drawn([], plot_workers, run.schedule)
+            figures["memory"] = drawn_for([], plot_workers, run.schedule)
     elif run.clock is not None:
         figures = _over_time([run])
-        figures["batches"] = _drawn([], runs.plot_batches, run, link="time")
+        figures["batches"] = drawn_for([], runs.plot_batches, run, link="time")
     elif isinstance(run, ClusterRun):
-        figures["power"] = _drawn([], runs.plot_power, run)
+        figures["power"] = drawn_for([], runs.plot_power, run)
         if run.loads is not None:
-            figures["loads"] = _drawn([], runs.plot_loads, run, workers=runs.MAX_WORKERS)
+            figures["loads"] = drawn_for([], runs.plot_loads, run, workers=runs.MAX_WORKERS)
     elif not run.unfinished and not run.split:
         figures = _of_schedule(run.schedule)
     decisions = getattr(run, "decisions", None)
     if decisions is not None and decisions.counts.seconds:
-        figures["decisions"] = _drawn([], schedules.plot_decision_times, decisions)
-    return _page("run", run, tables.facts_table(run), figures, decisions=decisions)
+        figures["decisions"] = drawn_for([], schedules.plot_decision_times, decisions)
+    return page_of("run", run, tables.facts_table(run), figures, decisions=decisions)
 
 
 def optimum_page(result: Optimum) -> str:
     """Return the page of an interval around the optimum: how it closed, and where the gap is."""
-    figures, table, said = {"history": _drawn([], schedules.plot_history, result)}, None, ""
+    figures, table, said = {"history": drawn_for([], schedules.plot_history, result)}, None, ""
     try:
         if not result.proven_optimal:
             explanation = result.explain()
             said, table = str(explanation), tables.blame_table(explanation)
-            figures["gap"] = _drawn([], schedules.plot_gap, explanation)
+            figures["gap"] = drawn_for([], schedules.plot_gap, explanation)
     except OptschedError as reason:
         said = str(reason)
     figures |= _of_schedule(result.schedule.pooled())
     lines = [line[:1].upper() + line[1:] for line in said.splitlines()]
-    return _page("optimum", result, table, figures, said=". ".join(lines))
+    return page_of("optimum", result, table, figures, said=". ".join(lines))
 
 
-def _page(
+def page_of(
     name: str, result: Any, table: tables.Table | None, figures: dict[str, Figure], **more: Any
 ) -> str:
     """Return the page of a result from the template of that name."""
@@ -194,7 +184,7 @@ def _page(
 
 def _bars(plot: Callable[..., Any], comparison: Comparison) -> Figure:
     """Draw bars, one per policy that has completed a request."""
-    figure = _drawn(comparison.policies, plot, comparison)
+    figure = drawn_for(comparison.policies, plot, comparison)
     figure["layout"]["height"] = 130 + 38 * len(comparison)
     for bars in figure["data"]:
         if bars["type"] == "bar":
@@ -206,18 +196,18 @@ def _over_time(timed: Sequence[ClockedRun]) -> dict[str, Figure]:
     """Draw what runs on a clock do over time."""
     names = [run.policy for run in timed]
     return {
-        "waiting": _drawn(names, runs.plot_waiting, timed, link="time"),
-        "memory": _drawn(names, runs.plot_clocked_usage, timed, link="time"),
-        "arrivals": _drawn(names, runs.plot_mean_latency, timed),
+        "waiting": drawn_for(names, runs.plot_waiting, timed, link="time"),
+        "memory": drawn_for(names, runs.plot_clocked_usage, timed, link="time"),
+        "arrivals": drawn_for(names, runs.plot_mean_latency, timed),
     }
 
 
 def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
     """Draw a schedule."""
     return {
-        "schedule": _drawn([], schedules.plot_schedule, schedule, sample=_ROWS, link="time"),
-        "memory": _drawn([], schedules.plot_memory, schedule, bins=_BINS, link="time"),
-        "distribution": _drawn([], schedules.plot_latency, schedule),
+        "schedule": drawn_for([], schedules.plot_schedule, schedule, sample=_ROWS, link="time"),
+        "memory": drawn_for([], schedules.plot_memory, schedule, bins=_BINS, link="time"),
+        "distribution": drawn_for([], schedules.plot_latency, schedule),
     }
 
 
@@ -233,13 +223,13 @@ def make_figures(comparison: Comparison) -> dict[str, Figure]:
     latency = _bars(schedules.plot_comparison, comparison)
     for note in latency["layout"]["annotations"]:
         note["text"] = note["text"].removeprefix("gap ")  # a phone has no room for it
-    memory = _drawn(names, schedules.plot_memory, drawn, bins=_BINS, link="time")
+    memory = drawn_for(names, schedules.plot_memory, drawn, bins=_BINS, link="time")
     for line in memory["data"]:
         line["visible"] = True if line.get("meta") in (None, best.policy) else "legendonly"
     return {
         "latency": latency,
         "memory": memory,
-        "distribution": _drawn(names, schedules.plot_latency, drawn),
+        "distribution": drawn_for(names, schedules.plot_latency, drawn),
         "schedule": _schedules(drawn, best.policy),
     }
 
@@ -248,7 +238,7 @@ def _schedules(drawn: Iterable[Schedule], best: str) -> Figure:
     """Draw schedules into one plot that shows one of them at a time."""
     found: Figure = {}
     for schedule in drawn:
-        figure = _drawn([], schedules.plot_schedule, schedule, sample=_ROWS, link="time")
+        figure = drawn_for([], schedules.plot_schedule, schedule, sample=_ROWS, link="time")
         figure["data"].append(_details(schedule))
         for trace in _owned(figure, schedule.policy)["data"]:
             trace["visible"] = schedule.policy == best
@@ -283,7 +273,7 @@ def _details(schedule: Schedule) -> Figure:
     }
 
 
-def _drawn(
+def drawn_for(
     policies: Iterable[str], plot: Callable[..., Any], *content: Any, link: str = "", **look: Any
 ) -> Figure:
     """Draw a plot for the page; traces that belong to no policy are never faded."""

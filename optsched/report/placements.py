@@ -12,7 +12,7 @@ from optsched.report.style import BLUE, LIMIT, ORANGE, finish, plain, prepare, s
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from optsched.schedule import Schedule
+    from optsched.problem.schedule import Schedule
 
 _BINS = 2000  # over all workers
 _FEWEST_BINS = 100

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.clock.work import load_on_clock
 from optsched.errors import InstanceError
+from optsched.problem.work import load_on_clock
 from optsched.report.curves import lookahead_curve, mean_per_bin, most_per_bin
 from optsched.report.style import (
     LIMIT,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.cluster.results import ClusterRun
-    from optsched.comparison import ClusterComparison, Comparison
+    from optsched.experiments.comparison import ClusterComparison, Comparison
+    from optsched.simulate.cluster.results import ClusterRun
     from optsched.simulate.seconds.execution import ClockedRun
 
 MAX_WORKERS = 64  # drawn one by one on a page

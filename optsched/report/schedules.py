@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.comparison import Comparison
+    from optsched.experiments.comparison import Comparison
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.result import Optimum
-    from optsched.rolling import Decisions
-    from optsched.schedule import Schedule
+    from optsched.problem.schedule import Schedule
+    from optsched.rolling.decisions import Decisions
 
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.comparison import Replications
+    from optsched.experiments.comparison import Replications
     from optsched.experiments.sweeps import Sweep
     from optsched.report.style import LineStyle
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.container import Container
     from matplotlib.figure import Figure
 
-    from optsched.comparison import Comparison
-    from optsched.instance import Instance
+    from optsched.experiments.comparison import Comparison
+    from optsched.problem.instance import Instance
     from optsched.simulate.seconds.execution import ClockedRun
 
 

@@ -18,11 +18,11 @@ from optsched._internal.numbers import at_least as at_least
 from optsched._internal.numbers import down, interval, number, proven
 from optsched._internal.numbers import percent as percent
 from optsched._internal.student import Interval
-from optsched.forecasts import described
 from optsched.policies import POLICIES
+from optsched.problem.forecasts import described
 
 if TYPE_CHECKING:
-    from optsched.comparison import ClusterComparison, Comparison, Replications
+    from optsched.experiments.comparison import ClusterComparison, Comparison, Replications
     from optsched.experiments.regrets import Regret
     from optsched.experiments.regrets.result import Band
     from optsched.experiments.sweeps import Sweep

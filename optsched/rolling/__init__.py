@@ -1,6 +1,5 @@
 """The rolling horizon: windows of waiting requests, what plans them, and what carries plans out."""
 
-from optsched.rolling.decisions import Decisions
-from optsched.rolling.window import Window
+from optsched._internal.extensions import extend
 
-__all__ = ["Decisions", "Window"]
+extend("runner", rolling="optsched.rolling.runner:RUNNER")

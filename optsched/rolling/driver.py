@@ -9,20 +9,20 @@ import numpy as np
 
 from optsched._internal.loading import stopwatch
 from optsched.errors import OptschedError, PolicyError, shown
-from optsched.instance import Instance
 from optsched.models.running import NOTHING_RUNNING, Running
+from optsched.problem.instance import Instance
 from optsched.rolling.plans import PLANS
 from optsched.rolling.scenarios import Past, plan_is_worse
 from optsched.rolling.window import Window, prices_of_rest
-from optsched.solvers.search.window import add_all, admit_now
+from optsched.search.window import add_all, admit_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.forecasts import Forecast
     from optsched.policies.decision import State
     from optsched.policies.rolling import RollingPolicy
+    from optsched.problem.forecasts import Forecast
 
 _NEW = -1  # planned start of a request that no plan has seen
 _LATER = np.iinfo(np.int64).max  # and of one beyond the window

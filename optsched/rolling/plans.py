@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.loading import stopwatch
+from optsched.bounds.expected_starts import averaged_starts
 from optsched.errors import SolverError
-from optsched.instance import Instance
 from optsched.models.solution import Stopped
 from optsched.policies import BASIC
+from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
 from optsched.rolling.window import prices_of_rest
-from optsched.schedule import Schedule
+from optsched.search.beam import Background, Beam, Watch, slices
+from optsched.search.window import search_window
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_linear
-from optsched.solvers.search.beam import Background, Beam, Watch, slices
-from optsched.solvers.search.window import search_window
-from optsched.solvers.selection.expected_starts import averaged_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ from optsched._internal.room import require_room
 from optsched._internal.start_prices import PriceSums
 from optsched.admission import NEVER, admit_window, empty_worker, new_queue
 from optsched.errors import PolicyError
-from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
 from optsched.policies.base import window_of
-from optsched.schedule import Schedule
-from optsched.schedule.usage import Usage
-from optsched.solvers.search.window import place_in_order, priced_cost
+from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
+from optsched.problem.schedule.usage import Usage
+from optsched.search.window import place_in_order, priced_cost
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.running import Running
     from optsched.policies.base import Rule
-    from optsched.solvers.search.annealing import Usage as Held
+    from optsched.search.annealing import Usage as Held
 
 
 @dataclass(frozen=True, eq=False)

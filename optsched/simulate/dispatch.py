@@ -9,28 +9,28 @@ from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.progress import watched
 from optsched.admission import STEP_AHEAD, require_steps
 from optsched.errors import PolicyError
-from optsched.forecasts import forecast
 from optsched.policies import get_policy, with_rule
+from optsched.problem.forecasts import forecast
+from optsched.problem.workers import as_workers
 from optsched.simulate.cluster.run import run_cluster
-from optsched.simulate.runners import RUNNERS
+from optsched.simulate.runners import runner_of
 from optsched.simulate.settings import settings_of
 from optsched.simulate.task import Task
-from optsched.workers import as_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
     from optsched.clock import BatchContent, Clock
-    from optsched.cluster import Cluster, ClusterRun
-    from optsched.cluster.routing import Routing
-    from optsched.execution import Execution
-    from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.problem.execution import Execution
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
+    from optsched.simulate.cluster import Cluster, ClusterRun
+    from optsched.simulate.cluster.routing import Routing
     from optsched.simulate.replicas.result import RoutedRun
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import AnyClock, RunOptions, RunSettings
-    from optsched.workers import Workers
 
 
 @overload
@@ -89,8 +89,8 @@ def run(
     policy
         A name such as "area", "area+backfill" or "a-min"; a policy object; or a function of a
         `state` (as for `DecisionPolicy`) or of an `instance` (as for `PriorityPolicy`). On a
-        cluster a routing policy: a name out of `optsched.cluster.ROUTINGS`, a `BalanceRouting`
-        with its options, or a rule of your own.
+        cluster a routing policy: a name out of `optsched.simulate.cluster.ROUTINGS`, a
+        `BalanceRouting` with its options, or a rule of your own.
     settings
         How it is run; None: in steps, on one worker.
     on_progress
@@ -160,14 +160,14 @@ def _run(
         refuse_turns(instance, "a cluster", PolicyError)
         return run_cluster(instance, policy, settings, on_progress)
     task = prepared(instance, policy, settings, on_progress)
-    runner, timed = RUNNERS[task.policy.needs.kind], settings.clock is not None
+    runner, timed = runner_of(task.policy), settings.clock is not None
     several = None if settings.workers is None else as_workers(settings.workers, instance)
     logged = timed and settings.until == float("inf")
     seats = 1 if several is None else len(several)
     require_steps(instance.outputs, seats, _BATCH if logged else STEP_AHEAD)
     if several is not None:
+        from optsched.problem.workers import get_router
         from optsched.simulate.replicas.run import run_routed
-        from optsched.workers import get_router
 
         router = get_router("least-tokens" if settings.router is None else settings.router)
         return run_routed(task, several, router, timed)
@@ -216,7 +216,7 @@ def fitted(policy: str | Policy | Callable[[Any], Any], settings: RunSettings) -
     chosen = ruled.seeded(settings.seed)
     if settings.clock is not None:
         return chosen
-    if RUNNERS[chosen.needs.kind].in_steps is None:
+    if runner_of(chosen).in_steps is None:
         raise PolicyError(
             f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
             "llama-2-70b-2xa100"

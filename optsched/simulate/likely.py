@@ -9,8 +9,8 @@ import numpy as np
 from optsched._internal.compiled import compiled
 
 if TYPE_CHECKING:
-    from optsched import forecasts
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.problem import forecasts
 
 _ALL_UP_TO = 8
 TOLERANCE = 1e-6  # tokens: what rounding may add to a sum that fits exactly

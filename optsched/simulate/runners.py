@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from optsched._internal.arrays import MAX_TOKENS
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.loading import stopwatch
+from optsched._internal.extensions import added
 from optsched.admission import require_steps
 from optsched.clock import LinearClock
-from optsched.clock.work import work_by_output
-from optsched.errors import PolicyError, is_interrupt
-from optsched.execution import Execution, Loop, Stall, kept_before
-from optsched.forecasts import Beliefs, forecast
+from optsched.errors import PolicyError
 from optsched.policies.base import window_of
-from optsched.policies.decision import DecisionPolicy
-from optsched.rolling.decisions import Decisions
+from optsched.problem.execution import Execution, Loop, Stall, kept_before
+from optsched.problem.forecasts import Beliefs, forecast
+from optsched.problem.work import work_by_output
 from optsched.simulate.likely import steps_ahead, tables
-from optsched.simulate.seconds import serving, vllm
+from optsched.simulate.replicas.engines import EngineWorkers
+from optsched.simulate.seconds import serving
 from optsched.simulate.seconds.admission import admit_on_clock
-from optsched.simulate.seconds.arrivals import Arrivals
 from optsched.simulate.seconds.batches import new_log, timing
-from optsched.simulate.seconds.block_cache import Prefixes
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
-from optsched.simulate.seconds.reranking import reranking
-from optsched.simulate.seconds.vllm_plans import planning
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.simulate.steps import chance, overflow, preemption
 from optsched.simulate.steps.attempts import new_worker
@@ -37,25 +31,20 @@ from optsched.simulate.steps.decisions import run_decisions
 from optsched.simulate.steps.rules import admit_chosen, admit_in_order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from optsched._internal.arrays import IntArray, Records
     from optsched.clock import Clock
-    from optsched.instance import Instance
+    from optsched.policies import Policy
     from optsched.policies.base import BatchSelector
     from optsched.policies.chance import ChancePolicy
-    from optsched.policies.decision import State
     from optsched.policies.overflow import OverflowPolicy
     from optsched.policies.robust import IntervalPolicy
-    from optsched.policies.serving import EnginePolicy
-    from optsched.policies.vllm import VllmPolicy
-    from optsched.premises import Preemption
-    from optsched.simulate.seconds.batches import BatchLog, Requests
+    from optsched.problem.premises import Preemption
+    from optsched.simulate.seconds.batches import BatchLog
     from optsched.simulate.task import Task
 
 _MAX_URGENCY = 2.0**55  # of a request with its upper bound; six times it fits
-
-AnyRun = TypeVar("AnyRun", Execution, ClockedRun)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +168,7 @@ def run_to_threshold(task: Task) -> Attempts:
     instance, clock = task.instance, task.clock
     policy: OverflowPolicy = task.policy
     rules = overflow.Thresholds(
-        share_of(1 - Fraction(str(policy.alpha)), instance.memory),
+        serving.share_of(1 - Fraction(str(policy.alpha)), instance.memory),
         1.0 if policy.beta is None else policy.beta,
         task.patience,
         task.seed,
@@ -204,11 +193,6 @@ def run_to_threshold(task: Task) -> Attempts:
 
 def _stall(time: float, idle: int, clock: Clock) -> Stall:
     return Stall(int(time) if clock.unit == "steps" else time, idle, clock.unit)
-
-
-def share_of(share: float | Fraction, memory: int) -> int:
-    """Return a share of the memory in whole tokens, rounded down from the number as written."""
-    return int(Fraction(str(share)) * memory)
 
 
 def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
@@ -288,86 +272,9 @@ def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
 def serve_engine(task: Task) -> ClockedRun:
     """Run a serving engine."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
-    how, limits = serving.BATCHING.index(policy.batching), engine_limits(policy, task.instance)
+    how, limits = serving.BATCHING.index(policy.batching), serving.limits_of(policy, task.instance)
     served, log = serving.serve(requests, task.clock, how, limits, task.until)
-    return _served(task, served, log, "recomputed")
-
-
-def engine_limits(policy: EnginePolicy, instance: Instance) -> serving.Limits:
-    """Return the limits of an engine in tokens."""
-    blocks = policy.blocks(instance)
-    return serving.Limits(
-        blocks * policy.block_size,
-        policy.max_num_seqs,
-        policy.max_num_batched_tokens,
-        share_of(policy.watermark, blocks) * policy.block_size,
-        policy.block_size,
-    )
-
-
-def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
-    """Return the limits of vLLM's scheduler."""
-    blocks = policy.blocks(instance)
-    return vllm.Limits(
-        blocks - 1,
-        policy.block_size,
-        int(policy.watermark * blocks),
-        policy.max_num_seqs,
-        policy.max_num_batched_tokens,
-        policy.scheduler_reserve_full_isl,
-        1 + policy.async_scheduling,
-        policy.scheduling_policy == "fcfs" and not policy.reorders,
-        policy.reorders,
-        policy.plan,
-        policy.is_told,
-        policy.version == "0.32",
-    )
-
-
-def serve_vllm(task: Task) -> ClockedRun:
-    """Run vLLM's scheduler."""
-    policy, requests = task.policy, requests_of(task.instance, task.clock)
-    limits = vllm_limits(policy, task.instance)
-    prefixes = Prefixes.of(task.instance) if policy.enable_prefix_caching else None
-    with vllm_queue(task, requests) as queue:
-        arrivals = Arrivals.of(task.instance, task.clock, queue.turns)
-        served, log, rows = vllm.serve(
-            requests, arrivals, queue, task.clock, limits, task.until, prefixes
-        )
-    if task.instance.follows is not None:
-        came, frozen = _as_they_came(task.instance, served.last, queue)
-        served, task = served[came].view(np.recarray), task._replace(instance=frozen)
-    run = _served(task, served, log, "recomputed")
-    run = replace(run, intervals=None if policy.foresees == "nothing" else task.intervals)
-    if prefixes is None:
-        return replace(run, statistics=rows[:, :-1])
-    return replace(run, statistics=rows, cached=served.cached.copy(), asked=served.asked.copy())
-
-
-def _as_they_came(
-    instance: Instance, last: IntArray, queue: vllm.Queue
-) -> tuple[IntArray, Instance]:
-    """Return the requests that came, in that order, and their instance with their arrivals."""
-    assert instance.follows is not None
-    came = (instance.follows < 0) | (last[instance.follows] >= 0)
-    every = np.lexsort((queue.turns, queue.levels))
-    order = every[came[every]]
-    known = instance.replace(follows=None, pauses=None, arrivals=np.zeros_like(every))
-    return order, known.take(order).replace(arrivals=queue.levels[order])
-
-
-@contextmanager
-def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
-    """Return by what vLLM's scheduler admits, preempts and plans."""
-    policy, known = task.policy, None
-    if policy.foresees != "nothing":
-        known = forecast(task.instance, task.intervals or "exact", task.beliefs)
-    planned = np.zeros_like(requests.outputs)
-    bounds = (planned, planned) if known is None else (known.lower, known.upper)
-    turns, levels = policy.ranks(task.instance)
-    telling = reranking(task, known, planned, levels)
-    with telling as (keys, tell), planning(policy, known) as plan:
-        yield vllm.Queue(turns, levels, keys, bounds, *plan, tell)
+    return served_run(task, served, log, "recomputed")
 
 
 def serve_in_queues(task: Task) -> ClockedRun:
@@ -375,10 +282,11 @@ def serve_in_queues(task: Task) -> ClockedRun:
     requests = requests_of(task.instance, task.clock)
     queues = task.policy.queues(task.instance, task.clock, requests.arrivals)
     served, log = serve_waiting(requests, task.clock, queues, task.until)
-    return _served(task, served, log, "lost")
+    return served_run(task, served, log, "lost")
 
 
-def _served(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun:
+def served_run(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun:
+    """Return the run of an engine; `lost` names what it notes of tokens that a preemption costs."""
     fields = ("first", "last", "preempted", lost)
     first, last, preempted, tokens = (served[field].copy() for field in fields)
     return ClockedRun(
@@ -402,6 +310,7 @@ class Runner(NamedTuple):
     in_steps: Callable[[Task], Execution] | None  # None where batches must take time
     on_clock: Callable[[Task], ClockedRun]
     attempts: Callable[[Task], Attempts] | None = None  # of policies that may preempt
+    paused: type[EngineWorkers] | None = None  # workers that a router looks at between batches
 
 
 def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:
@@ -413,51 +322,25 @@ def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:
     )
 
 
-def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
-    """Run a rolling horizon; Ctrl-C ends its planning, and the fallback decides the rest."""
-    from optsched.rolling.driver import Driver, Finisher
-
-    policy = task.policy
-    driver = Driver(policy, task.seed, task.on_progress, sure=task.intervals != "column")
-
-    def carried_out(decide: Callable[[State], IntArray]) -> AnyRun:
-        asked = DecisionPolicy(policy.name, policy.description, decide)
-        return carry_out(task._replace(policy=asked))
-
-    began = stopwatch()
-    interrupted = False
-    try:
-        run = carried_out(driver)
-    except (KeyboardInterrupt, SystemError) as stop:
-        if not is_interrupt(stop):
-            raise
-        interrupted = True
-        run = carried_out(Finisher(driver))
-    decisions = Decisions(policy, driver.counts, stopwatch() - began, interrupted)
-    return replace(run, decisions=decisions)
-
-
 def raise_if_interrupted(run: Execution | ClockedRun) -> None:
     """Raise KeyboardInterrupt where Ctrl-C struck a rolling horizon that finished all the same."""
     if run.decisions is not None and run.decisions.interrupted:
         raise KeyboardInterrupt
 
 
-_DECIDED = _of_attempts(run_decided)
-
-#: By the kind that a policy declares in `Policy.needs`.
-RUNNERS: dict[str, Runner] = {
+_RUNNERS: dict[str, Runner] = {
     "order": Runner(admit_in_order_of, order_on_clock),
     "batch": Runner(admit_chosen, batches_on_clock),
     "plan": _of_attempts(run_planned),
     "chance": _of_attempts(run_by_chance),
     "threshold": _of_attempts(run_to_threshold),
-    "decision": _DECIDED,
-    "engine": Runner(None, serve_engine),
-    "vllm": Runner(None, serve_vllm),
+    "decision": _of_attempts(run_decided),
+    "engine": Runner(None, serve_engine, paused=EngineWorkers),
     "wait": Runner(None, serve_in_queues),
-    "rolling": Runner(
-        lambda task: _rolling(task, lambda asked: in_steps(asked, run_decided(asked))),
-        lambda task: _rolling(task, _DECIDED.on_clock),
-    ),
 }
+
+
+def runner_of(policy: Policy) -> Runner:
+    """Return what runs policies of a kind; rooms above this one add some."""
+    kind = policy.needs.kind
+    return _RUNNERS.get(kind) or cast("Runner", added("runner", kind))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from optsched._internal.arguments import MAX_SEED, as_count, checked
 from optsched._internal.arrays import MAX_STEP
 from optsched.clock import UNIT, get_clock
-from optsched.cluster.routing import get_routing, knows
 from optsched.errors import InstanceError, PolicyError, nearest
 from optsched.policies import get_policy
-from optsched.workers import get_router
+from optsched.problem.workers import get_router
+from optsched.simulate.cluster.routing import get_routing, knows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched.clock import BatchContent, Clock
-    from optsched.cluster import Cluster, Profiles
-    from optsched.forecasts import Beliefs
-    from optsched.instance import Instance
     from optsched.policies import Policy, Rule
-    from optsched.premises import Knowledge
-    from optsched.workers import Router, RouterState, Workers
+    from optsched.problem.forecasts import Beliefs
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge
+    from optsched.problem.workers import Router, RouterState, Workers
+    from optsched.simulate.cluster import Cluster, Profiles
 
     AnyClock: TypeAlias = str | Clock | Callable[[BatchContent], float]
 
@@ -56,8 +56,8 @@ class RunSettings:
         memories; or `Workers`. The policy runs on each of them, with the requests that the router
         sends there when they arrive, and with the seed plus the number of the worker.
     router
-        Where requests go: a name out of `optsched.workers.ROUTERS`, a `Router`, or a function of
-        a `RouterState` that returns a worker. None: "least-tokens".
+        Where requests go: a name out of `optsched.problem.workers.ROUTERS`, a `Router`, or a
+        function of a `RouterState` that returns a worker. None: "least-tokens".
     intervals
         What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
@@ -85,7 +85,7 @@ class RunSettings:
         On a cluster: how many waiting requests the router sees; None: all arrivals.
     drift
         On a cluster: tokens that a request gains per step, a number, a sequence by age, or
-        `optsched.cluster.Profiles`.
+        `optsched.simulate.cluster.Profiles`.
     dispatch
         On a cluster: "pool", or "instant" into the queue of a worker.
     record_loads

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched.clock import Clock
-    from optsched.forecasts import Beliefs
-    from optsched.instance import Instance
+    from optsched.problem.forecasts import Beliefs
+    from optsched.problem.instance import Instance
     from optsched.simulate.settings import RunSettings
 
 

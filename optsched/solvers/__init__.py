@@ -1,4 +1,4 @@
-"""Solvers: bounds, searches and exact methods. None of them knows a paper's model."""
+"""What solves a model: back ends for linear models, and methods for batches and balance."""
 
 import lazy_loader
 

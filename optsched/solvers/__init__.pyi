@@ -15,8 +15,6 @@ from .backends.pyomo import from_pyomo as from_pyomo
 from .balance.balance import BALANCE_METHODS as BALANCE_METHODS
 from .balance.balance import Assignment as Assignment
 from .balance.balance import assign_balanced as assign_balanced
-from .bounds.bound import bound as bound
-from .bounds.one_worker import Bound as Bound
 from .selection.batch import BATCH_METHODS as BATCH_METHODS
 from .selection.batch import Batch as Batch
 from .selection.batch import select_batch as select_batch

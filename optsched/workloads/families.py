@@ -13,7 +13,7 @@ from optsched._internal.arguments import MAX_SEED, MAX_TOKENS, as_count, as_numb
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory
 from optsched._internal.room import require_room
 from optsched.errors import InstanceError, nearest
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

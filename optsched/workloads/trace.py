@@ -19,7 +19,7 @@ from optsched._internal.arguments import as_count
 from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
 from optsched._internal.request_rules import BrokenRule, broken_rules
 from optsched.errors import InstanceError, named, require
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 from optsched.workloads import files
 from optsched.workloads.families import family_from_text
 from optsched.workloads.files import (

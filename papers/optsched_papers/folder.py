@@ -152,8 +152,8 @@ def _count(claims: list[dict[str, Any]]) -> dict[str, int]:
 
 def _recurring(plots: Mapping[str, list[Figure]]) -> list[str]:
     """Return the policies that are plotted, in the order of their names."""
-    from optsched.cluster.routing import ROUTINGS
     from optsched.policies import POLICIES
+    from optsched.simulate.cluster.routing import ROUTINGS
 
     known = {*POLICIES, *ROUTINGS}
     traces = [trace for panels in plots.values() for panel in panels for trace in panel["data"]]

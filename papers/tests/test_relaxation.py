@@ -13,9 +13,9 @@ from quick_targets import quick
 from strategies import instances
 
 from optsched import Instance, bound, family
+from optsched.bounds.expected_starts import expected_starts
 from optsched.models import LatencyRelaxation
 from optsched.solvers import solve_linear
-from optsched.solvers.selection.expected_starts import expected_starts
 from optsched_papers.sorted_f.relaxation import coarse_starts, halves, relax_lp, short_first
 from optsched_papers.sorted_f.transformed import optimum
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import optsched
 from optsched import Beliefs, Cluster, Instance, Workers, bound, compare, family, regret, run, solve
 from optsched._internal.arguments import as_count, checked
-from optsched.cluster import BalanceRouting, Predictor
 from optsched.errors import InstanceError, OptschedError, PolicyError
 from optsched.policies import EnginePolicy, IntervalPolicy, RollingPolicy, VllmPolicy
+from optsched.simulate.cluster import BalanceRouting, Predictor
 
 INSTANCE = Instance([3, 2, 4, 1], [2, 4, 1, 3], 12, [0, 0, 1, 2], seconds_per_step=1.0)
 CLUSTER = Cluster(2, 2)
@@ -43,7 +43,7 @@ COUNTED = {
     "threads": lambda n: optsched.SolveParams(threads=n, seed=n).threads,
     "hindsight": lambda n: optsched.HindsightProgram(INSTANCE, now=n).now,
     "max_num_seqs": lambda n: bound(INSTANCE, clock="unit", max_num_seqs=n).value,
-    "gpus": lambda n: optsched.hardware.memory_tokens("llama-2-7b", "a100-80gb", n),
+    "gpus": lambda n: optsched.clock.hardware.memory_tokens("llama-2-7b", "a100-80gb", n),
 }
 
 

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from optsched import POLICIES, Instance, PriorityPolicy, RunSettings
 from optsched._internal.fingerprints import fingerprint
 from optsched.clock import FunctionClock, LinearClock
-from optsched.cluster import Cluster
 from optsched.experiments.own import portable
 from optsched.experiments.regrets.cell import Task
 from optsched.experiments.regrets.source import read_source
 from optsched.experiments.sweeps.run import Run, Source
-from optsched.forecasts import Beliefs
 from optsched.optimum.params import SolveParams
 from optsched.policies import VllmPolicy
-from optsched.workers import ROUTERS, Workers
+from optsched.problem.forecasts import Beliefs
+from optsched.problem.workers import ROUTERS, Workers
+from optsched.simulate.cluster import Cluster
 
 FULL = Instance(
     [3, 4],

@@ -27,12 +27,12 @@ from optsched import (
     solve,
     verify,
 )
+from optsched.bounds.ascent import improve_prices
+from optsched.bounds.configurations import configuration_bound
 from optsched.certificates import configurations, on_clock, sawtooth
 from optsched.certificates.configurations import ConfigurationCertificate, items
 from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import CertificateError
-from optsched.solvers.bounds.ascent import improve_prices
-from optsched.solvers.bounds.configurations import configuration_bound
 
 JOINT = "optsched-joint-certificate"
 

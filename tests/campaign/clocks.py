@@ -10,10 +10,10 @@ from brute_force_clocked import EXACT, certificate_of, drawn, least_latency, lea
 from campaign.case import HangError, Outcome, one_sentence, within
 from campaign.certificates import changed
 from optsched import bound, read_certificate, verify
-from optsched.clock.work import arrival_times
+from optsched.bounds.clock_ascent import price_on_clock
 from optsched.errors import CertificateError
-from optsched.premises import STORAGES
-from optsched.solvers.bounds.clock_ascent import price_on_clock
+from optsched.problem.premises import STORAGES
+from optsched.problem.work import arrival_times
 
 SECONDS = 60
 SEARCH = 15  # seconds after which the search through all sequences is given up

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import optsched
 from optsched import HindsightProgram, Instance, Schedule, write_model
-from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.bounds.configurations import configuration_bound
 
 INSTANCE = Instance(
     [3, 5, 1, 8],

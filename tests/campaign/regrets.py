@@ -8,7 +8,6 @@ from brute_force_clocked import drawn, least_latency
 from campaign.case import HangError, Outcome, within
 from campaign.enumeration import optima
 from campaign.models import draw
-from optsched.clock.work import arrival_times
 from optsched.errors import InstanceError
 from optsched.experiments.cells import Places
 from optsched.experiments.regrets.cell import Task
@@ -16,6 +15,7 @@ from optsched.experiments.regrets.driver import _enclosed
 from optsched.experiments.regrets.source import Source
 from optsched.experiments.store import Store
 from optsched.policies import get_policies
+from optsched.problem.work import arrival_times
 
 TITLE = "regrets"
 SECONDS = 120

@@ -30,7 +30,7 @@ def test_compare_on_a_clock(optsched_command):
 
 
 def test_an_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
-    from optsched.comparison import comparing
+    from optsched.experiments.comparison import comparing
 
     original = comparing.run
 
@@ -161,7 +161,7 @@ def test_what_counts_in_steps_alone_takes_any_hardware(optsched_command, tmp_pat
     given = ["family:exponential,n=6", "--llm", "llama-3-8b", "--gpu", "h100-80gb"]
     proof, plans = tmp_path / "proof.json", tmp_path / "plans"
     assert optsched_command("solve", *given, "--certificate", proof)[0] == 0
-    memory = optsched.hardware.memory_tokens("llama-3-8b", "h100-80gb")
+    memory = optsched.clock.hardware.memory_tokens("llama-3-8b", "h100-80gb")
     compared = ["compare", given[0], "--memory", memory, "--policies", "fcfs"]
     assert optsched_command(*compared, "--schedules", plans)[0] == 0
     for made in (proof, plans / "fcfs.json"):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from optsched import Instance, bound, get_clock, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, affine, clock_of
+from optsched.clock.hardware import memory_tokens
 from optsched.errors import ClockError, InstanceError
-from optsched.hardware import memory_tokens
 from optsched.models import equilibrium
 from optsched.policies import EnginePolicy
 from optsched.workloads import RequestTypes

@@ -19,7 +19,7 @@ from optsched import POLICIES, DecisionPolicy, OptschedError, PriorityPolicy, Ro
 from optsched.experiments.own import Own, carried, portable
 from optsched.experiments.regrets import regret_into
 from optsched.policies import BatchPolicy, DynamicPolicy, get_policy
-from optsched.workers import get_router
+from optsched.problem.workers import get_router
 
 MODULE = """import numpy as np
 from optsched import PriorityPolicy

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import HindsightProgram, Instance, LinearModel, Schedule, run, verify
+from optsched.bounds.lagrangian import certify
 from optsched.errors import ModelError
 from optsched.models import LatencyRelaxation, Running, latest_starts, safe_horizon
 from optsched.models.objectives import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
-from optsched.solvers.bounds.lagrangian import certify
 
 
 @st.composite

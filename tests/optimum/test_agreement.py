@@ -14,11 +14,11 @@ from brute_force import OBJECTIVES, optima
 from effort import share
 
 from optsched import HindsightProgram, Instance, bound, run, solve, verify
+from optsched.bounds.lagrangian import certify
 from optsched.models import EventProgram, LatencyRelaxation
 from optsched.models.objectives import schedule_cost
 from optsched.models.running import safe_horizon
 from optsched.policies import BASIC
-from optsched.solvers.bounds.lagrangian import certify
 
 BATCHES, EACH = 10, share(50)
 

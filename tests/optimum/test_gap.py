@@ -22,10 +22,10 @@ from optsched import (
     run,
     verify,
 )
+from optsched.bounds.lagrangian import PricedStarts
 from optsched.report import plot_gap
 from optsched.report.curves import gap_curves
-from optsched.solvers.bounds.lagrangian import PricedStarts
-from optsched.solvers.search.worker_lists import list_on_workers
+from optsched.search.worker_lists import list_on_workers
 
 
 @given(instances(max_requests=8, max_arrival=20))

@@ -14,8 +14,8 @@ import optsched.optimum.stages.improve
 import optsched.optimum.stages.placing_exact
 import optsched.optimum.stages.plan
 from optsched import Instance, OptschedError, SolveParams, family, solve, verify
+from optsched.bounds import lagrangian
 from optsched.optimum.params import Tuning
-from optsched.solvers.bounds import lagrangian
 
 DEAF = 8.0  # seconds that a stage hears nothing
 

@@ -30,12 +30,12 @@ from optsched import (
     run,
     solve,
 )
+from optsched.bounds.lagrangian import PricedStarts
 from optsched.certificates.configurations import verify_configuration
 from optsched.models import BatchSelection
 from optsched.models.objectives import schedule_cost
 from optsched.optimum.solving import METHODS, proven_horizon
 from optsched.policies import BASIC, PriorityPolicy
-from optsched.solvers.bounds.lagrangian import PricedStarts
 
 
 def random_instances(count, seed, **fields):

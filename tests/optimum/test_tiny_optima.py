@@ -13,9 +13,9 @@ from brute_force import optima
 from effort import share
 
 from optsched import HindsightProgram, Instance, SolveParams, bound, run, solve, verify
-from optsched.solvers.bounds.ascent import improve_prices
-from optsched.solvers.bounds.configurations import configuration_bound
-from optsched.solvers.exact.search import solve_exact
+from optsched.bounds.ascent import improve_prices
+from optsched.bounds.configurations import configuration_bound
+from optsched.search.exact.search import solve_exact
 
 BATCHES, EACH = 10, share(200)
 

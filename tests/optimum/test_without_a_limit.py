@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from optsched import OptschedError, SolveParams, bound, family, solve, verify
-from optsched.solvers.bounds.ascent import improve_prices
+from optsched.bounds.ascent import improve_prices
 
 WORK = 0.02
 NOT_EXACT = ("weighted-latency", "makespan")

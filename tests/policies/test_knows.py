@@ -8,10 +8,10 @@ from effort import share
 
 from optsched import Cluster, DecisionPolicy, Instance, RunSettings, run
 from optsched.clock import LinearClock
-from optsched.cluster import BalanceRouting, NoInformation, Predictor, RoutingRule
-from optsched.execution import Execution
 from optsched.policies import POLICIES, DynamicPolicy, RollingPolicy, get_policy
-from optsched.workers import ROUTERS, Router
+from optsched.problem.execution import Execution
+from optsched.problem.workers import ROUTERS, Router
+from optsched.simulate.cluster import BalanceRouting, NoInformation, Predictor, RoutingRule
 
 CLOCK = LinearClock("dyadic", 1.0, 1 / 64, 1 / 64, 1 / 1024)
 SOLVED = {"sorted-f-mip", "sorted-f-mip-profile", "sorted-f-dp", "sorted-f-scaled-dp"}

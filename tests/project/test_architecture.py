@@ -40,9 +40,9 @@ def rooms_that(source):
 
 def test_every_kind_of_import_is_seen():
     source = "import optsched.cli.main\ndef f():\n    import optsched.report.pages as p\n"
-    source += "if TYPE_CHECKING:\n    from optsched.instance import Instance\n"
+    source += "if TYPE_CHECKING:\n    from optsched.problem.instance import Instance\n"
     source += "from optsched import models\n"
-    assert rooms_that(source) == {"cli", "report", "instance", "models"}
+    assert rooms_that(source) == {"cli", "report", "problem", "models"}
 
 
 def test_the_list_names_every_room_once_and_nothing_else():

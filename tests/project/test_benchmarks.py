@@ -14,7 +14,7 @@ import pytest
 
 from optsched import Instance
 from optsched.clock import LinearClock
-from optsched.clock.work import load_on_clock
+from optsched.problem.work import load_on_clock
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from optsched import Instance, compare, family, run
-from optsched.clock.work import load_on_clock
 from optsched.errors import InstanceError
+from optsched.problem.work import load_on_clock
 from optsched.report import (
     plot_batches,
     plot_clock_comparison,

@@ -10,8 +10,8 @@ import pytest
 
 from optsched import Cluster, compare, family
 from optsched._internal.views import text
-from optsched.comparison import compare_lookaheads
 from optsched.errors import InstanceError
+from optsched.experiments.comparison import compare_lookaheads
 from optsched.report import plot_loads, plot_lookahead, plot_power
 from optsched.report.pages import cluster_page
 

@@ -12,7 +12,7 @@ from scipy import stats
 from strategies import instances
 
 from optsched import Bound, Instance, OptschedError, RunSettings, Schedule, run
-from optsched.comparison import Comparison
+from optsched.experiments.comparison import Comparison
 from optsched.report import curves, pages, plot_series
 
 

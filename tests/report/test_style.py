@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import optsched.report
-from optsched.cluster.routing import ROUTINGS
-from optsched.comparison.comparing import UNDER_INTERVALS
+from optsched.experiments.comparison.comparing import UNDER_INTERVALS
 from optsched.policies import BASIC, POLICIES
 from optsched.policies.serving import ENGINES
 from optsched.report import save_figure, set_title, share_legend
@@ -23,6 +22,7 @@ from optsched.report.style import (
     line_styles,
     prepare,
 )
+from optsched.simulate.cluster.routing import ROUTINGS
 
 OKABE_AND_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 REGISTERED = list(dict.fromkeys([*POLICIES, *ROUTINGS, "area+window"]))

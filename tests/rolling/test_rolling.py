@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 import optsched
-import optsched.solvers.search.window
+import optsched.search.window
 from optsched import (
     Instance,
     OptschedError,
@@ -26,8 +26,8 @@ from optsched import (
 )
 from optsched.errors import PolicyError, SolverError
 from optsched.policies.rolling import ROLLING_MODELS
+from optsched.search.exact.search import solve_exact
 from optsched.solvers.backends import cpsat
-from optsched.solvers.exact.search import solve_exact
 
 QUICK = {"budget": 0.004}
 SIZES = {"max_requests": 9, "max_memory": 30, "max_arrival": 20, "max_output": 10}
@@ -79,7 +79,7 @@ def test_without_a_budget_it_is_its_fallback_at_scale(load, fallback):
 @pytest.fixture
 def unhurried(monkeypatch):
     """Let searches have far more time than their work takes, so that the clock cuts none."""
-    monkeypatch.setattr(optsched.solvers.search.window, "_SHARE", 1e-4)
+    monkeypatch.setattr(optsched.search.window, "_SHARE", 1e-4)
     return 20.0
 
 

@@ -7,8 +7,8 @@ import pytest
 import optsched
 from optsched import Cluster, Instance, family, run
 from optsched.errors import OptschedError
-from optsched.execution import Run
-from optsched.schedule import Violation
+from optsched.problem.execution import Run
+from optsched.problem.schedule import Violation
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
 RUNS = {
@@ -84,4 +84,4 @@ def test_a_misspelt_name_of_the_package_gets_the_nearest():
         _ = optsched.instnce
     with pytest.raises(AttributeError, match=r"optsched has no 'xyzzy'; dir.optsched. lists"):
         _ = optsched.xyzzy
-    assert optsched.cluster.ROUTINGS
+    assert optsched.simulate.cluster.ROUTINGS

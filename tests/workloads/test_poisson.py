@@ -7,7 +7,7 @@ import pytest
 
 from optsched import RequestTypes, run
 from optsched.errors import InstanceError
-from optsched.workloads.request_types import poisson_requests
+from optsched.problem.request_types import poisson_requests
 
 PAPER = RequestTypes([10, 10], [10, 20], [1000, 3000])
 

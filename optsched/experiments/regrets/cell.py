@@ -7,31 +7,31 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.loading import stopwatch
+from optsched.bounds.ascent import improve_prices
+from optsched.bounds.bound import bound as find_bound
+from optsched.bounds.machines import machines_bound
+from optsched.bounds.one_worker import Bound
 from optsched.certificates.configurations import ConfigurationCertificate
 from optsched.errors import PolicyError, ScheduleError
 from optsched.experiments.own import loaded
 from optsched.optimum.solving import solve
 from optsched.policies import get_policy
-from optsched.premises import STORAGES, strongest
+from optsched.problem.premises import STORAGES, strongest
+from optsched.search.pacing import start_evenly
 from optsched.simulate import run
 from optsched.simulate.runners import raise_if_interrupted
-from optsched.solvers.bounds.ascent import improve_prices
-from optsched.solvers.bounds.bound import bound as find_bound
-from optsched.solvers.bounds.machines import machines_bound
-from optsched.solvers.bounds.one_worker import Bound
-from optsched.solvers.search.pacing import start_evenly
 
 if TYPE_CHECKING:
+    from optsched.bounds.bound import ClockBound
     from optsched.clock import LinearClock
-    from optsched.execution import Execution
     from optsched.experiments.own import Own
     from optsched.experiments.regrets.source import Source
-    from optsched.instance import Instance
     from optsched.policies import Policy
-    from optsched.premises import Storage
-    from optsched.schedule import Schedule
+    from optsched.problem.execution import Execution
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Storage
+    from optsched.problem.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.solvers.bounds.bound import ClockBound
 
 _MAX_SOLVED = 20_000  # requests up to which `solve` is asked
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from optsched.clock import Clock
     from optsched.experiments.cells import Progress
-    from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.problem.instance import Instance
 
     SomePolicy = str | Policy | Callable[[Any], Any]
     SomePolicies = SomePolicy | Sequence[SomePolicy]

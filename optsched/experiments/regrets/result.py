@@ -14,7 +14,7 @@ from optsched._internal.student import reach
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
 from optsched.experiments.regrets.growth import TOO_FEW, Growth, finite, growth_of
-from optsched.premises import deployable
+from optsched.problem.premises import deployable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.experiments.regrets.cell import Cell
     from optsched.experiments.regrets.threshold import OverloadThreshold
-    from optsched.premises import Knowledge
+    from optsched.problem.premises import Knowledge
 
 _DECIMALS = 12  # of regrets that sums in another order must not change
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
 from optsched._internal.arrays import MAX_STEP
+from optsched.bounds.on_clock import least_work
 from optsched.clock import LinearClock, get_clock
-from optsched.clock.work import most_work
 from optsched.errors import InstanceError, OptschedError
-from optsched.instance import Instance
-from optsched.solvers.bounds.on_clock import least_work
+from optsched.problem.instance import Instance
+from optsched.problem.work import most_work
 from optsched.workloads import family
 from optsched.workloads.families import parse_family, poisson
 

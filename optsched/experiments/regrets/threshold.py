@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from optsched.experiments.regrets.source import Source
-    from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.problem.instance import Instance
 
 LEFT_BEHIND = 0.01  # share of the memory-time of the second half that adds to the backlog
 _OVERLOADED = 1.25  # a load that leaves a fifth of the memory-time behind, whatever the schedule

@@ -21,7 +21,7 @@ from optsched.experiments.sweeps.run import HINDSIGHT, OF_SOLVE, Parameters, Run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 #: Of `optsched.solve`; others would make its costs differ from those of the policies beside it.
 HINDSIGHT_OPTIONS = (*OF_SOLVE, "work", "threads", "memory_limit")
@@ -202,8 +202,8 @@ def _checked(name: Any, options: dict[str, Any], instance: Instance) -> str | Ow
         params.check_method(method)
         params.options(options.get("time_limit"))
         return name
-    from optsched.forecasts import check_intervals
     from optsched.policies import get_policy, with_rule
+    from optsched.problem.forecasts import check_intervals
     from optsched.simulate import RunSettings
     from optsched.simulate.dispatch import fitted
 

@@ -12,11 +12,11 @@ from optsched._internal.loading import stopwatch
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.experiments.own import Own, loaded
-from optsched.premises import strongest
+from optsched.problem.premises import strongest
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance
-    from optsched.solvers.bounds.one_worker import Bound, BoundMethod
+    from optsched.bounds.one_worker import Bound, BoundMethod
+    from optsched.problem.instance import Instance
 
 #: Under this name `optsched.solve` stands among the policies.
 HINDSIGHT = "hindsight"
@@ -171,6 +171,6 @@ def _instance(source: Source, seed: int) -> Instance:
 
 @lru_cache(maxsize=4)
 def _bound(instance: Instance, method: BoundMethod = "auto") -> Bound:
-    from optsched.solvers.bounds.bound import bound
+    from optsched.bounds.bound import bound
 
     return bound(instance, method)

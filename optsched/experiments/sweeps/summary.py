@@ -11,7 +11,7 @@ from optsched._internal.numbers import number
 from optsched._internal.student import CONFIDENCE, interval
 from optsched.experiments.sweeps.folder import MANIFEST, read_columns
 from optsched.experiments.sweeps.run import OK
-from optsched.premises import KNOWLEDGE, deployable
+from optsched.problem.premises import KNOWLEDGE, deployable
 
 if TYPE_CHECKING:
     from pathlib import Path

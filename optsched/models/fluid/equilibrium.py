@@ -12,7 +12,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.views import draw
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import InfeasibleError
-from optsched.workloads.request_types import RequestTypes, decimal
+from optsched.problem.request_types import RequestTypes, decimal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,7 +26,7 @@ from optsched.models.fluid.wait import (
 )
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
-from optsched.workloads.request_types import decimal, stage_tokens, stage_work
+from optsched.problem.request_types import decimal, stage_tokens, stage_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.workloads.request_types import RequestTypes
+    from optsched.problem.request_types import RequestTypes
 
 #: Requests by which the first threshold exceeds the arrivals of an iteration: (10) is strict.
 STRICT = Fraction(1, 10**6)

@@ -15,7 +15,7 @@ from optsched.errors import InfeasibleError, ModelError
 from optsched.models.fluid.equilibrium import constant_of, equilibrium
 from optsched.models.fluid.nested import STRICT, NestedWaitThresholds, best_plan
 from optsched.models.fluid.queues import events_logarithm, queue_decay
-from optsched.workloads.request_types import stage_tokens
+from optsched.problem.request_types import stage_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.models.fluid.equilibrium import Equilibrium
     from optsched.models.fluid.nested import NestedWaitPlan
-    from optsched.workloads.request_types import RequestTypes
+    from optsched.problem.request_types import RequestTypes
 
 _MAX_BORDERS = 150  # candidates: their pairs are all looked at
 _MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.clock import Clock
-    from optsched.workloads.request_types import RequestTypes
+    from optsched.problem.request_types import RequestTypes
 
 WAITING = 0.5  # iterations that arrivals wait on average until the next one takes them in
 

@@ -23,7 +23,7 @@ from optsched.models.fluid.equilibrium import (
 )
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
-from optsched.workloads.request_types import decimal
+from optsched.problem.request_types import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.workloads.request_types import RequestTypes
+    from optsched.problem.request_types import RequestTypes
 
 Objective = Literal["memory", "slack"]
 OBJECTIVES: tuple[Objective, ...] = ("memory", "slack")

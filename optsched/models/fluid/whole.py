@@ -16,7 +16,7 @@ from optsched.models.fluid.equilibrium import exact_terms
 from optsched.models.fluid.wait import WaitThresholds, limits_of, threshold_model
 from optsched.models.linear.model import Family, LinearModel, Variables
 from optsched.models.program import Program
-from optsched.workloads.request_types import decimal
+from optsched.problem.request_types import decimal
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,6 +11,8 @@ import numpy as np
 from optsched._internal.exact import round_down
 from optsched._internal.numbers import proven
 from optsched._internal.room import room_for
+from optsched.bounds.lagrangian import PricedStarts
+from optsched.bounds.one_worker import Bound
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
@@ -22,13 +24,11 @@ from optsched.optimum.stages.improve import (
 )
 from optsched.optimum.stages.placing_exact import kept_by_sizes
 from optsched.optimum.state import TOO_LARGE
+from optsched.search.exact.few import solve_few
+from optsched.search.exact.search import solve_exact
+from optsched.search.exact.states import solve_by_states
 from optsched.solvers.backends.base import whole_multiple
 from optsched.solvers.backends.driver import solve_events, solve_linear
-from optsched.solvers.bounds.lagrangian import PricedStarts
-from optsched.solvers.bounds.one_worker import Bound
-from optsched.solvers.exact.few import solve_few
-from optsched.solvers.exact.search import solve_exact
-from optsched.solvers.exact.states import solve_by_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.models.solution import Solution
     from optsched.optimum.state import State
+    from optsched.search.exact.search import ExactResult
     from optsched.solvers.backends.base import Options
-    from optsched.solvers.exact.search import ExactResult
 
 _BYTES = 2**30  # that layers of nodes may take
 _SET_BYTES = 2**29, 2**32  # that running sets may take, before branch and bound and after it

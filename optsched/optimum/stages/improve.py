@@ -10,22 +10,22 @@ import numpy as np
 
 from optsched._internal.aside import Token
 from optsched._internal.numbers import proven
+from optsched.bounds.ascent import improve_prices
+from optsched.bounds.coarse import CELLS, coarse_prices, smoothed
+from optsched.bounds.configurations import ConfigurationBound, configuration_bound
+from optsched.bounds.lagrangian import certify
+from optsched.bounds.sawtooth import improve_charges, sawtooth_bound, work_of_point
 from optsched.certificates.sawtooth import SawtoothCertificate
 from optsched.errors import OptschedError
-from optsched.solvers.bounds.ascent import improve_prices
-from optsched.solvers.bounds.coarse import CELLS, coarse_prices, smoothed
-from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
-from optsched.solvers.bounds.lagrangian import certify
-from optsched.solvers.bounds.sawtooth import improve_charges, sawtooth_bound, work_of_point
-from optsched.solvers.search.annealing import WORK_PER_SECOND
-from optsched.solvers.search.beam_runs import start_by_beam
-from optsched.solvers.search.delays import delay_large
-from optsched.solvers.search.search import search
+from optsched.search.annealing import WORK_PER_SECOND
+from optsched.search.beam_runs import start_by_beam
+from optsched.search.delays import delay_large
+from optsched.search.search import search
 
 if TYPE_CHECKING:
     from optsched.optimum.params import Effort
     from optsched.optimum.state import State
-    from optsched.schedule import Schedule
+    from optsched.problem.schedule import Schedule
 
 _SHARE = 0.5  # of the time left, for the configuration bound
 _SLOW = 0.85  # of the time left, when a beam ends on a slow machine

@@ -9,19 +9,19 @@ import numpy as np
 
 from optsched._internal.exact import round_down
 from optsched._internal.numbers import proven
+from optsched.bounds.lagrangian import PricedStarts
+from optsched.bounds.one_worker import Bound
+from optsched.bounds.pools import Pools, price_pools
 from optsched.optimum.stages.improve import raise_prices
-from optsched.solvers.bounds.lagrangian import PricedStarts
-from optsched.solvers.bounds.one_worker import Bound
-from optsched.solvers.bounds.pools import Pools, price_pools
-from optsched.solvers.search.annealing import WORK_PER_SECOND
-from optsched.solvers.search.worker_lists import list_on_workers
+from optsched.search.annealing import WORK_PER_SECOND
+from optsched.search.worker_lists import list_on_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from optsched._internal.arrays import FloatArray
     from optsched.optimum.state import State
-    from optsched.schedule import Schedule
+    from optsched.problem.schedule import Schedule
 
 _LENGTH = 128  # of the window
 _LISTS = ((0.0, 1.4), (0.25, 1.6), (0.0, 2.0), (0.5, 1.4))  # powers of the output, and ratios

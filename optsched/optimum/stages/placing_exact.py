@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.numbers import proven
+from optsched.bounds.configurations import charges_of_starts, configuration_bound
+from optsched.bounds.one_worker import Bound
 from optsched.errors import OptschedError
-from optsched.solvers.bounds.configurations import charges_of_starts, configuration_bound
-from optsched.solvers.bounds.one_worker import Bound
-from optsched.solvers.exact.parts import MOST, solve_parts
+from optsched.search.exact.parts import MOST, solve_parts
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.instance import Instance
     from optsched.optimum.state import State
-    from optsched.workers import Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
 
 _SHARE = 0.1  # of the time left, for sizes from one beginning
 _BEGINNINGS = (1.0, 0.4, 0.2)  # shares of the prices of scarce memory

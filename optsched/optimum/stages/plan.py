@@ -11,6 +11,8 @@ import numpy as np
 
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
+from optsched.bounds.bound import bound
+from optsched.bounds.pools import bound_of_pools
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.optimum.params import SolveParams
 from optsched.optimum.stages.exact import (
@@ -42,20 +44,18 @@ from optsched.optimum.stages.placing_exact import (
 from optsched.optimum.state import State
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
-from optsched.schedule import Schedule
+from optsched.problem.schedule import Schedule
 from optsched.simulate import run
-from optsched.solvers.bounds.bound import bound
-from optsched.solvers.bounds.pools import bound_of_pools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from optsched._internal.arrays import FloatArray
-    from optsched.instance import Instance
     from optsched.models.events import EventProgram
     from optsched.models.hindsight import HindsightProgram
     from optsched.models.running import Running
     from optsched.policies import Policy
+    from optsched.problem.instance import Instance
 
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C

@@ -1,1 +1,32 @@
-"""Workers that wait for each other."""
+"""A cluster whose workers wait for the slowest at every step: facts, routing, results."""
+
+from optsched.problem.cluster import Cluster, PowerLaw
+from optsched.simulate.cluster.drift import Profiles
+from optsched.simulate.cluster.results import ClusterRun
+from optsched.simulate.cluster.routing import (
+    ROUTINGS,
+    BalanceRouting,
+    ClusterState,
+    NoInformation,
+    Oracle,
+    Predictor,
+    PythonRouting,
+    RoutingRule,
+    get_routing,
+)
+
+__all__ = [
+    "ROUTINGS",
+    "BalanceRouting",
+    "Cluster",
+    "ClusterRun",
+    "ClusterState",
+    "NoInformation",
+    "Oracle",
+    "PowerLaw",
+    "Predictor",
+    "Profiles",
+    "PythonRouting",
+    "RoutingRule",
+    "get_routing",
+]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_apart
-from optsched.cluster.routing import NEVER
+from optsched.simulate.cluster.routing import NEVER
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal
 from optsched.solvers.balance.greedy_kernels import ascending, largest, total
 

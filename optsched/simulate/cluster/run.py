@@ -9,9 +9,12 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.loading import stopwatch
-from optsched.cluster.drift import Profiles, gains_of
-from optsched.cluster.results import ClusterRun
-from optsched.cluster.routing import (
+from optsched.errors import InstanceError, PolicyError
+from optsched.simulate.cluster import balance, rules, solved
+from optsched.simulate.cluster import state as states
+from optsched.simulate.cluster.drift import Profiles, gains_of
+from optsched.simulate.cluster.results import ClusterRun
+from optsched.simulate.cluster.routing import (
     NEVER,
     SOLVERS,
     BalanceRouting,
@@ -21,19 +24,16 @@ from optsched.cluster.routing import (
     RoutingRule,
     get_routing,
 )
-from optsched.cluster.service import longest_outputs
-from optsched.errors import InstanceError, PolicyError
-from optsched.simulate.cluster import balance, rules, solved
-from optsched.simulate.cluster import state as states
+from optsched.simulate.cluster.service import longest_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from optsched._internal.arrays import IntArray
-    from optsched.cluster.drift import Gains
-    from optsched.cluster.facts import Cluster
-    from optsched.cluster.routing import Information, PythonRouting, Routing
-    from optsched.instance import Instance
+    from optsched.problem.cluster import Cluster
+    from optsched.problem.instance import Instance
+    from optsched.simulate.cluster.drift import Gains
+    from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
     from optsched.simulate.cluster.state import Settings, State
     from optsched.simulate.settings import RunSettings
 

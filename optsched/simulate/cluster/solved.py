@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.cluster import service
 from optsched.errors import PolicyError
+from optsched.simulate.cluster import service
 from optsched.simulate.cluster.balance import add_bonus, add_queues, window_now
 from optsched.simulate.cluster.rules import keep_to_memory, open_space, waiting_sizes
 from optsched.simulate.cluster.state import NONE, seen_loads
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.cluster.facts import Cluster
-    from optsched.cluster.routing import BalanceRouting
-    from optsched.instance import Instance
     from optsched.models.cluster.goals import StepGoals
+    from optsched.problem.cluster import Cluster
+    from optsched.problem.instance import Instance
+    from optsched.simulate.cluster.routing import BalanceRouting
     from optsched.simulate.cluster.state import Settings, State
 
 _AT_ONCE = 1e-9  # seconds; leaves a search no time for bounds that nobody reads

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
-from optsched.cluster.routing import NEVER
+from optsched.simulate.cluster.routing import NEVER
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.simulate.runners import engine_limits, vllm_limits, vllm_queue
-from optsched.simulate.seconds import serving, vllm
+from optsched.problem.workers import Load
+from optsched.simulate.seconds import serving
 from optsched.simulate.seconds.batches import timing
-from optsched.simulate.seconds.block_cache import Prefixes
 from optsched.simulate.seconds.execution import requests_of
-from optsched.workers import Load
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
-    from optsched.instance import Instance
-    from optsched.simulate.seconds.batches import Progress
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
+    from optsched.simulate.seconds.batches import BatchLog, Progress, Requests
     from optsched.simulate.task import Task
-    from optsched.workers import Workers
+
+
+class Server(Protocol):
+    """An engine that can be paused between two batches."""
+
+    log: BatchLog
+    progress: Progress
+
+    @property
+    def now(self) -> float:
+        """Until when it has run."""
+
+    def run(self, pause: float) -> None:
+        """Run until all is done or it is time to pause."""
+
+    def place(self, request: int, time: float) -> None:
+        """Let a request wait."""
 
 
 class EngineWorkers:
@@ -32,31 +47,32 @@ class EngineWorkers:
     def __init__(self, task: Task, workers: Workers) -> None:
         self._task, self._stack, self._memories = task, ExitStack(), workers.memories
         self._instance = task.instance
-        self._engines: list[vllm.Server | serving.Server] = []
+        self._engines: list[Server] = []
         # Requests of each worker that are not complete, and how many those are.
         self._requests = [np.zeros(64, dtype=np.int64) for _ in range(len(workers))]
         self._counts = np.zeros(len(workers), dtype=np.int64)
         self._works = task.instance.prompts, task.instance.areas
 
     def __enter__(self) -> EngineWorkers:
-        task, policy = self._task, self._task.policy
+        task = self._task
         clocks = task.settings.clocks(len(self._memories))
         timers = {each: self._stack.enter_context(timing(each)) for each in dict.fromkeys(clocks)}
         requests = requests_of(task.instance, task.clock)
-        is_vllm = policy.needs.kind == "vllm"
-        served = (vllm if is_vllm else serving).new_records(requests)
-        prefixes = Prefixes.of(task.instance) if is_vllm and policy.enable_prefix_caching else None
+        served = self.new_records(requests)
         for memory, clock in zip(self._memories, clocks, strict=True):
-            own, timer = self._fitting(memory), timers[clock]
-            engine: vllm.Server | serving.Server
-            if is_vllm:
-                options, queue = vllm_limits(policy, own), self._queue(own, clock)
-                engine = vllm.Server(served, queue, options, timer, task.until, prefixes=prefixes)
-            else:
-                how, limits = serving.BATCHING.index(policy.batching), engine_limits(policy, own)
-                engine = serving.Server(served, how, limits, timer, task.until)
+            engine = self.new_engine(served, self._fitting(memory), clock, timers[clock])
             self._engines.append(engine)
         return self
+
+    def new_records(self, requests: Requests) -> Records:
+        """Return what engines note of requests."""
+        return serving.new_records(requests)
+
+    def new_engine(self, served: Records, own: Instance, clock: Clock, timer: Any) -> Server:
+        """Return an engine for the requests that fit it."""
+        policy, until = self._task.policy, self._task.until
+        how, limits = serving.BATCHING.index(policy.batching), serving.limits_of(policy, own)
+        return serving.Server(served, how, limits, timer, until)
 
     def _fitting(self, memory: int) -> Instance:
         """Return the requests that fit a worker, with its memory."""
@@ -64,32 +80,6 @@ class EngineWorkers:
         if not len(fits):
             return type(self._instance)([memory - 1], [1], memory)
         return self._instance.take(fits).replace(memory=memory)
-
-    def _queue(self, own: Instance, clock: Clock) -> vllm.Queue:
-        """Return the queue of an engine; keys and bounds depend on its memory and clock."""
-        fits = self._instance.peaks <= own.memory
-        if not fits.any():
-            own, fits = self._instance, ~fits
-        place = np.zeros(len(fits), dtype=np.int64)  # of others, which never come here, too
-        place[fits] = np.arange(len(own))
-        task = self._task.on(clock)._replace(instance=own)
-        queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
-        turns, levels = task.policy.ranks(self._instance)
-        lower, upper = (bound[place] for bound in queue.intervals)
-
-        def tell(event: int, at: int, made: int) -> float:
-            """Take note of an event; what is planned for may change where outputs are learned."""
-            key: float = queue.tell(event, place[at], made)
-            lower[at], upper[at] = (bound[place[at]] for bound in queue.intervals)
-            return key
-
-        return queue._replace(
-            turns=turns,
-            levels=levels,
-            keys=queue.keys[place],
-            intervals=(lower, upper),
-            tell=type(queue.tell)(tell),
-        )
 
     def __exit__(
         self,

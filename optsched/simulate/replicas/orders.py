@@ -10,10 +10,10 @@ import numpy as np
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import MINUS_ONE, compiled
 from optsched.policies.base import window_of
+from optsched.problem.workers import Load
 from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.execution import requests_of
 from optsched.simulate.seconds.worker import Limits, advance, new_queues, place
-from optsched.workers import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
-from optsched.execution import Execution, Run, TimedRun
-from optsched.premises import PREEMPTIONS, STORAGES
-from optsched.schedule import Schedule
+from optsched.problem.execution import Execution, Run, TimedRun
+from optsched.problem.premises import PREEMPTIONS, STORAGES
+from optsched.problem.schedule import Schedule
+from optsched.problem.work import arrival_times
 from optsched.simulate.seconds.execution import ClockedRun
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
-    from optsched.premises import Knowledge, World
-    from optsched.schedule import Violation
-    from optsched.workers import Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge, World
+    from optsched.problem.schedule import Violation
+    from optsched.problem.workers import Workers
 
 
 @dataclass(frozen=True, eq=False, repr=False)

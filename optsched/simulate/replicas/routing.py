@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from optsched.errors import PolicyError
-from optsched.workers import Load, RouterState
+from optsched.problem.workers import Load, RouterState
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.instance import Instance
-    from optsched.workers import Router, Workers
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Router, Workers
 
 
 class Observable(Protocol):

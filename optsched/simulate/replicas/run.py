@@ -10,16 +10,16 @@ import numpy as np
 from optsched.errors import PolicyError
 from optsched.simulate.replicas.result import RoutedRun
 from optsched.simulate.replicas.routing import ask, choices_of, in_turn
-from optsched.simulate.runners import RUNNERS
+from optsched.simulate.runners import runner_of
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.execution import Execution
+    from optsched.problem.execution import Execution
+    from optsched.problem.workers import Router, Workers
     from optsched.simulate.task import Task
-    from optsched.workers import Router, Workers
 
 
 def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> RoutedRun:
@@ -33,7 +33,7 @@ def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> Rou
             runs.append(None)
             continue
         own = _task_of(task, workers, worker, requests)
-        runner = RUNNERS[task.policy.needs.kind]
+        runner = runner_of(task.policy)
         if timed:
             runs.append(runner.on_clock(own))
         else:
@@ -64,11 +64,9 @@ def _placed(
             return choices.drawn[choices.which, 0], None
         return in_turn(choices), None
     requests = requests_of(instance, task.clock)
-    policy = task.policy
-    if policy.needs.kind in ("engine", "vllm"):
-        from optsched.simulate.replicas.engines import EngineWorkers
-
-        with EngineWorkers(task, workers) as engines:
+    policy, paused = task.policy, runner_of(task.policy).paused
+    if paused is not None:
+        with paused(task, workers) as engines:
             placement = ask(router, engines, instance, workers, requests.arrivals, choices)
         return placement, lambda worker, _: engines.spans(worker)
     whole_runs = policy.needs.kind != "order" or policy.rule == "backfill"

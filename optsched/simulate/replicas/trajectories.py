@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched.errors import PolicyError
-from optsched.simulate.runners import RUNNERS, Attempts
-from optsched.workers import Load
+from optsched.problem.workers import Load
+from optsched.simulate.runners import Attempts, runner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.execution import Execution
-    from optsched.instance import Instance
+    from optsched.problem.execution import Execution
+    from optsched.problem.instance import Instance
     from optsched.simulate.task import Task
 
 
@@ -78,7 +78,7 @@ class Attempted(NamedTuple):
 
 def attempted(task: Task, timed: bool) -> Attempted:
     """Run a policy on one worker, and keep what it did."""
-    runner = RUNNERS[task.policy.needs.kind]
+    runner = runner_of(task.policy)
     if runner.attempts is not None:
         return Attempted(runner.attempts(task))
     if not timed:

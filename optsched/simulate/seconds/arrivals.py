@@ -8,13 +8,13 @@ import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.small_kernels import pop_by_key, precedes, push_by_key
-from optsched.clock.work import arrival_times, step_of
 from optsched.errors import InstanceError
+from optsched.problem.work import arrival_times, step_of
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 _PASSED, _CALLED, _COME = range(3)  # requests passed by, those in the heap, those that came
 

@@ -12,11 +12,11 @@ from optsched._internal.arguments import checked
 from optsched._internal.extras import data_frame
 from optsched._internal.numbers import number
 from optsched.clock import BatchContent
-from optsched.clock.work import arrival_times, load_on_clock, step_of
 from optsched.errors import PolicyError
-from optsched.execution import TimedRun, write_log
-from optsched.premises import STORAGES, World
-from optsched.schedule import Violation
+from optsched.problem.execution import TimedRun, write_log
+from optsched.problem.premises import STORAGES, World
+from optsched.problem.schedule import Violation
+from optsched.problem.work import arrival_times, load_on_clock, step_of
 from optsched.simulate.seconds.batches import COLUMNS, Requests
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock, LinearClock
-    from optsched.execution import Loop, Stall
-    from optsched.instance import Instance
-    from optsched.premises import Knowledge, Preemption
-    from optsched.schedule import ViolationKind
+    from optsched.problem.execution import Loop, Stall
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge, Preemption
+    from optsched.problem.schedule import ViolationKind
     from optsched.simulate.seconds.batches import BatchLog
 
 _HELD = BatchContent._fields.index("held_tokens")

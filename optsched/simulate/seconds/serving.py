@@ -14,6 +14,7 @@ prompt, which is prefilled again (vLLM's recomputation).
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ from optsched.simulate.seconds.batches import BatchLog, Progress, add_batch, new
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
+    from optsched.policies.serving import EnginePolicy
+    from optsched.problem.instance import Instance
     from optsched.simulate.seconds.batches import Requests
 
 BATCHING = ("mixed", "prefill-first", "chunked")  # of `EnginePolicy`
@@ -62,6 +65,23 @@ class Limits(NamedTuple):
     max_num_batched_tokens: int
     reserve: int = 0  # tokens that an admission leaves free while others run
     block_size: int = 1
+
+
+def share_of(share: float | Fraction, memory: int) -> int:
+    """Return a share of the memory in whole tokens, rounded down from the number as written."""
+    return int(Fraction(str(share)) * memory)
+
+
+def limits_of(policy: EnginePolicy, instance: Instance) -> Limits:
+    """Return the limits of an engine in tokens."""
+    blocks = policy.blocks(instance)
+    return Limits(
+        blocks * policy.block_size,
+        policy.max_num_seqs,
+        policy.max_num_batched_tokens,
+        share_of(policy.watermark, blocks) * policy.block_size,
+        policy.block_size,
+    )
 
 
 class Server:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.clock import BatchContent
-from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError, shown
 from optsched.policies.decision import Decision, State
+from optsched.problem.work import arrival_times
 from optsched.simulate.seconds.batches import new_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from optsched._internal.arrays import IntArray
-    from optsched.forecasts import Forecast
+    from optsched.problem.forecasts import Forecast
     from optsched.simulate.seconds.batches import BatchLog
     from optsched.simulate.task import Task
 

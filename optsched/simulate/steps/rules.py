@@ -25,15 +25,15 @@ from optsched.admission import (
     new_queue,
     slide,
 )
-from optsched.execution import Execution, unpreempted
 from optsched.policies.base import window_of
+from optsched.problem.execution import Execution, unpreempted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
     from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy, Rule
+    from optsched.problem.instance import Instance
     from optsched.simulate.task import Task
 
 

@@ -31,8 +31,8 @@ from optsched.solvers.selection.swap import LocalSwap
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.instance import Instance
     from optsched.models.linear.model import LinearModel
+    from optsched.problem.instance import Instance
 
 BatchMethod = Literal["dp", "scaled-dp", "swap", "quantile", "mip"]
 BATCH_METHODS: tuple[BatchMethod, ...] = ("dp", "scaled-dp", "swap", "quantile", "mip")

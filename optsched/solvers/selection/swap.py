@@ -20,7 +20,7 @@ from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 
 class LocalSwap:

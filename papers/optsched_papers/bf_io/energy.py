@@ -18,7 +18,7 @@ from optsched_papers.target import Computations, Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.cluster import Cluster
+    from optsched.simulate.cluster import Cluster
 
 #: What the power of a worker follows, as the appendix can be read.
 OVER_TIME = "over time"  # full power while it computes, idle power while it waits

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.cluster import BalanceRouting, Cluster
 from optsched.report.curves import mean_per_bin
 from optsched.report.runs import plot_trajectories
 from optsched.report.series import plot_bars, plot_series
 from optsched.report.style import REFERENCE, TEXT_SIZE
 from optsched.simulate import run
+from optsched.simulate.cluster import BalanceRouting, Cluster
 from optsched.simulate.settings import REVEAL
 from optsched.workloads import family
 from optsched_papers.claims import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched._internal.arrays import IntArray
-    from optsched.cluster import ClusterRun
+    from optsched.simulate.cluster import ClusterRun
 
 #: 16 workers, as in Fig. 6: with the 32 of Section 6.2 throughput and TPOT of Table 1 disagree.
 CLUSTER = Cluster(workers=16, slots=72)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched.cluster import BalanceRouting, Cluster
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 from optsched.report.series import plot_series
 from optsched.report.style import LIMIT, REFERENCE, legend_above
 from optsched.simulate import run
+from optsched.simulate.cluster import BalanceRouting, Cluster
 from optsched_papers.bf_io.imbalance import (
     fcfs_imbalance,
     improvement_bound,

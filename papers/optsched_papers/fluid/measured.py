@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from optsched.clock import BatchContent, get_clock
+from optsched.problem.request_types import RequestTypes
 from optsched.report.series import plot_bars
 from optsched.workloads import family
-from optsched.workloads.request_types import RequestTypes
 from optsched_papers.claims import (
     Claim,
     Estimate,

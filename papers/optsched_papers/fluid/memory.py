@@ -12,8 +12,8 @@ from optsched.clock import get_clock
 from optsched.errors import InfeasibleError
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.models.fluid.nested import NestedWaitThresholds
+from optsched.problem.request_types import RequestTypes
 from optsched.report.series import plot_stack
-from optsched.workloads.request_types import RequestTypes
 from optsched_papers.claims import Claim, beside, shape
 from optsched_papers.target import Computations, Outcome, Panels, Study, grid
 

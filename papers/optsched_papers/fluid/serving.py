@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.hardware import GPU_BYTES, MODELS, memory_tokens
+from optsched.clock.hardware import GPU_BYTES, MODELS, memory_tokens
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies import EnginePolicy, NestedWaitPolicy, WaitPolicy
+from optsched.problem.request_types import RequestTypes
 from optsched.report.series import plot_series
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
-from optsched.workloads.request_types import RequestTypes
 from optsched_papers.claims import TOLERANCES, Claim, beside, estimate, readings, shape
 from optsched_papers.target import Computations, Outcome, Panels, Study, band, grid
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched._internal.arrays import FloatArray
-    from optsched.instance import Instance
     from optsched.policies.serving import Batching
     from optsched.policies.wait import WaitingPolicy
+    from optsched.problem.instance import Instance
 
 CLOCK = "llama-2-7b-a100"  # of the GPU and the model of Section 6
 A100 = memory_tokens(MODELS["llama-2-7b"], GPU_BYTES["a100-80gb"])

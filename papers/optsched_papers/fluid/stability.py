@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.instance import Instance
 from optsched.policies import WaitPolicy
+from optsched.problem.instance import Instance
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE
 from optsched.simulate import run

@@ -21,8 +21,8 @@ from optsched_papers.target import Computations, Outcome, Panels, Study, band, g
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.problem.instance import Instance
     from optsched.simulate.seconds.execution import ClockedRun
 
 #: The instance of Appendix A.3: at an iteration time of 1, M* is 9 tokens.

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched.schedule import Schedule
+from optsched.problem.schedule import Schedule
 from optsched.simulate import run
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 _ROUNDS = 4096  # the most often that short ones come; the long request then starts once more
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
     from optsched.simulate.seconds.execution import ClockedRun
 
 REQUESTS = 10_000

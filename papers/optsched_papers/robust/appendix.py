@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from optsched.instance import Instance
 from optsched.optimum.solving import solve
-from optsched.schedule import Schedule
+from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
 from optsched.simulate import run
 from optsched_papers.claims import (
     BEYOND,

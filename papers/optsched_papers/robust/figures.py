@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE
 from optsched.simulate import run

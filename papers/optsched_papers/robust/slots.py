@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

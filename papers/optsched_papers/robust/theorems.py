@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.instance import Instance
-from optsched.schedule import Schedule
+from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
 from optsched_papers.sorted_f.transformed import READINGS, optimal_align
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.comparison import compare
+from optsched.bounds.bound import bound
+from optsched.experiments.comparison import compare
 from optsched.report.style import TEXT_SIZE
 from optsched.simulate import run
-from optsched.solvers.bounds.bound import bound
 from optsched.workloads import family
 from optsched_papers.claims import (
     CONTRADICTS,

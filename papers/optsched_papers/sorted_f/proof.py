@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from optsched.instance import Instance
+from optsched.bounds.bound import bound
 from optsched.policies import PriorityPolicy
+from optsched.problem.instance import Instance
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE
 from optsched.simulate import run
-from optsched.solvers.bounds.bound import bound
 from optsched.workloads import family
 from optsched_papers.claims import FALSE, PROOF, Claim, at_most, beside, readings, refutable, shape
 from optsched_papers.sorted_f.families_of_proof import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from optsched.errors import InstanceError
-from optsched.instance import Instance
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from optsched.instance import Instance
+from optsched.bounds.expected_starts import expected_starts
 from optsched.models.relaxation import LatencyRelaxation
+from optsched.problem.instance import Instance
 from optsched.solvers.backends.driver import solve_linear
-from optsched.solvers.selection.expected_starts import expected_starts
 from optsched.workloads import family
 from optsched_papers.claims import beside, estimate, readings, shape
 from optsched_papers.sorted_f.proof import KINDS, draw, draw_shares, shares

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
 from optsched.optimum.solving import solve
 from optsched.policies import PriorityPolicy
+from optsched.problem.instance import Instance
 from optsched.report.series import plot_series
 from optsched.report.style import BLUE, LIMIT, TEXT_SIZE, VERMILLION, count_axis, legend_above
 from optsched.simulate import run

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 
 from optsched.admission import admit_by_priority
-from optsched.schedule import Schedule
-from optsched.solvers.exact.few import solve_few
+from optsched.problem.schedule import Schedule
+from optsched.search.exact.few import solve_few
 from optsched.solvers.selection.batch import select_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
+    from optsched.problem.instance import Instance
 
 Fit = Literal["peak", "profile"]  # as in `optsched.solvers.select_batch`
 Batches = list[list[int]]  # requests by ascending output

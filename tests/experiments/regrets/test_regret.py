@@ -12,14 +12,14 @@ from brute_force import cost, schedules
 
 import optsched
 from optsched import Instance, OptschedError, bound, family, get_clock, regret, run, verify
+from optsched.bounds import bound as bounds
 from optsched.clock import FunctionClock
-from optsched.clock.work import load_on_clock
 from optsched.experiments.regrets import driver
 from optsched.experiments.regrets.cell import Cell, Task, enclose, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import read_source
 from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_policies
-from optsched.solvers.bounds import bound as bounds
+from optsched.problem.work import load_on_clock
 
 
 @pytest.mark.parametrize("seed", range(6))

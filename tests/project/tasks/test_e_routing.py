@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from optsched import Cluster, compare, family, run, solve
-from optsched.cluster import Predictor
 from optsched.models import BalanceProgram, BalanceState
+from optsched.simulate.cluster import Predictor
 
 
 def step(remaining, waiting):

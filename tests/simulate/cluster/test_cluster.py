@@ -8,8 +8,15 @@ from effort import share
 from literal_cluster import LiteralCluster, fcfs, lpt, profile, replay, round_robin
 
 from optsched import Cluster, Instance, family, run
-from optsched.cluster import BalanceRouting, NoInformation, Oracle, Predictor, Profiles, RoutingRule
 from optsched.errors import InstanceError, PolicyError
+from optsched.simulate.cluster import (
+    BalanceRouting,
+    NoInformation,
+    Oracle,
+    Predictor,
+    Profiles,
+    RoutingRule,
+)
 
 POLICIES = (
     "fcfs",

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from optsched import Cluster, Instance, run
-from optsched.cluster import BalanceRouting, PowerLaw
 from optsched.errors import InstanceError, PolicyError
-from optsched.simulate.cluster import solved
+from optsched.simulate.cluster import BalanceRouting, PowerLaw, solved
 
 
 def instance_of(rng, n=30, *, timed=False):

@@ -7,10 +7,9 @@ import pytest
 from literal_balance import allowed, imbalance, least_imbalance
 
 from optsched import Cluster, Instance, run
-from optsched.cluster import BalanceRouting
 from optsched.errors import PolicyError
 from optsched.models import BalanceState
-from optsched.simulate.cluster import solved
+from optsched.simulate.cluster import BalanceRouting, solved
 
 
 @pytest.mark.parametrize("method", ["highs", "cp-sat"])

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from optsched import Instance, run
 from optsched.clock import LinearClock
-from optsched.clock.work import arrival_times
 from optsched.policies import EnginePolicy
-from optsched.policies.vllm import VllmPolicy
+from optsched.problem.work import arrival_times
+from optsched.problem.workers import ROUTERS, Load, Workers
+from optsched.serving.engines.policy import VllmPolicy
 from optsched.simulate import RunSettings
-from optsched.simulate.replicas.engines import EngineWorkers
+from optsched.simulate.runners import runner_of
 from optsched.simulate.task import Task
-from optsched.workers import ROUTERS, Load, Workers
 
 CLOCK = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
 SMALL = {"max_num_seqs": 3, "max_num_batched_tokens": 8}
@@ -50,7 +50,7 @@ def test_an_engine_that_is_paused_does_what_it_does_at_a_stretch(instance, polic
     rng = np.random.default_rng(len(instance))
     placement = rng.integers(0, count, len(instance))
     every = np.arange(count)
-    with EngineWorkers(task, Workers([24] * count)) as engines:
+    with runner_of(policy).paused(task, Workers([24] * count)) as engines:
         for request, time in enumerate(arrival_times(instance, CLOCK).tolist()):
             engines.look(time, every)
             engines.place(int(placement[request]), request, time)
@@ -84,7 +84,7 @@ def test_loads_are_those_of_the_batches_until_then(instance, policy, time):
     arrivals = arrival_times(instance, CLOCK)
     task = Task(instance, policy, RunSettings(clock=CLOCK))
     before = np.flatnonzero(arrivals < time)
-    with EngineWorkers(task, Workers([24])) as engines:
+    with runner_of(policy).paused(task, Workers([24])) as engines:
         for request in before.tolist():
             engines.place(0, request, arrivals[request])
         load = Load(*engines.look(time, np.array([0]))[0])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from optsched import Instance, PriorityPolicy, Workers, run
 from optsched.clock import UNIT, LinearClock
-from optsched.clock.work import arrival_times, work_on_clock
 from optsched.errors import InstanceError, PolicyError
-from optsched.execution import Execution
 from optsched.policies import get_policy
-from optsched.workers import ROUTERS, Router, get_routers
+from optsched.problem.execution import Execution
+from optsched.problem.work import arrival_times, work_on_clock
+from optsched.problem.workers import ROUTERS, Router, get_routers
 from tests import literal_routing
 from tests.strategies import instances
 

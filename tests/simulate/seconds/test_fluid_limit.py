@@ -8,10 +8,10 @@ import pytest
 from optsched.clock import affine
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies.wait import Queues
+from optsched.problem.request_types import RequestTypes
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import Requests
 from optsched.simulate.seconds.waiting import serve_waiting
-from optsched.workloads.request_types import RequestTypes
 
 
 def poisson(rates, seconds, rng):

@@ -20,11 +20,11 @@ from strategies import DYADIC
 import optsched
 from optsched import DecisionPolicy, Instance, bound, compare, forecast, get_clock, run
 from optsched.clock import LinearClock
-from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
 from optsched.policies import Decision
 from optsched.policies.decision import State
-from optsched.premises import strongest, uncovered
+from optsched.problem.premises import strongest, uncovered
+from optsched.problem.work import arrival_times
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPES = ("shortest_remaining", "least_attained", "limited", "feedback")
@@ -213,7 +213,9 @@ def test_what_is_kept_decides_what_is_made_again(
         found.schedule  # noqa: B018
     assert found.to_pandas()["tokens"].tolist() == [3, 2, 5]
     seen = []
-    monkeypatch.setattr("optsched.execution.base.draw", lambda *content: seen.append(content))
+    monkeypatch.setattr(
+        "optsched.problem.execution.base.draw", lambda *content: seen.append(content)
+    )
     found.plot()
     assert seen[0][0] == "plot_schedule"
     assert seen[0][1].starts.tolist() == seen[0][1].instance.arrivals.tolist() == [0, 3, 5]

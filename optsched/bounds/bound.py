@@ -1,0 +1,247 @@
+"""Lower bounds on the cost of any schedule, in closed form or with a certificate."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, overload
+
+from optsched._internal.arguments import checked
+from optsched._internal.aside import interruptible
+from optsched._internal.exact import round_down
+from optsched._internal.loading import stopwatch
+from optsched.bounds.lagrangian import Objective, weights_of
+from optsched.bounds.on_clock import best_share, machine_bound
+from optsched.bounds.one_worker import BOUND_METHODS, BoundMethod, find_bound
+from optsched.bounds.pools import bound_of_pools
+from optsched.bounds.sawtooth import find_sawtooth
+from optsched.certificates.on_clock import ClockCertificate
+from optsched.clock import LinearClock, get_clock
+from optsched.errors import OptschedError, require_known
+from optsched.problem.premises import STORAGES, Storage, World
+from optsched.problem.work import step_of
+from optsched.problem.workers import as_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from optsched.bounds.one_worker import Bound
+    from optsched.clock import Clock
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
+
+    SomeWorkers = int | str | Sequence[int] | Workers
+
+OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
+
+_MAX_PRICED = 5_000  # requests up to which a bound on a clock has prices unless they are asked for
+_QUICK = 0.15  # share of the effort for better prices on a clock
+_LONG = 20_000  # requests from which on a kernel may take a second
+
+
+@dataclass(frozen=True)
+class ClockBound:
+    """A proven lower bound on what any policy reaches on a clock."""
+
+    value: float  # in the unit of the clock, rounded towards minus infinity
+    method: str  # "closed-form" or "lagrangian"
+    seconds: float  # time it took
+    certificate: ClockCertificate
+    clock: LinearClock
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it holds."""
+        return self.certificate.premises
+
+
+@overload
+def bound(
+    instance: Instance,
+    method: BoundMethod = "auto",
+    objective: Objective = "total-latency",
+    *,
+    workers: SomeWorkers | None = None,
+) -> Bound: ...
+@overload
+def bound(
+    instance: Instance,
+    method: BoundMethod = "auto",
+    objective: Objective = "total-latency",
+    *,
+    clock: str | Clock,
+    workers: SomeWorkers | None = None,
+    max_num_seqs: int | None = None,
+    storage: Storage = "at-once",
+) -> ClockBound: ...
+@checked(OptschedError)
+def bound(
+    instance: Instance,
+    method: BoundMethod = "auto",
+    objective: Objective = "total-latency",
+    *,
+    clock: str | Clock | None = None,
+    workers: SomeWorkers | None = None,
+    max_num_seqs: int | None = None,
+    storage: Storage = "at-once",
+) -> Bound | ClockBound:
+    """Bound the total latency of every feasible schedule from below, or another objective.
+
+    In steps every batch takes one step. On a clock the bound holds for all ways to form batches:
+    requests that sit out, prompts in chunks, preempted ones that are recomputed or resumed.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    method
+        "closed-form", "lagrangian" (with a certificate), or "auto": the better of the two, but the
+        closed form alone where the other takes longer than some ten seconds, as for a million
+        requests that are not of a few kinds. "sawtooth" (with a certificate) goes on from there and
+        counts the memory that requests keep free to grow until one of them completes.
+    objective
+        "total-latency", "weighted-latency", or "makespan", for which there is only the closed
+        form: the memory-time that arrives from some step on over the memory, and the longest
+        request.
+    clock
+        A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
+        lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
+        batches over time; "auto" does so with a seventh of the effort, up to 5,000 requests.
+    workers
+        Independent workers among which requests are placed: a number of workers with the memory of
+        the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
+        all together and, where requests fit on some only, of those. On a clock they must be equal.
+    max_num_seqs
+        On a clock: the most requests that a batch may have; None: as many as the memory holds.
+    storage
+        From when on a token takes memory. "at-once": in the batch that makes it, as the papers
+        count. "next-batch": in the next one, as in vLLM, so that requests hold one token less;
+        this holds for the papers' model too, and is weaker.
+
+    Returns
+    -------
+    Bound or ClockBound
+        The bound and, except for the closed form in steps, its certificate.
+
+    Raises
+    ------
+    OptschedError
+        If an argument is unknown, the clock is a function or has no constant for "lagrangian", or
+        the makespan or the clock has no such bound or the prices no room.
+
+    Examples
+    --------
+    >>> from optsched import Instance, bound
+    >>> result = bound(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
+    >>> result.method, result.value <= 45
+    ('lagrangian', True)
+    >>> joint = bound(Instance([1] * 4, [2] * 4, memory=3), workers=2)
+    >>> joint.method, 10 < joint.value <= 12
+    ('pool', True)
+    >>> at_once = Instance([500, 100], [40, 80], memory=1000)
+    >>> round(bound(at_once, clock="llama-2-7b-a100").value, 1)
+    1.1
+    """
+    require_known("bound", method, BOUND_METHODS, OptschedError)
+    require_known("objective", objective, OBJECTIVES, OptschedError)
+    require_known("storage", storage, STORAGES, OptschedError)
+    find: Callable[[], Any] = functools.partial(find_bound, instance, method, objective)
+    if clock is not None:
+        limits = workers, max_num_seqs, storage
+        find = functools.partial(_find_on_clock, instance, method, objective, clock, limits)
+    elif max_num_seqs is not None:
+        raise OptschedError(
+            f"max_num_seqs is {max_num_seqs}, but bounds in steps know no limit of a batch; pass a "
+            "clock, or leave it out"
+        )
+    elif storage != "at-once":
+        raise OptschedError(
+            f"storage is {storage!r}, but in steps every policy stores tokens at once; pass a "
+            "clock, or leave it out"
+        )
+    elif method == "sawtooth":
+        several = as_workers(1 if workers is None else workers, instance)
+        find = functools.partial(find_sawtooth, instance, several, objective)
+    elif workers is not None:
+        several = as_workers(workers, instance)
+        find = functools.partial(bound_of_pools, instance, several, method, objective)
+    found: Bound | ClockBound = interruptible(find) if len(instance) >= _LONG else find()
+    return found
+
+
+def _find_on_clock(
+    instance: Instance,
+    method: BoundMethod,
+    objective: Objective,
+    clock: str | Clock,
+    limits: tuple[SomeWorkers | None, int | None, Storage],
+) -> ClockBound:
+    from optsched.bounds.clock_ascent import price_on_clock
+
+    began = stopwatch()
+    several, max_num_seqs, storage = limits
+    timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
+    equals = as_workers(1 if several is None else several, instance)
+    if not equals.equal:
+        raise OptschedError(
+            f"workers are {equals}, but the bound on a clock is for equal ones; pass their number"
+        )
+    instance, workers = instance.replace(memory=equals.memories[0]), len(equals)
+    weights = weights_of(instance, objective)
+    share = best_share(instance, timed, weights, workers, max_num_seqs or 0, storage)
+    value = machine_bound(instance, timed, weights, workers, share)
+    certificate = ClockCertificate(
+        tuple(timed.coefficients.tolist()),
+        step_of(instance, timed),
+        instance.fingerprint,
+        timed.unit,
+        workers,
+        objective,
+        value=Fraction(value),
+        max_num_seqs=share.max_num_seqs,
+        by_requests=share.by_requests,
+        storage=storage,
+        origin=int(instance.arrivals[0]),
+    )
+    simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
+    few = len(instance) <= _MAX_PRICED and timed.constant > 0
+    if method == "closed-form" or (method == "auto" and not few):
+        return simple
+    effort = _QUICK if method == "auto" else 1.0
+    priced = price_on_clock(instance, timed, certificate, weights, effort)
+    if priced is None:
+        if method == "lagrangian":
+            raise OptschedError("the bound by prices would need too many; use the closed form")
+        return simple
+    seconds = stopwatch() - began
+    best = ClockBound(round_down(priced.value), "lagrangian", seconds, priced, timed)
+    return simple if method == "auto" and best.value < value else best
+
+
+def _boundable(
+    clock: Clock, method: BoundMethod, objective: Objective, max_num_seqs: int | None
+) -> LinearClock:
+    """Return the clock, or refuse what has no bound on it."""
+    if method == "sawtooth":
+        raise OptschedError(
+            f"method is 'sawtooth', but on the clock {clock.name} nothing is known to grow at each "
+            "step; use auto or lagrangian"
+        )
+    if not isinstance(clock, LinearClock):
+        raise OptschedError(
+            f"the clock {clock.name} is a function, of which no bound is known; pass a LinearClock "
+            "that is never above it"
+        )
+    if objective == "makespan":
+        raise OptschedError("no bound on the makespan on a clock is known; choose total-latency")
+    if max_num_seqs is not None and max_num_seqs < 1:
+        raise OptschedError(
+            f"max_num_seqs is {max_num_seqs}, but a batch must hold at least 1 request"
+        )
+    if method == "lagrangian" and not clock.constant:
+        raise OptschedError(
+            f"the clock {clock.name} has no constant, without which prices prove nothing; use the "
+            "closed form"
+        )
+    return clock

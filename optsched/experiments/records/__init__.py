@@ -1,0 +1,242 @@
+"""The library: named instances, each with the best schedule and the best bound that are known.
+
+Of requests only recipes are kept: a family with its seed, or rows of a public trace.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from optsched._internal.arguments import checked
+from optsched._internal.json import read_object
+from optsched._internal.numbers import percent, proven
+from optsched.certificates.prices import read_certificate, verify
+from optsched.clock import LinearClock, get_clock
+from optsched.errors import (
+    CertificateError,
+    InfeasibleError,
+    InstanceError,
+    OptschedError,
+    ScheduleError,
+    nearest,
+)
+from optsched.experiments.records.batches import in_batches, latency_on
+from optsched.experiments.records.packing import unpack
+from optsched.problem.premises import World, uncovered
+from optsched.problem.schedule import Schedule
+from optsched.problem.work import step_of
+from optsched.problem.workers import Workers
+from optsched.workloads import read_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from optsched._internal.arrays import IntArray
+    from optsched.certificates.prices import AnyCertificate
+    from optsched.problem.instance import Instance
+
+__all__ = ["Finder", "Record", "in_batches", "library"]
+
+#: Public traces, by the names that recipes give them.
+TRACES = {
+    "azure-conversation-2023": "AzureLLMInferenceTrace_conv.csv of Azure's public traces",
+    "azure-code-2023": "AzureLLMInferenceTrace_code.csv of Azure's public traces",
+    "arxiv-summarization": "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv of Vidur",
+}
+
+
+class Finder(NamedTuple):
+    """How a schedule or a bound was found."""
+
+    method: str
+    version: str  # of optsched
+    cpu_seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.method} (optsched {self.version}, {self.cpu_seconds:,.3g} CPU s)"
+
+
+_NOBODY = Finder("nothing", "", 0.0)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A named instance, and what is known of the least total latency of its schedules.
+
+    Attributes
+    ----------
+    trace, memory, seconds_per_step
+        What `read_trace` makes the requests of: a family, or a public trace, whose file you pass.
+    fingerprint
+        `Instance.fingerprint` of the requests.
+    workers, clock
+        As the commands take them; None: in steps.
+    offline
+        Whether all requests are there at step 0, whatever the trace says.
+    objective, bound
+        Total latency of the best schedule, and the best proven lower bound, in steps or in the
+        unit of the clock.
+    schedule_by, bound_by
+        How they were found.
+
+    Examples
+    --------
+    >>> import optsched
+    >>> record = optsched.library()["uniform-8"]
+    >>> record.schedule(record.instance()).total_latency == record.objective
+    True
+    """
+
+    name: str
+    trace: str
+    memory: int
+    requests: int
+    fingerprint: str
+    workers: str = "1"
+    clock: str | None = None
+    seconds_per_step: float = 0.05
+    offline: bool = False
+    objective: float = math.inf
+    bound: float = 0.0
+    schedule_by: Finder = _NOBODY
+    bound_by: Finder = _NOBODY
+
+    @property
+    def gap(self) -> float:
+        """Share of the objective that the bound does not account for."""
+        if math.isinf(self.objective):
+            return 1.0
+        return (self.objective - self.bound) / self.objective
+
+    @property
+    def memories(self) -> Workers:
+        """The workers."""
+        return Workers.parse(self.workers, self.memory if self.workers.isdecimal() else None)
+
+    @property
+    def recipe(self) -> str:
+        """What commands are told of it."""
+        words = [self.trace, "" if self.trace.startswith("family:") else f"--limit {self.requests}"]
+        words.append(f"--memory {self.memory}" if self.workers.isdecimal() else "")
+        words.append("" if self.workers == "1" else f"--workers {self.workers}")
+        words.append("" if self.clock is None else f"--clock {self.clock}")
+        return " ".join(filter(None, words)) + (", all at step 0" if self.offline else "")
+
+    @checked(OptschedError)
+    def instance(self, trace: str | Path | None = None) -> Instance:
+        """Make the requests, from the file of a public trace where they are made of one."""
+        public = TRACES.get(self.trace)
+        if (trace is None) != (public is None):
+            advice = f"pass its file (--trace FILE): {public}" if public else "leave the trace out"
+            raise InstanceError(f"{self.name} is made of {self.trace}; {advice}")
+        source, step = self.trace if trace is None else trace, self.seconds_per_step
+        made = read_trace(source, self.memory, limit=self.requests, seconds_per_step=step)
+        made = made.replace(name=self.name, **({"arrivals": None} if self.offline else {}))
+        if made.fingerprint != self.fingerprint:
+            advice = f"pass {public}" if public else f"NumPy {np.__version__} may draw others"
+            raise InstanceError(f"{source} does not give the requests of {self.name}; {advice}")
+        return made
+
+    @cached_property
+    def _stored(self) -> tuple[dict[str, IntArray], AnyCertificate]:
+        file = resources.files(__name__).joinpath("arrays", f"{self.name}.npz")
+        return unpack(file.read_bytes())
+
+    @property
+    def certificate(self) -> AnyCertificate:
+        """The proof of the bound, or of the best one where two solvers proved more."""
+        return self._stored[1]
+
+    def schedule(self, instance: Instance) -> Schedule:
+        """Return the best known schedule; on a clock its starts count batches (`in_batches`)."""
+        numbers, starts = self._stored[0], np.empty(self.requests, dtype=np.int64)
+        starts[np.argsort(instance.areas, kind="stable")] = numbers["waits"]
+        counted = self.counted(instance)
+        starts += counted.arrivals
+        places = numbers.get("placement", np.zeros_like(starts))
+        method = self.schedule_by.method
+        return Schedule(counted, starts, method, workers=self.memories, placement=places)
+
+    def counted(self, instance: Instance) -> Instance:
+        """Return what its schedules are of: on a clock requests without arrivals."""
+        return instance if self.clock is None else instance.replace(arrivals=None)
+
+    def latency(self, schedule: Schedule, instance: Instance) -> float:
+        """Verify a schedule of `counted(instance)`, and return its total latency."""
+        wanted = self.counted(instance).fingerprint, self.memories
+        if (schedule.instance.fingerprint, schedule.workers) != wanted:
+            raise ScheduleError(f"the schedule is of other requests or workers than {self.name}")
+        if violations := schedule.check():
+            raise InfeasibleError(f"the schedule is infeasible: {violations[0]}")
+        if self.clock is None:
+            return schedule.total_latency
+        return latency_on(cast("LinearClock", get_clock(self.clock)), schedule, instance)
+
+    def proven(self, certificate: AnyCertificate, instance: Instance) -> float:
+        """Verify a certificate, and return the bound on the total latency that it proves."""
+        from optsched._internal.exact import round_down
+
+        workers = self.memories if self.clock is None and self.workers != "1" else None
+        fingerprint = instance.fingerprint if workers is None else workers.fingerprint(instance)
+        facts = World(fingerprint, len(self.memories))
+        if self.clock is not None:
+            clock = cast("LinearClock", get_clock(self.clock))
+            coefficients, step = tuple(clock.coefficients.tolist()), step_of(instance, clock)
+            facts = replace(facts, clock=coefficients, step=step)
+        value = verify(certificate, instance, workers)
+        if (why := uncovered(certificate.premises, facts)) is not None:
+            raise CertificateError(f"the certificate proves nothing of {self.name}: {why}")
+        return round_down(value) if self.clock else math.ceil(value)  # steps are whole
+
+    def verified(self, file: Path, instance: Instance) -> tuple[str, float]:
+        """Verify a schedule or a certificate; return which field it is a value of, and that."""
+        content, _ = read_object(file, OptschedError, "a schedule or a certificate")
+        if "starts" not in content:
+            return "bound", self.proven(read_certificate(file), instance)
+        plan = Schedule.from_json(file, self.counted(instance), self.memories)
+        return "objective", self.latency(plan, instance)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known as plain data, ready for JSON."""
+        found = asdict(self) | {"gap": self.gap, "recipe": self.recipe}
+        for name in ("schedule_by", "bound_by"):
+            found[name] = getattr(self, name)._asdict()
+        return found | {"workers": len(self.memories), "method": self.schedule_by.method}
+
+    def __str__(self) -> str:
+        unit = "steps" if self.clock is None else "s"
+        return (
+            f"{self.name}: {self.requests:,} requests, {self.recipe}\n"
+            f"  best known  {self.objective:,.10g} {unit} by {self.schedule_by}\n"
+            f"  bound       {proven(self.bound, digits=10)} {unit} by {self.bound_by}\n"
+            f"  gap         {percent(self.gap, 2)}"
+        )
+
+
+class _Library(dict[str, Record]):
+    def __missing__(self, name: str) -> Record:
+        raise OptschedError(f"the library has no {name!r}; {nearest(name, self)}")
+
+
+def library() -> dict[str, Record]:
+    """Return the instances of the library by name, with the best that is known of each.
+
+    Examples
+    --------
+    >>> import optsched
+    >>> record = optsched.library()["uniform-8"]
+    >>> record.gap, len(record.instance())
+    (0.0, 8)
+    """
+    rows = json.loads(resources.files(__name__).joinpath("index.json").read_text("utf-8"))
+    for row in rows.values():
+        for key in ("schedule_by", "bound_by"):
+            row[key] = Finder(*row.get(key, _NOBODY))
+    return _Library({name: Record(name, **row) for name, row in rows.items()})

@@ -1,0 +1,371 @@
+r"""Schedules that let large requests wait although they would fit, for arrivals.
+
+At prices of memory (`certificates.prices`) a request is cheapest to start at some step :math:`k_i`.
+So the requests of the largest areas are released only at :math:`a_i + \lambda (k_i - a_i)` and the
+rest as they arrive, for a few shares :math:`\lambda` and of requests; `area` then serves them.
+After that single releases are annealed, most often those of requests whose starts cost most beyond
+the cheapest ones: some short anneals, and a longer one from the best of them. A change is decoded
+only from the step that it affects until the known schedule is met again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.loading import stopwatch
+from optsched._internal.small_kernels import copy, pop, push
+from optsched.admission import admit_by_priority
+from optsched.bounds.lagrangian import PricedStarts
+from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
+from optsched.search.annealing import (
+    MAX_STEPS,
+    STEP_WORK,
+    STRIDE,
+    Budget,
+    Cooling,
+    Requests,
+    add_usage,
+    earliest_fit,
+    empty_usage,
+    first_from,
+    new_random,
+    occupy_before,
+    uniform,
+)
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.certificates.prices import Certificate
+    from optsched.search.annealing import RandomState, Usage
+
+_SHARES = (0.25, 0.5, 0.75, 1.0, 1.25)  # of the way from arrival to cheapest start
+_LARGEST = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)  # quantiles of areas from which requests wait
+_TRIALS = 50  # until regrets are computed again
+_HOT, _COLD = 2.4, 0.08  # temperatures in mean outputs
+_SHORT, _SHORT_SHARE = 10, 0.05  # short anneals, and the share of the work of each
+
+
+def delay_large(
+    instance: Instance,
+    weights: FloatArray,
+    certificate: Certificate,
+    *,
+    work: float,
+    seed: int = 0,
+    deadline: float = math.inf,
+    on_progress: Callable[[float], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Schedule:
+    """Find delays of large requests with which `area` does best; deadlines are not respected."""
+    priced = PricedStarts(instance, certificate)
+    rank = np.argsort(np.argsort(instance.areas / weights, kind="stable"))
+    ahead = np.maximum(priced.cheapest - instance.arrivals, 0)
+    guesses = [instance.arrivals]
+    for quantile in _LARGEST:
+        large = instance.areas >= np.quantile(instance.areas, quantile)
+        guesses += [
+            instance.arrivals + np.where(large, share * ahead, 0).astype(np.int64)
+            for share in _SHARES
+        ]
+    found = []
+    for releases in guesses:
+        found.append((serve(instance, rank, releases), releases))
+        if stopwatch() >= deadline or (stop is not None and stop.is_set()):
+            break
+    starts, releases = min(found, key=lambda pair: weights @ pair[0])
+    first = Schedule(instance, starts, "delayed")
+    if first.makespan + int(instance.outputs.sum()) > MAX_STEPS or instance.memory >= 2**31:
+        return first
+    now = stopwatch()
+
+    def anneal(begin: Anneal, number: int, share: float, until: float) -> Anneal:
+        run = Anneal(instance, weights, priced, rank, begin.best_releases, begin.best)
+        end = now + (deadline - now) * until
+        run.follow(share * work, seed + STRIDE * number, end, on_progress, stop)
+        return run
+
+    begin = Anneal(instance, weights, priced, rank, releases, starts)
+    short = [
+        anneal(begin, number, _SHORT_SHARE, (number + 1) * _SHORT_SHARE) for number in range(_SHORT)
+    ]
+    best = min(short, key=lambda run: run.cost)
+    best = anneal(best, _SHORT, 1 - _SHORT * _SHORT_SHARE, 1.0)
+    return Schedule(instance, best.best, "delayed")
+
+
+def serve(instance: Instance, key: IntArray, releases: IntArray) -> IntArray:
+    """Return the starts by the prefix rule, least key first, none before its release."""
+    order = np.argsort(releases, kind="stable")
+    released = Instance(
+        instance.prompts[order], instance.outputs[order], instance.memory, releases[order]
+    )
+    starts = np.empty_like(order)
+    starts[order] = admit_by_priority(released, np.argsort(key[order], kind="stable"))
+    return starts
+
+
+class Anneal:
+    """Releases, what serving by rank makes of them, and the best met."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        weights: FloatArray,
+        priced: PricedStarts,
+        rank: IntArray,
+        releases: IntArray,
+        starts: IntArray,
+    ) -> None:
+        self._instance, self._priced = instance, priced
+        self._requests = Requests.of(instance, weights)
+        self._horizon = int((starts + instance.outputs).max())
+        # Memory is never empty while a request waits, so nothing lasts longer than this.
+        length = self._horizon + int(instance.outputs.sum()) + 2
+        self._state = Releases(
+            rank=rank,
+            by_rank=np.argsort(rank),
+            releases=releases.copy(),
+            by_release=np.argsort(releases, kind="stable"),
+            starts=starts.copy(),
+            order=np.argsort(starts, kind="stable"),
+            heads=releases.copy(),
+            usage=empty_usage(length),
+            best=starts.copy(),
+            best_releases=releases.copy(),
+            costs=np.array([weights @ starts, weights @ starts], dtype=np.float64),
+        )
+        self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
+        self._offset = float(weights @ (instance.outputs - instance.arrivals))
+        self.releases, self.starts = self._state.releases, self._state.starts
+        self.best_releases, self.best = self._state.best_releases, self._state.best
+
+    @property
+    def cost(self) -> float:
+        """Weighted starts of the best schedule."""
+        return float(self._state.costs[1])
+
+    def follow(
+        self,
+        work: float,
+        seed: int,
+        deadline: float = math.inf,
+        on_progress: Callable[[float], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Anneal until the work is done, the time is up or the token is set."""
+        state, everything = self._state, np.arange(len(self._instance))
+        # Those of equal keys are in the order of a fresh start, whatever was annealed before.
+        state.by_release[:] = np.argsort(state.releases, kind="stable")
+        state.order[:] = np.argsort(state.starts, kind="stable")
+        random, cooling = new_random(seed), Cooling(self._scale, _HOT, _COLD)
+        budget = Budget(work, deadline - stopwatch())
+        while budget.goes_on() and not (stop is not None and stop.is_set()):
+            if on_progress is not None:
+                on_progress(self.cost + self._offset)
+            regrets = self._priced.regrets(everything, state.starts)
+            budget.done += anneal_releases(
+                self._requests,
+                state,
+                self._priced.cheapest,
+                np.cumsum(regrets.astype(np.float64) + 1.0),
+                self._horizon,
+                random,
+                _TRIALS,
+                budget.leg(cooling).hot,
+            )
+
+
+_NEVER = 1 << 60
+# Work of a trial beyond its steps, and of each request from its first change on.
+_TRIAL_WORK, _REQUEST_WORK = 500.0, 2.0
+
+
+class Releases(NamedTuple):
+    """Releases, the schedule that serving by rank makes of them, and the best one met."""
+
+    rank: IntArray  # of each request, 0 the most urgent
+    by_rank: IntArray  # the requests by rank
+    releases: IntArray
+    by_release: IntArray
+    starts: IntArray
+    order: IntArray  # the requests by start
+    heads: IntArray  # step before which a request is not the most urgent one that waits
+    usage: Usage  # zeros, up to a step that no schedule reaches
+    best: IntArray
+    best_releases: IntArray
+    costs: FloatArray  # weighted starts, of the schedule and of the best
+
+
+class _Trial(NamedTuple):
+    """What changed releases lead to, where that differs from the known schedule."""
+
+    admitted: IntArray  # requests in the order of their starts
+    fresh: IntArray  # their starts
+    tried: IntArray  # when each request was first the most urgent one, -1 if never
+    not_before: IntArray
+    sides: IntArray  # 1 or -1 where only one of the schedules has started a request
+    waiting: IntArray  # ranks of those that wait, a heap
+
+
+@compiled
+def _release(releases: IntArray, by_release: IntArray, request: int, release: int) -> None:
+    """Change the release of a request, and its place in the order by release."""
+    place = 0
+    while by_release[place] != request:
+        place += 1
+    releases[request] = release
+    while place > 0 and releases[by_release[place - 1]] > release:
+        by_release[place] = by_release[place - 1]
+        place -= 1
+    while place < len(by_release) - 1 and releases[by_release[place + 1]] < release:
+        by_release[place] = by_release[place + 1]
+        place += 1
+    by_release[place] = request
+
+
+@compiled
+def _decode(
+    requests: Requests, state: Releases, trial: _Trial, begin: int, settled: int, first: int
+) -> tuple[int, int, float]:
+    """Admit from step `begin` on, before which nothing differs from the known starts."""
+    prompts, outputs, starts = requests.prompts, requests.outputs, state.starts
+    rank, by_rank, order, usage = state.rank, state.by_rank, state.order, state.usage
+    releases, by_release = state.releases, state.by_release
+    admitted, fresh, tried, not_before, sides, waiting = trial
+    memory = requests.memory
+    count = len(order)
+    end, spent = occupy_before(
+        prompts, outputs, order, starts, usage, first, begin, outputs.max(), 0.0
+    )
+    size = ZERO
+    for place in range(first, count):
+        request = order[place]
+        tried[request], not_before[request], sides[request] = -1, 0, 0
+        if releases[request] <= begin:
+            size = push(waiting, size, rank[request])
+    released = first_from(releases, by_release, begin + 1)
+    clock = last = begin
+    # `differ` requests have started by `last` in one of the two schedules only.
+    differ, until, known = 0, settled, first
+    number, met = 0, _NEVER
+    for _ in range(first, count):
+        if size == 0:
+            clock = max(clock, releases[by_release[released]])
+        while True:
+            while released < count and releases[by_release[released]] <= clock:
+                size = push(waiting, size, rank[by_release[released]])
+                released += 1
+            request = by_rank[waiting[0]]
+            prompt, output = prompts[request], outputs[request]
+            if tried[request] < 0:
+                tried[request] = clock
+            latest = len(usage) - 1 - output
+            begun = max(clock, not_before[request])
+            start = earliest_fit(usage, memory, prompt, output, begun, latest)
+            not_before[request] = start
+            if released == count or start < releases[by_release[released]]:
+                break
+            clock = releases[by_release[released]]  # a more urgent one may come
+        if start > last:
+            while known < count and starts[order[known]] < start:
+                other = order[known]
+                sides[other] -= 1
+                differ += 1 if sides[other] else -1
+                known += 1
+            if differ == 0 and until <= start:
+                met = start
+                break
+            last = start
+        size = pop(waiting, size)
+        add_usage(usage, prompt, output, start, 1)
+        spent += 2 * STEP_WORK * output
+        end = max(end, start + output)
+        admitted[number], fresh[number] = request, start
+        number += 1
+        sides[request] += 1
+        differ += 1 if sides[request] else -1
+        if start != starts[request]:
+            until = max(until, max(start, starts[request]) + output)
+        clock = start
+    usage[begin : end + 1] = 0
+    return number, met, spent + _TRIAL_WORK + _REQUEST_WORK * (count - first)
+
+
+@compiled
+def _draw_release(
+    arrival: int, cheapest: int, start: int, longest: int, random: RandomState
+) -> int:
+    """Draw a release: the cheapest start, the arrival, something between, or near the start."""
+    kind, share = uniform(random), uniform(random)
+    if kind < 0.3:
+        return cheapest
+    if kind < 0.4:
+        return arrival
+    if kind < 0.7:
+        return arrival + int(share * 1.3 * max(cheapest - arrival, 1))
+    normal = math.sqrt(-2 * math.log(1.0 - share)) * math.cos(2 * math.pi * uniform(random))
+    return start + int(normal * longest * 10.0 ** (-2.5 * uniform(random)))
+
+
+@compiled
+def anneal_releases(
+    requests: Requests,
+    state: Releases,
+    cheapest: IntArray,
+    regrets: FloatArray,
+    horizon: int,
+    random: RandomState,
+    trials: int,
+    temperature: float,
+) -> float:
+    """Change single releases, and accept by Metropolis; return the work."""
+    arrivals, weights = requests.arrivals, requests.weights
+    releases, by_release = state.releases, state.by_release
+    starts, order, heads, costs = state.starts, state.order, state.heads, state.costs
+    count, longest = len(starts), int(requests.outputs.max())
+    admitted, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    tried, not_before = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    sides, waiting = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    trial = _Trial(admitted, fresh, tried, not_before, sides, waiting)
+    work = 0.0
+    for _ in range(trials):
+        one = int(np.searchsorted(regrets, uniform(random) * regrets[-1], side="right"))
+        arrival, old = arrivals[one], releases[one]
+        new = _draw_release(arrival, cheapest[one], starts[one], longest, random)
+        new = min(max(new, arrival), horizon)
+        if old <= new <= heads[one]:  # it waits for others until then anyway
+            work += _TRIAL_WORK
+            continue
+        begin = new if new < old else heads[one]
+        first = first_from(starts, order, begin)
+        _release(releases, by_release, one, new)
+        number, met, spent = _decode(requests, state, trial, begin, max(old, new), first)
+        work += spent
+        change = 0.0
+        for place in range(number):
+            request = admitted[place]
+            change += weights[request] * (fresh[place] - starts[request])
+        if change > -temperature * math.log(1.0 - uniform(random)):
+            _release(releases, by_release, one, old)
+            continue
+        for place in range(first, count):
+            request = order[place]
+            if heads[request] >= begin:
+                heads[request] = tried[request] if tried[request] >= 0 else max(heads[request], met)
+        for place in range(number):
+            starts[admitted[place]] = fresh[place]
+            order[first + place] = admitted[place]
+        costs[0] += change
+        if costs[0] < costs[1]:
+            costs[1] = costs[0]
+            copy(starts, state.best, 0, len(starts))
+            copy(releases, state.best_releases, 0, len(starts))
+    return work

@@ -1,0 +1,240 @@
+r"""Exact search on equal workers: which requests form the part of each, and the order of each part.
+
+The least cost is the least :math:`\sum_g \mathrm{OPT}(S_g)` over partitions of the requests into at
+most :math:`G` parts. Every subset has a lower bound, raised only where it matters, all in integers:
+
+- optima of small parts come first, and bound larger ones: a request costs at least its output more;
+- prices and sizes of the configuration bound charge each request :math:`c_i`, and a worker is worth
+  :math:`v`, so that :math:`\mathrm{OPT}(S) \ge \sum_{i \in S} c_i - v`. A part whose bound
+  exceeds this by as much as the best schedule exceeds the bound of all, is in no better schedule;
+- parts are chosen in depth: the next one holds the largest request that is left. A part is put in
+  its best order only as far as is asked: is its optimum below what the best schedule leaves it?
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.loading import stopwatch
+from optsched.bounds.configurations import charges_of_starts
+from optsched.errors import CertificateError, OptschedError
+from optsched.models.solution import Stopped
+from optsched.problem.schedule import Schedule
+from optsched.search.exact.parts_kernels import Few, bound_parts, order_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from optsched._internal.arrays import IntArray
+    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.problem.instance import Instance
+
+MOST = 20  # requests whose subsets are tabulated
+_BEYOND = 2  # requests more than a worker's share, up to which parts are put in order first
+_MANY = 8000  # parts of one size that are too many for that
+_WORK = 200_000_000  # of one order between two looks at the clock
+_MORE = 4  # times as much when it was not enough
+
+
+@dataclass(frozen=True)
+class PartsResult:
+    """An interval around the least total latency on several workers."""
+
+    schedule: Schedule
+    lower: int  # no schedule on these workers has a smaller total latency
+    stopped: Stopped
+    ordered: int  # parts whose best order was asked for
+    seconds: float
+
+
+class _GivenUp(Exception):  # noqa: N818  # no error: how the search is left
+    """The search is given up."""
+
+
+def solve_parts(
+    upper: Schedule,
+    certificate: ConfigurationCertificate,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> PartsResult:
+    """Find a schedule of least total latency on several workers, or an interval around it."""
+    began = stopwatch()
+    instance, workers = upper.instance, upper.workers
+    if len(instance) > MOST or instance.deadlines is not None or not workers.equal:
+        raise OptschedError(
+            f"{instance.name} has {len(instance)} requests, or deadlines, or workers that differ; "
+            f"parts of at most {MOST} without deadlines on equal workers can be tabulated"
+        )
+    if certificate.fingerprint != workers.fingerprint(instance):
+        raise CertificateError("the certificate belongs to another instance or other workers")
+    search = _Search(upper, certificate, stop, on_progress)
+    stopped = search.go()
+    seconds = stopwatch() - began
+    return PartsResult(search.schedule(), search.lowest, stopped, search.ordered, seconds)
+
+
+class _Search:
+    """What is known of all parts, and the best partition."""
+
+    def __init__(
+        self,
+        upper: Schedule,
+        certificate: ConfigurationCertificate,
+        stop: Callable[[], bool],
+        on_progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.upper, self.stop, self.on_progress = upper, stop, on_progress
+        instance = upper.instance.replace(memory=upper.workers.memories[0])
+        self.order = np.argsort(instance.areas, kind="stable")
+        self.few = _few(instance, self.order)
+        count = len(self.order)
+        self.workers = min(len(upper.workers), count)
+        self.constant = int((instance.outputs - instance.arrivals).sum())
+        self.least = upper.total_latency - self.constant
+        self.best: tuple[int, ...] = ()
+        self.size = np.zeros(2**count, dtype=np.int8)
+        self.charge = np.zeros(2**count, dtype=np.int64)
+        self.lower = np.zeros(2**count, dtype=np.int64)  # of the sum of starts
+        self.known = np.zeros(2**count, dtype=np.bool_)  # whether that is the optimum
+        self.known[0] = True
+        self.starts: dict[int, IntArray] = {}
+        self.rest: dict[tuple[int, int], int] = {}  # bounds of requests on so many workers
+        costs, group, self.unit = charges_of_starts(certificate, instance, upper.workers)
+        charges = costs.min(axis=1)[group]
+        for request, place in enumerate(self.order.tolist()):
+            less, more = slice(1 << request), slice(1 << request, 2 << request)
+            output, arrival = int(instance.outputs[place]), int(instance.arrivals[place])
+            charge = int(charges[place]) - self.unit * (output - arrival)
+            self.charge[more] = self.charge[less] + charge
+            self.size[more] = self.size[less] + 1
+        total = int(certificate.value * self.unit) - self.unit * self.constant
+        self.worth = (int(self.charge[-1]) - total) // len(upper.workers)  # of one worker
+        self.lowest = min(math.ceil(certificate.value), upper.total_latency)
+        self.ordered = 0
+
+    def go(self) -> Stopped:
+        """Search until the best partition is proven or the search is given up."""
+        try:
+            self._tabulate()
+            self.lists = self._candidates()
+            everyone = len(self.lower) - 1
+            for least, parts in self._better(everyone, self.workers, self.least):
+                self.least, self.best = least, parts
+        except _GivenUp:
+            return Stopped.INTERRUPTED
+        self.lowest = self.least + self.constant
+        return Stopped.OPTIMAL
+
+    def schedule(self) -> Schedule:
+        """Return the best schedule."""
+        if not self.best:
+            return self.upper
+        starts, placement = np.zeros((2, len(self.order)), dtype=np.int64)
+        for worker, part in enumerate(self.best):
+            members = np.flatnonzero(part >> np.arange(len(self.order)) & 1)
+            starts[self.order[members]] = self.starts[part][members]
+            placement[self.order[members]] = worker
+        upper = self.upper
+        return Schedule(upper.instance, starts, "exact", workers=upper.workers, placement=placement)
+
+    def _tabulate(self) -> None:
+        """Bound all parts, size by size; those of a worker's share at most are put in order."""
+        count, room = len(self.order), self._room()
+        bound_parts(self.few, self.lower)
+        for size in range(1, count + 1):
+            parts = np.flatnonzero(self.size == size)
+            for request, arrival in enumerate(self.few.arrivals.tolist()):
+                mine = parts[parts >> request & 1 == 1]
+                before = self.lower[mine ^ 1 << request] + arrival
+                self.lower[mine] = np.maximum(self.lower[mine], before)
+            worth = parts[self.unit * self.lower[parts] - self.charge[parts] <= room]
+            if self.workers * size < count + self.workers * _BEYOND and len(worth) <= _MANY:
+                most = (room + self.charge[worth]) // self.unit + 1
+                for part, least in zip(worth.tolist(), most.tolist(), strict=True):
+                    self._order(part, least)
+
+    def _room(self) -> int:
+        """Return how much more than its charges a part may cost in a better schedule."""
+        total = int(self.charge[-1]) - self.workers * self.worth
+        return (self.least - 1) * self.unit - total - self.worth
+
+    def _candidates(self) -> list[IntArray]:
+        """List the parts that a better schedule may have, by their largest request."""
+        parts = np.flatnonzero(self.unit * self.lower - self.charge <= self._room())
+        largest = np.searchsorted(1 << np.arange(len(self.order)), parts, side="right") - 1
+        return [parts[largest == request] for request in range(len(self.order))]
+
+    def _order(self, part: int, least: int) -> None:
+        """Find the optimum of a part if it is below `least`, or raise its bound to that."""
+        work, best = _WORK, np.full(len(self.order), -1)
+        self.ordered += 1
+        while True:
+            if self.stop():
+                raise _GivenUp
+            found, left = order_part(self.few, part, self.lower, least, best, work)
+            if left >= 0:
+                break
+            work *= _MORE
+        if found < least:
+            self.starts[part], self.known[part] = best, True
+        self.lower[part] = max(int(self.lower[part]), int(found))
+
+    def _least_rests(self, parts: IntArray, workers: int) -> IntArray:
+        """Bound what each set of requests costs on so many workers."""
+        paid = -((workers * self.worth - self.charge[parts]) // self.unit)
+        alone = self.lower[parts] if workers == 1 else 0
+        return np.asarray(np.maximum(alone, paid), dtype=np.int64)
+
+    def _better(self, left: int, workers: int, least: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Find ever better partitions of what is left, of costs below `least`."""
+        if left == 0:
+            yield 0, ()
+            return
+        if workers == 1:
+            if not self.known[left] and self.lower[left] < least:
+                self._order(left, least)
+            if self.known[left] and self.lower[left] < least:
+                yield int(self.lower[left]), (left,)
+            return
+        parts = self.lists[left.bit_length() - 1]
+        parts = parts[(parts & ~left) == 0]
+        bounds = self._least_rests(left ^ parts, workers - 1)
+        sums = self.lower[parts] + bounds
+        order = np.argsort(sums, kind="stable")
+        top = workers == self.workers
+        for index in order[: np.searchsorted(sums[order], least)].tolist():
+            part, key = int(parts[index]), (left ^ int(parts[index]), workers - 1)
+            if top:
+                self._raise(int(sums[index]))
+            rest = max(int(bounds[index]), self.rest.get(key, 0))
+            if self.lower[part] + rest < least and not self.known[part]:
+                self._order(part, least - rest)
+            if self.lower[part] + rest >= least:
+                continue
+            mine = int(self.lower[part])
+            for others, chosen in self._better(*key, least - mine):
+                least = mine + others
+                yield least, (part, *chosen)
+            self.rest[key] = max(rest, least - mine)
+
+    def _raise(self, lowest: int) -> None:
+        """Note that no partition that is left costs less than this."""
+        self.lowest = max(self.lowest, min(lowest, self.least) + self.constant)
+        if self.on_progress is not None:
+            self.on_progress(self.lowest, self.least + self.constant)
+
+
+def _few(instance: Instance, order: IntArray) -> Few:
+    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])[order]
+    twin = np.full(len(order), -1)
+    last: dict[tuple[int, ...], int] = {}
+    for request, row in enumerate(map(tuple, rows.tolist())):
+        twin[request] = last.get(row, -1)
+        last[row] = request
+    prompts, outputs, arrivals = rows.T.copy()
+    return Few(prompts, outputs, arrivals, instance.areas[order], twin, instance.memory)

@@ -1,0 +1,262 @@
+"""Search for better schedules: annealing on orders, then large-neighbourhood search on starts.
+
+**Orders.** Decode an order with the prefix rule, or each request at its earliest feasible start
+(backfill), and anneal on swaps and moves of single requests. By the prefix rule only a window is
+decoded again: it begins at the first changed position and ends where the old schedule is met again,
+at most shifted in time, or where the cost is sure to be too high.
+
+**Starts.** Take a few requests out that start near each other, and put them back in random order,
+each at the earliest step that is feasible, now and then with a delay: an optimal schedule may need
+one that no order decodes to. Accept by Metropolis (`moves`).
+
+Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, unless
+the machine is too slow for the work by the deadline: then some is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from optsched._internal.aside import Token
+from optsched._internal.loading import stopwatch
+from optsched._internal.start_prices import PriceSums
+from optsched.errors import OptschedError
+from optsched.problem.schedule import Schedule
+from optsched.search.annealing import (
+    MAX_STEPS,
+    STRIDE,
+    Budget,
+    Cooling,
+    Requests,
+    empty_usage,
+    new_random,
+)
+from optsched.search.moves import Moves, Places, move_starts
+from optsched.search.orders import Orders, anneal_orders
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.search.annealing import Leg
+
+Kind = Literal["prefix", "backfill", "starts"]
+Plan = tuple[tuple[Kind, float], ...]
+
+_CHUNK = 2e7  # work between two looks at the clock
+_FEW = 400  # up to so many requests orders are annealed, and starts delayed
+_CROWDED = 3.0  # so few requests fit on average that packing them is what matters
+_LARGE, _SHARE_OF_LARGE = 0.8, 0.8  # the largest fifth move by themselves if they hold as much
+_MOVES_OF_LARGE = 0.45
+_CELLS = 400_000_000  # steps of all workers at most
+_SHARE_OF_SEVERAL = 0.5  # of the moves on several workers that begin with a large request
+# Temperatures in mean outputs, first and last: of orders, of starts, of starts with arrivals.
+_ORDERS, _STARTS, _STARTS_ARRIVALS = (2.0, 0.2), (0.15, 0.01), (0.3, 0.02)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found, and how it got there."""
+
+    schedule: Schedule
+    history: tuple[tuple[float, float], ...]  # (seconds, objective) after each improvement
+    interrupted: bool = False  # whether Ctrl-C ended it
+
+
+def search(
+    start: Schedule,
+    weights: FloatArray,
+    *,
+    work: float,
+    seed: int = 0,
+    threads: int = 1,
+    plan: str | None = None,
+    deadline: float = math.inf,
+    on_progress: Callable[[float], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Search:
+    """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it."""
+    most = min(MAX_STEPS, _CELLS // len(start.workers))
+    if start.makespan > most:
+        raise OptschedError(
+            f"a search would keep the usage of {start.makespan} steps (at most {most}); "
+            "use longer steps"
+        )
+    ended = Token(stop)
+    names = _choose(start) if plan is None else [plan]
+    plans = [PLANS[name] for name in names]
+    runs = [_Run(start, weights, seed + STRIDE * i, deadline, ended) for i in range(threads)]
+    runs[0].on_progress = on_progress
+    interrupted = False
+    with ThreadPoolExecutor(max(1, threads - 1)) as pool:
+        others = [
+            pool.submit(run.follow, plans[i % len(plans)], work)
+            for i, run in enumerate(runs[1:], start=1)
+        ]
+        try:
+            runs[0].follow(plans[0], work)
+            for other in others:
+                other.result()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            ended.set()
+    best = min(runs, key=lambda run: run.cost)  # the first of equal ones
+    return Search(best.schedule, _merge(runs), interrupted)
+
+
+#: Searches by name: what each does, with its share of the work.
+PLANS: dict[str, Plan] = {
+    "orders": (("prefix", 0.9), ("starts", 0.1)),
+    "backfill": (("backfill", 0.9), ("starts", 0.1)),
+    "starts": (("starts", 1.0),),
+}
+
+
+def _choose(start: Schedule) -> list[str]:
+    """Return the searches that suit the problem, the best first (figures: docs/research.md)."""
+    instance = start.instance
+    together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
+    if len(instance) > _FEW or len(start.workers) > 1:
+        return ["starts"]
+    if together < _CROWDED or instance.arrivals.any():
+        return ["orders", "starts", "backfill"]
+    return ["starts", "backfill", "orders"]
+
+
+def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
+    """Merge the histories of all runs: each entry is the best of all at its time."""
+    merged: list[tuple[float, float]] = []
+    for entry in sorted(entry for run in runs for entry in run.history):
+        if not merged or entry[1] < merged[-1][1]:
+            merged.append(entry)
+    return tuple(merged)
+
+
+class _Run:
+    """The state of a search."""
+
+    def __init__(
+        self,
+        start: Schedule,
+        weights: FloatArray,
+        seed: int,
+        deadline: float,
+        stop: threading.Event,
+    ) -> None:
+        instance = self._instance = start.instance
+        self._workers, self._placement = start.workers, start.placement
+        self._requests = Requests.of(instance, weights)
+        self._random = new_random(seed)
+        self._deadline, self._stop = deadline, stop
+        self.on_progress: Callable[[float], None] | None = None
+        self._began = stopwatch()
+        self._offset = float(weights @ (instance.outputs - instance.arrivals))
+        self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
+        self.best = start.starts.copy()
+        self.cost = float(weights @ self.best)
+        self.history = [(0.0, self.cost + self._offset)]
+
+    def follow(self, plan: Plan, work: float) -> None:
+        """Do what a plan says, until it is done or time is up."""
+        left = 1.0
+        for kind, share in plan:
+            budget = Budget(share * work, (self._deadline - stopwatch()) * share / left)
+            left -= share
+            going = (
+                self._move_starts(budget)
+                if kind == "starts"
+                else self._anneal_orders(budget, kind == "backfill")
+            )
+            if not going:
+                return
+
+    def _anneal(
+        self,
+        budget: Budget,
+        temperatures: tuple[float, float],
+        kernel: Callable[[Leg], float],
+        state: Orders | Moves,
+    ) -> bool:
+        """Call a kernel leg by leg; return whether the plan goes on."""
+        cooling = Cooling(self._scale, *temperatures)
+        going = budget.work > 0
+        while going:
+            budget.done += kernel(budget.leg(cooling, _CHUNK))
+            if self._keep(state):
+                return False
+            going = budget.goes_on()
+        return True
+
+    @property
+    def schedule(self) -> Schedule:
+        """The best schedule."""
+        return Schedule(
+            self._instance,
+            self.best,
+            "search",
+            workers=self._workers,
+            placement=self._placement,
+        )
+
+    def _keep(self, state: Orders | Moves) -> bool:
+        """Keep a better schedule, and return whether to stop."""
+        if state.costs[1] < self.cost:
+            self.best, self.cost = state.best.copy(), float(state.costs[1])
+            if isinstance(state, Moves):
+                self._placement = state.best_placement.copy()
+            self.history.append((stopwatch() - self._began, self.cost + self._offset))
+        if self.on_progress is not None:
+            self.on_progress(self.cost + self._offset)
+        return self._stop.is_set() or stopwatch() >= self._deadline
+
+    def _anneal_orders(self, budget: Budget, backfill: bool) -> bool:
+        """Anneal on orders, decoded by the prefix rule or each at its earliest feasible start."""
+        instance = self._instance
+        state = Orders(
+            order=np.argsort(self.best, kind="stable"),
+            starts=np.zeros(len(instance), dtype=np.int64),
+            best=self.best.copy(),
+            usage=empty_usage(int(instance.arrivals[-1] + instance.outputs.sum()) + 2),
+            costs=np.array([-1.0, math.inf]),
+        )
+
+        def kernel(leg: Leg) -> float:
+            return anneal_orders(self._requests, state, backfill, self._random, leg)
+
+        return self._anneal(budget, _ORDERS, kernel, state)
+
+    def _move_starts(self, budget: Budget) -> bool:
+        """Take requests out and put them back."""
+        instance, schedule = self._instance, self.schedule
+        longest, several = int(instance.outputs.max()), len(self._workers) > 1
+        steps = schedule.makespan + 4 * longest + 2
+        usage = empty_usage(len(self._workers) * steps)
+        for worker in np.unique(self._placement).tolist():
+            profile = schedule.on(worker).memory_profile()
+            usage[worker * steps :][: len(profile)] = profile
+        large = self._large()
+        share = _SHARE_OF_SEVERAL if several else _MOVES_OF_LARGE if len(large) else 0.0
+        delay = longest if len(instance) <= _FEW else 0
+        arriving = share and instance.arrivals.any()
+        state = Moves.of(self.best, self._placement, usage, len(self._workers), self.cost, large)
+        places, free = Places.of(instance, self._workers), PriceSums(np.zeros(1), np.zeros(1))
+
+        def kernel(leg: Leg) -> float:
+            return move_starts(self._requests, places, free, state, share, delay, self._random, leg)
+
+        temperatures = _STARTS_ARRIVALS if arriving else _STARTS
+        return self._anneal(budget, temperatures, kernel, state)
+
+    def _large(self) -> IntArray:
+        """Return the large requests, on one worker only where they hold most of the memory."""
+        areas = self._instance.areas
+        large = np.flatnonzero(areas >= np.quantile(areas, _LARGE))
+        few = areas[large].sum() < _SHARE_OF_LARGE * areas.sum()
+        return large[:0] if few and len(self._workers) == 1 else large

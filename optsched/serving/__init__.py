@@ -1,0 +1,17 @@
+"""What the operator of a server needs beyond the papers: engines, capacity, a plugin for vLLM.
+
+It stands on the core, which never imports it, and adds to it what is named here.
+"""
+
+from optsched._internal.extensions import extend
+
+extend("policy", vllm="optsched.serving.engines.policy:VLLM")
+extend("policy class", VllmPolicy="optsched.serving.engines.policy:VllmPolicy")
+extend("runner", vllm="optsched.serving.engines.running:RUNNER")
+extend(
+    "report",
+    **{
+        name: f"optsched.serving.capacity.plots:{name}"
+        for name in ("capacity_page", "capacity_table", "plot_attainment", "plot_growth")
+    },
+)

@@ -1,0 +1,239 @@
+"""Which windows of time prove most: candidates of all lengths, and their best weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.serving.capacity.demand import Demand
+
+_FEW = 24  # requests up to which all windows between arrivals and due dates are tried
+_MAX_LENGTHS = 9  # halvings of the whole time
+_KEPT = 6  # windows of each length that are mixed
+_NESTED = 20  # windows that begin with the first request
+_ROUNDS = 100
+_ENOUGH = 1e-3  # relative distance to the best mixture
+_MOST = 30_000_000  # numbers for windows, requests and cells together
+_LEAST = 1e-4  # weight of a window that is kept
+_SAFE = 1 - 2.0**-36
+
+
+class Proof(NamedTuple):
+    """Windows with weights, and how many workers their demand takes, rounded down."""
+
+    value: float
+    windows: tuple[tuple[float, float, float], ...]  # begin, end, weight
+    price: float = 0.0  # of latencies that may be any, with a mean
+
+
+def best_proof(demand: Demand) -> Proof:
+    """Return the best windows that are found for a demand."""
+    if demand.allowed < 0 or not demand.asked.any():
+        return Proof(0.0, ())
+    found = _candidates(demand)
+    if demand.mean is not None:
+        more = _nested(demand, found) if int(demand.asked.sum()) > _FEW else []
+        return _of_mean(demand, sorted({*found, *more}))
+    rows = np.zeros((len(found), len(demand.asked)))
+    for row, (begin, end) in zip(rows, found, strict=True):
+        some, values = demand.demanded(begin, end)
+        row[some] = values / (end - begin)
+    mixed = np.zeros(len(rows))
+    if demand.allowed and len(rows) > 1:
+        mixed = _game(rows, demand.allowed)
+    else:
+        mixed[rows.sum(axis=1).argmax()] = 1.0
+    used = np.flatnonzero(mixed > 1e-6)
+    value = _without(mixed[used] @ rows[used], demand.allowed) / float(mixed[used].sum())
+    weighted = ((*found[at], float(mixed[at])) for at in used.tolist())
+    return Proof(value * _SAFE, tuple((b, e, weight / (e - b)) for b, e, weight in weighted))
+
+
+def _without(values: FloatArray, count: int) -> float:
+    """Return the sum of all but so many of the largest."""
+    if not count:
+        return float(values.sum())
+    if count >= len(values):
+        return 0.0
+    return float(np.partition(values, len(values) - count)[: len(values) - count].sum())
+
+
+def _candidates(demand: Demand) -> list[tuple[float, float]]:
+    """Return windows with much demand for their length, of many lengths."""
+    arrivals, due = demand.arrivals[demand.asked], demand.due[demand.asked]
+    last = arrivals + due + 2 * demand.slack
+    if len(arrivals) <= _FEW:
+        begins = np.unique(np.append(arrivals, last - demand.own[demand.asked]))
+        own = demand.own[demand.asked]
+        later = [] if demand.mean is None else [own * share for share in (0.05, 0.2, 0.5)]
+        ends = np.unique(np.concatenate([last, *(arrivals + own + more for more in (0.0, *later))]))
+        return [(b, e) for b in begins.tolist() for e in ends.tolist() if e - b > demand.slack]
+    first, end = float(arrivals[0]), float(last.max())
+    share = demand.allowed / len(arrivals)
+    kept = [(first, end)]
+    length = end - first
+    for _ in range(_MAX_LENGTHS):
+        starts = np.arange(first, end - length / 2, length / 2).tolist()
+        tried = [(begin, begin + length) for begin in starts]
+        ranked = sorted(tried, key=lambda window: -_density(demand, window, share))
+        kept += [_moved(demand, window, share) for window in ranked[:_KEPT]]
+        if length < float(np.median(due)):
+            break
+        length /= 2
+    return sorted(set(kept))
+
+
+def _nested(demand: Demand, windows: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return windows that begin together, as latencies that may be any fall into some of them."""
+    begins = np.quantile(np.unique([begin for begin, _ in windows]), np.linspace(0, 1, 4)).tolist()
+    lengths = np.geomspace(0.25, 20, _NESTED) * (demand.mean or 0.0)
+    lengths = np.ceil(lengths) if demand.whole else lengths
+    nested = [lengths, *[lengths[1::2]] * (len(begins) - 1)]
+    return [
+        (begin, begin + length)
+        for begin, own in zip(begins, nested, strict=True)
+        for length in own.tolist()
+    ]
+
+
+def _density(demand: Demand, window: tuple[float, float], share: float) -> float:
+    """Return the demand in a window for its length, if a share of its requests is left out."""
+    _, values = demand.demanded(*window)
+    values = values[values > 0]
+    return _without(values, int(share * len(values))) / (window[1] - window[0])
+
+
+def _moved(demand: Demand, window: tuple[float, float], share: float) -> tuple[float, float]:
+    """Move the ends of a window while that raises its density."""
+    best, step = _density(demand, window, share), (window[1] - window[0]) / 4
+    for _ in range(5):
+        begin, end = window
+        for tried in (
+            (begin + step, end),
+            (begin - step, end),
+            (begin, end - step),
+            (begin, end + step),
+        ):
+            if tried[1] - tried[0] > step and (found := _density(demand, tried, share)) > best:
+                best, window = found, tried
+        step /= 2
+    return window
+
+
+class _Latencies:
+    """What requests demand in windows if their latencies may be any, in cells between offsets."""
+
+    def __init__(
+        self, demand: Demand, windows: Sequence[tuple[float, float]], kind: type = np.float64
+    ) -> None:
+        self.demand, self.asked = demand, np.flatnonzero(demand.asked)
+        alone = demand.own[self.asked]
+        self.begins = alone[:, None] + demand.offsets
+        self.ends = np.column_stack(
+            [self.begins[:, 1:] - float(demand.whole), self.begins[:, -1]]  # the last has no end
+        )
+        shape = (len(windows), *self.begins.shape)
+        self.rows, self.inside = np.zeros(shape, kind), np.zeros(shape, kind)
+        place = np.full(len(demand.asked), -1)
+        place[self.asked] = np.arange(len(self.asked))
+        for cell in range(shape[2] - 1):
+            due = np.zeros(len(place))
+            due[self.asked] = self.ends[:, cell]
+            for at, (begin, end) in enumerate(windows):
+                some, found, whole = demand.within(begin, end, due)
+                there = place[some] >= 0
+                rows = place[some][there]
+                self.rows[at, rows, cell] = found[there] / (end - begin)
+                self.inside[at, rows, cell] = whole[there] / (end - begin)
+
+    def answer(self, weights: FloatArray) -> FloatArray:
+        """Return what the best latencies under weights, the last a price, come to for each."""
+        mixed, price, demand = weights[:-1].astype(self.rows.dtype), weights[-1], self.demand
+        extra, slope, first = (
+            values[self.asked] for values in (demand.extra, demand.slope, demand.first)
+        )
+        # Within a cell the sum is convex: least at an end, or where nothing is charged by time.
+        kink = first + np.divide(extra, slope, out=np.zeros_like(extra), where=slope > 0)
+        points = np.stack([self.begins, self.ends, kink[:, None].clip(self.begins, self.ends)])
+        timed = np.maximum(0.0, extra[:, None] - slope[:, None] * (points - first[:, None]))
+        values = np.tensordot(mixed, self.rows, 1) + price * points
+        values += np.tensordot(mixed, self.inside, 1) * timed
+        every, count = np.arange(len(extra)), values.shape[2]
+        flat = values.transpose(1, 0, 2).reshape(len(extra), -1).argmin(axis=1)
+        point, cell = flat // count, flat % count
+        chosen = self.rows[:, every, cell].sum(axis=1, dtype=np.float64)
+        chosen += self.inside[:, every, cell] @ timed[point, every, cell]
+        spent = float(points[point, every, cell].sum()) - len(extra) * (demand.mean or 0.0)
+        return np.append(chosen, spent)
+
+
+def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
+    """Return the best windows and price of latencies whose mean is limited."""
+    most = max(_FEW, _MOST // (int(demand.asked.sum()) * len(demand.offsets)))
+    windows = windows[:: -(-len(windows) // most)]
+    cells = _Latencies(demand, windows, np.float32)
+    scale = 1 / (len(cells.asked) * (demand.mean or 1.0))
+    weights = _best_weights(cells.answer, len(windows), [[1e9 * scale], [scale]])
+    used = [at for at, weight in enumerate(weights[:-1].tolist()) if weight > _LEAST]
+    kept = weights[[*used, -1]]
+    few = [windows[at] for at in used]
+    value = float(_Latencies(demand, few).answer(kept) @ kept) / float(kept[:-1].sum())
+    lengths = [end - begin for begin, end in few]
+    shares = (kept[:-1] / lengths).tolist()
+    return Proof(
+        value * _SAFE, tuple((*w, z) for w, z in zip(few, shares, strict=True)), float(kept[-1])
+    )
+
+
+def _game(rows: FloatArray, allowed: int) -> FloatArray:
+    """Return weights of rows, 1 in all, such that as much as possible is left of them.
+
+    What is left is their weighted sum without its largest entries, as many as are allowed.
+    """
+
+    def answer(weights: FloatArray) -> FloatArray:
+        kept = np.ones(rows.shape[1])
+        kept[np.argsort(weights @ rows)[max(0, len(kept) - allowed) :]] = 0.0
+        left: FloatArray = rows @ kept
+        return left
+
+    return _best_weights(answer, len(rows))
+
+
+def _best_weights(
+    answer: Callable[[FloatArray], FloatArray],
+    count: int,
+    prices: Sequence[Sequence[float]] = ((),),
+) -> FloatArray:
+    """Return weights, so many of which are 1 in all, against which an answer leaves the most.
+
+    An answer is what each weight counts for once others have done their best. Further weights have
+    no sum; the first prices are tried for them. Cuts solve it: each round adds the best answer to
+    weights between the best so far and those that are best against all answers.
+    """
+    from scipy.optimize import linprog
+
+    begins = [np.append(np.full(count, 1 / count), each) for each in prices]
+    best, value, cuts = begins[0], -np.inf, []
+    costs = np.append(np.zeros(len(best)), -1.0)
+    ones = np.append(np.ones(count), np.zeros(len(best) - count + 1))[None]
+    for turn in range(_ROUNDS):
+        if turn < len(begins):
+            weights = begins[turn]
+        cut = answer(weights)
+        if (found := float(weights @ cut)) > value:
+            value, best = found, weights
+        cuts.append(cut)
+        table = np.column_stack([-np.array(cuts), np.ones(len(cuts))])
+        solved = linprog(costs, table, np.zeros(len(cuts)), ones, [1.0], method="highs")
+        if turn + 1 < len(begins):
+            continue
+        if solved.x is None or solved.x[-1] <= value + _ENOUGH * abs(value):
+            break
+        weights = (best + np.maximum(0.0, solved.x[:-1])) / 2
+    return best

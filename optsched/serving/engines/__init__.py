@@ -1,0 +1,1 @@
+"""The scheduler of vLLM on a clock: orders, plans, prefix caching, learned outputs."""

@@ -1,0 +1,252 @@
+"""vLLM v1: one token budget for decodes and chunks of prompts, and blocks of KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from optsched._internal.arguments import checked
+from optsched._internal.arrays import ranks_in
+from optsched.errors import PolicyError, nearest
+from optsched.policies.base import NamedPolicy, Needs
+from optsched.policies.priorities import PRIORITIES, WORK
+from optsched.policies.serving import require_limits
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.clock import Clock
+    from optsched.policies.base import PriorityPolicy
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge
+
+#: In what order requests are admitted.
+SchedulingPolicy = Literal["fcfs", "priority"]
+#: Whose scheduler it is.
+Version = Literal["0.32", "0.33"]
+
+
+class Ranks(NamedTuple):
+    """In what order an engine admits waiting requests and preempts running ones, shape (n,)."""
+
+    turns: IntArray  # the least of those waiting is admitted first; no two are equal
+    levels: IntArray  # the largest of those running is preempted first, of equals the first
+
+
+@checked(PolicyError)
+@dataclass(frozen=True)
+class VllmPolicy(NamedPolicy):
+    """Form batches as the scheduler of vLLM 0.33.0, or 0.32.0, does; run on a clock.
+
+    The options have vLLM's names, and its defaults. Outputs are unknown. A batch has one budget of
+    tokens: running requests take what they lack in order of admission, then waiting ones are
+    admitted, long prompts in chunks. A running request that finds no free block preempts the one
+    that was admitted last or, by priority, that of the largest (priority, arrival). It loses its
+    blocks, keeps its tokens, and goes to the front of the queue.
+
+    Parameters
+    ----------
+    num_gpu_blocks
+        Blocks of the KV cache, one of which vLLM does not use. None: as many as hold the memory of
+        the instance.
+    block_size
+        Tokens of a block.
+    max_num_seqs
+        Maximum number of requests that run at once.
+    max_num_batched_tokens
+        Maximum number of tokens in a batch.
+    scheduling_policy
+        "fcfs", or "priority": by (priority, arrival, label as text), with the `priorities` of the
+        instance.
+    watermark
+        Share of all blocks that an admission leaves free while other requests run.
+    scheduler_reserve_full_isl
+        Admit a request only if its whole prompt fits, not only its first chunk.
+    async_scheduling
+        Form each batch while the one before it runs.
+    enable_prefix_caching
+        Let full blocks be found again: after a preemption, and by requests whose `hash_ids` say
+        that they begin alike.
+    order
+        By whose keys priorities are set, and again when a request is preempted, for the tokens that
+        are then expected. None: as `scheduling_policy` says.
+    aging
+        Seconds over which the keys of the order age (`optsched.serving.learning`), "load" for as
+        fast as the load allows, or None.
+    plan
+        Admit a request only if, with the outputs that are expected, none will be preempted.
+    learned
+        Expect of outputs what completed requests of the run have shown: by prompt, `output_upper`,
+        priority, turn and client, and by `output_estimates` as far as a client's earlier ones were
+        right (`optsched.serving.learning`). The outputs and intervals of the run are not looked at.
+        In an order, a preempted request goes on first.
+    fair
+        Serve `clients` in turn, by virtual counters of their tokens, in place of an order; outputs
+        are learned for that.
+    deviations
+        Where there are beliefs, a plan leaves this many standard deviations of the blocks that
+        running requests are likely to hold free.
+    version
+        "0.32": by priority or an order, a request that preempts itself keeps those behind it out of
+        the batch. In "0.33" they go on.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> from optsched.policies import VllmPolicy
+    >>> small = VllmPolicy("small", "two at a time", max_num_seqs=2, async_scheduling=False)
+    >>> run(Instance([5] * 3, [2] * 3, memory=64), small, clock="unit").completions
+    array([2., 2., 4.])
+    """
+
+    num_gpu_blocks: int | None = None
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    scheduling_policy: SchedulingPolicy = "fcfs"
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = True
+    enable_prefix_caching: bool = False
+    order: PriorityPolicy | None = None
+    aging: float | Literal["load"] | None = None
+    plan: bool = False
+    learned: bool = False
+    fair: bool = False
+    deviations: float = 1.0
+    version: Version = "0.33"
+    needs: ClassVar[Needs] = Needs("vllm")
+
+    def __post_init__(self) -> None:
+        limits = self.max_num_seqs, self.max_num_batched_tokens
+        require_limits(self, self.block_size, *limits, self.watermark)
+        self.require(
+            self.num_gpu_blocks is None or self.num_gpu_blocks >= 2,
+            f"num_gpu_blocks is {self.num_gpu_blocks}, but must be at least 2 (one of them is not "
+            "used)",
+        )
+        self.require(
+            0 <= self.deviations < np.inf,
+            f"deviations is {self.deviations}, but must be a number of at least 0",
+        )
+        number = not isinstance(self.aging, str | None) and 0 < self.aging < np.inf
+        self.require(
+            self.aging is None or (self.order is not None and (number or self.aging == "load")),
+            f"aging is {self.aging!r}, but must be a finite number above 0 or 'load', beside order",
+        )
+        self.require(
+            not (self.fair and self.order is not None),
+            "fair serves clients in turn, in place of an order; leave one of them out",
+        )
+        self.require(
+            self.scheduling_policy in ("fcfs", "priority"),
+            f"scheduling_policy is {self.scheduling_policy!r}, but must be fcfs or priority",
+        )
+        self.require(
+            self.version in ("0.32", "0.33"),
+            f"version is {self.version!r}, but must be 0.32 or 0.33, whose schedulers are known",
+        )
+
+    @property
+    def foresees(self) -> Literal["nothing", "beliefs"]:
+        """What it looks at: what is likely, where it has an order or a plan."""
+        looks = not self.learns and (self.plan or self.order is not None)
+        return "beliefs" if looks else "nothing"
+
+    def knows(self, instance: Instance, intervals: str | None = None) -> Knowledge:
+        """Return what it is told of an output of the instance before that request ends."""
+        if self.learns:
+            claims = instance.output_upper is not None or instance.output_estimates is not None
+            return "forecast" if claims else "nothing"
+        reads = self.order is not None and self.order.reads == "outputs"
+        looks = self.plan or self.aging is not None or reads
+        return super().knows(instance, intervals) if looks else "nothing"
+
+    @property
+    def learns(self) -> bool:
+        """Whether it expects what the run has shown."""
+        return self.learned or self.fair
+
+    @property
+    def reorders(self) -> bool:
+        """Whether it has priorities of its own."""
+        return self.fair or self.order is not None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it goes by all that happens in the run."""
+        return self.learns or self.aging is not None
+
+    def parsed(self, parameters: str) -> VllmPolicy:
+        """Return the policy with an order by name, as vllm:area; vllm:area,load ages."""
+        orders = {order.name: order for order in (*PRIORITIES, WORK)}
+        name, comma, scale = parameters.partition(",")
+        if name not in orders:
+            raise PolicyError(
+                f"policy 'vllm:{parameters}' has no order {name!r}: {nearest(name, orders)}"
+            )
+        aging: Any = float(scale) if scale.replace(".", "", 1).isdecimal() else scale
+        said = orders[name].description
+        return replace(
+            self,
+            name=f"{self.name}:{parameters}",
+            description=f"{self.description}; {said}{', aged' if comma else ''}",
+            order=orders[name],
+            aging=aging if comma else None,
+        )
+
+    def with_options(self, names: str) -> VllmPolicy:
+        """Return the policy that plans, learns or is fair, by the names of these options."""
+        switched: dict[str, Any] = dict.fromkeys(names.split("+"), True)
+        said = f"{self.description}; {names.replace('+', ', ')}"
+        return replace(self, name=f"{self.name}+{names}", description=said, **switched)
+
+    def keys(self, instance: Instance, clock: Clock) -> FloatArray:
+        """Return the keys of its order, or where there is none the priorities that it goes by."""
+        if self.order is None:
+            by_priority = self.scheduling_policy == "priority" and instance.priorities is not None
+            given = instance.priorities if by_priority else np.zeros(len(instance))
+            return np.array(given, dtype=np.float64)
+        return np.asarray(self.order.keys(instance, clock), dtype=np.float64)
+
+    def blocks(self, instance: Instance) -> int:
+        """Return the blocks of the KV cache, refusing requests that would never fit."""
+        size, memory = self.block_size, instance.memory
+        count = memory // size + 1 if self.num_gpu_blocks is None else self.num_gpu_blocks
+        usable = count - 1
+        if usable * size > memory:
+            raise PolicyError(
+                f"policy {self.name!r}: num_gpu_blocks is {count}, of which {usable} hold "
+                f"{usable * size} tokens, but the memory is {memory}; lower it, or raise the memory"
+            )
+        needed = -(-(instance.peaks - 1) // size)  # the last token is never stored
+        wrong = (
+            (instance.prompts < 1, "has no prompt, which vLLM refuses; leave it out"),
+            (
+                needed > usable,
+                f"needs {int(needed.max())} blocks of {size} tokens, but there are {usable}; leave "
+                "it out, or give more memory",
+            ),
+        )
+        for mask, reason in wrong:
+            if mask.any():
+                index = int(np.argmax(needed if mask is wrong[1][0] else mask))
+                raise PolicyError(f"policy {self.name!r}: request {instance.label(index)} {reason}")
+        return count
+
+    def ranks(self, instance: Instance) -> Ranks:
+        """Return the order in which requests of equal keys are admitted and preempted."""
+        count, levels = len(instance), instance.arrivals.copy()
+        if self.scheduling_policy == "fcfs" and not self.reorders:
+            return Ranks(np.arange(count), levels)
+        labels = np.array(instance.labels or [str(request) for request in range(count)])
+        known = levels if instance.follows is None else np.zeros_like(levels)
+        return Ranks(ranks_in(np.lexsort((labels, known))), levels)
+
+
+VLLM = VllmPolicy(
+    "vllm",
+    "decodes, then chunks of prompts, in blocks of KV cache",
+    source="vLLM 0.33.0, its scheduler v1",
+)

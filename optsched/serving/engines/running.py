@@ -1,0 +1,145 @@
+"""Runs vLLM's scheduler, on one worker and on several behind a router."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.problem.forecasts import forecast
+from optsched.serving.engines import vllm
+from optsched.serving.engines.block_cache import Prefixes
+from optsched.serving.engines.reranking import reranking
+from optsched.serving.engines.vllm_plans import planning
+from optsched.simulate.replicas.engines import EngineWorkers
+from optsched.simulate.runners import Runner, served_run
+from optsched.simulate.seconds.arrivals import Arrivals
+from optsched.simulate.seconds.execution import requests_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from optsched._internal.arrays import IntArray, Records
+    from optsched.clock import Clock
+    from optsched.problem.instance import Instance
+    from optsched.serving.engines.policy import VllmPolicy
+    from optsched.simulate.replicas.engines import Server
+    from optsched.simulate.seconds.batches import Requests
+    from optsched.simulate.seconds.execution import ClockedRun
+    from optsched.simulate.task import Task
+
+
+def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
+    """Return the limits of vLLM's scheduler."""
+    blocks = policy.blocks(instance)
+    return vllm.Limits(
+        blocks - 1,
+        policy.block_size,
+        int(policy.watermark * blocks),
+        policy.max_num_seqs,
+        policy.max_num_batched_tokens,
+        policy.scheduler_reserve_full_isl,
+        1 + policy.async_scheduling,
+        policy.scheduling_policy == "fcfs" and not policy.reorders,
+        policy.reorders,
+        policy.plan,
+        policy.is_told,
+        policy.version == "0.32",
+    )
+
+
+def serve_vllm(task: Task) -> ClockedRun:
+    """Run vLLM's scheduler."""
+    policy, requests = task.policy, requests_of(task.instance, task.clock)
+    limits = vllm_limits(policy, task.instance)
+    prefixes = Prefixes.of(task.instance) if policy.enable_prefix_caching else None
+    with vllm_queue(task, requests) as queue:
+        arrivals = Arrivals.of(task.instance, task.clock, queue.turns)
+        served, log, rows = vllm.serve(
+            requests, arrivals, queue, task.clock, limits, task.until, prefixes
+        )
+    if task.instance.follows is not None:
+        came, frozen = _as_they_came(task.instance, served.last, queue)
+        served, task = served[came].view(np.recarray), task._replace(instance=frozen)
+    run = served_run(task, served, log, "recomputed")
+    run = replace(run, intervals=None if policy.foresees == "nothing" else task.intervals)
+    if prefixes is None:
+        return replace(run, statistics=rows[:, :-1])
+    return replace(run, statistics=rows, cached=served.cached.copy(), asked=served.asked.copy())
+
+
+def _as_they_came(
+    instance: Instance, last: IntArray, queue: vllm.Queue
+) -> tuple[IntArray, Instance]:
+    """Return the requests that came, in that order, and their instance with their arrivals."""
+    assert instance.follows is not None
+    came = (instance.follows < 0) | (last[instance.follows] >= 0)
+    every = np.lexsort((queue.turns, queue.levels))
+    order = every[came[every]]
+    known = instance.replace(follows=None, pauses=None, arrivals=np.zeros_like(every))
+    return order, known.take(order).replace(arrivals=queue.levels[order])
+
+
+@contextmanager
+def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
+    """Return by what vLLM's scheduler admits, preempts and plans."""
+    policy, known = task.policy, None
+    if policy.foresees != "nothing":
+        known = forecast(task.instance, task.intervals or "exact", task.beliefs)
+    planned = np.zeros_like(requests.outputs)
+    bounds = (planned, planned) if known is None else (known.lower, known.upper)
+    turns, levels = policy.ranks(task.instance)
+    telling = reranking(task, known, planned, levels)
+    with telling as (keys, tell), planning(policy, known) as plan:
+        yield vllm.Queue(turns, levels, keys, bounds, *plan, tell)
+
+
+class VllmWorkers(EngineWorkers):
+    """Schedulers of vLLM that are paused when a request arrives."""
+
+    def new_records(self, requests: Requests) -> Records:
+        """Return what engines note of requests."""
+        return vllm.new_records(requests)
+
+    def new_engine(self, served: Records, own: Instance, clock: Clock, timer: Any) -> Server:
+        """Return an engine for the requests that fit it."""
+        task, policy = self._task, self._task.policy
+        limits, queue = vllm_limits(policy, own), self._queue(own, clock)
+        return vllm.Server(served, queue, limits, timer, task.until, prefixes=self._prefixes)
+
+    @cached_property
+    def _prefixes(self) -> Prefixes | None:
+        cached = self._task.policy.enable_prefix_caching
+        return Prefixes.of(self._task.instance) if cached else None
+
+    def _queue(self, own: Instance, clock: Clock) -> vllm.Queue:
+        """Return the queue of an engine; keys and bounds depend on its memory and clock."""
+        fits = self._instance.peaks <= own.memory
+        if not fits.any():
+            own, fits = self._instance, ~fits
+        place = np.zeros(len(fits), dtype=np.int64)  # of others, which never come here, too
+        place[fits] = np.arange(len(own))
+        task = self._task.on(clock)._replace(instance=own)
+        queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
+        turns, levels = task.policy.ranks(self._instance)
+        lower, upper = (bound[place] for bound in queue.intervals)
+
+        def tell(event: int, at: int, made: int) -> float:
+            """Take note of an event; what is planned for may change where outputs are learned."""
+            key: float = queue.tell(event, place[at], made)
+            lower[at], upper[at] = (bound[place[at]] for bound in queue.intervals)
+            return key
+
+        return queue._replace(
+            turns=turns,
+            levels=levels,
+            keys=queue.keys[place],
+            intervals=(lower, upper),
+            tell=type(queue.tell)(tell),
+        )
+
+
+RUNNER = Runner(None, serve_vllm, paused=VllmWorkers)

@@ -1,0 +1,502 @@
+"""The scheduler of vLLM v1: blocks of KV cache, one token budget per batch, preemption.
+
+A request holds blocks for the tokens that are *computed*; the token that a batch makes is stored in
+the next one. Asynchronously a batch is formed while the one before runs: a token in flight counts
+before it is back. Blocks are only counted, unless they can be found again (`block_cache`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched._internal.arrays import records
+from optsched._internal.aside import interruptible_kernel
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.small_kernels import pop_by_key, push_by_key
+from optsched.serving.engines.block_cache import (
+    NAMES,
+    Cache,
+    Prefixes,
+    count_foreign,
+    extend,
+    find,
+    give_back,
+    new_cache,
+    publish,
+    reuse,
+)
+from optsched.serving.engines.reranking import ADMITTED, ARRIVED, ENDED, PREEMPTED
+from optsched.serving.engines.vllm_plans import expected_left, fits_to_the_end
+from optsched.simulate.seconds.arrivals import Arrivals, call_followers, next_arrival, pass_by
+from optsched.simulate.seconds.batches import (
+    COLUMNS,
+    BatchLog,
+    Progress,
+    add_batch,
+    new_log,
+    timing,
+)
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched.clock import Clock
+    from optsched.simulate.seconds.batches import Requests
+
+_RUNNING, _WAITING, _HEAP, _FREE, _FLYING, _OLDEST = range(6)
+_NEVER = -1
+_REQUEST = (
+    *("prompt", "output", "made"),
+    "computed",  # tokens that are computed when the batches in flight have ended
+    "in_flight",  # tokens of the output that these batches make
+    "room",  # tokens that its blocks hold
+    "chunk",  # tokens in the batch that is formed
+    "waits",
+    *("first", "last"),  # batches in which these tokens were made
+    "preempted",  # how often
+    "recomputed",  # tokens that were in the KV cache before and are computed again
+    *("slot", "named"),  # where a prefix cache lists its blocks, and how many of them can be found
+    *("asked", "cached"),  # tokens at its admissions, and those of them that were found
+)
+
+
+class Limits(NamedTuple):
+    """Options of the engine, in whole numbers."""
+
+    usable: int  # blocks, without the null block
+    block_size: int
+    reserve: int  # blocks that an admission leaves free while others run
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    whole: bool  # a prompt is admitted only if all of it fits
+    depth: int  # batches in flight at most
+    in_turn: bool  # first come, first served
+    ordered: bool  # by keys that change when a request is preempted
+    planned: bool  # admit only what is expected to fit to the end
+    told: bool  # is told of all events
+    halts: bool  # a request that preempts itself keeps those behind it out of the batch
+
+
+class Queue(NamedTuple):
+    """By what waiting requests are admitted, and running ones preempted."""
+
+    turns: IntArray  # the least of those waiting is admitted first; no two are equal
+    levels: IntArray  # arrivals; the latest of those running is preempted first
+    keys: FloatArray  # come before turns and levels
+    intervals: tuple[IntArray, IntArray]  # of the outputs, as far as they are known
+    listed: IntArray  # where requests are listed for a plan by beliefs; empty where it has none
+    is_likely: Any  # returns whether so many of them fit so many blocks
+    tell: Any  # is told an event, a request and the tokens it made, and returns its key
+
+
+class Flight(NamedTuple):
+    """Batches whose tokens are not back yet, at most two."""
+
+    requests: IntArray  # that make a token, by slot
+    sizes: IntArray
+    numbers: IntArray
+    ends: FloatArray
+
+
+class Engine(NamedTuple):
+    """State of an engine between two batches."""
+
+    arrivals: Arrivals
+    requests: Records
+    queue: Queue
+    heap: IntArray  # of waiting requests
+    running: IntArray  # by admission
+    flight: Flight
+    counters: IntArray
+    now: FloatArray
+
+
+class Server:
+    """An engine that can be paused between two batches; several may share requests' records."""
+
+    def __init__(
+        self,
+        served: Records,
+        queue: Queue,
+        limits: Limits,
+        timer: Any,
+        until: float,
+        arrivals: Arrivals | None = None,
+        prefixes: Prefixes | None = None,
+    ) -> None:
+        self.served, self.log = served, new_log()
+        self.rows = np.zeros((len(self.log.usage), len(COLUMNS)), dtype=np.int64)
+        self._timer, self._limits, self._until = timer, limits, until
+        count, seqs = len(served), min(limits.max_num_seqs, len(served))
+        counters = np.zeros(_OLDEST + 1, dtype=np.int64)
+        counters[_FREE] = limits.usable
+        heap, running, sizes, numbers = (
+            np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2)
+        )
+        flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
+        arrivals = Arrivals.at(np.zeros(0)) if arrivals is None else arrivals
+        self._engine = Engine(arrivals, served, queue, heap, running, flight, counters, np.zeros(1))
+        of = served.view(np.ndarray)
+        self.progress = Progress(
+            of["computed"], of["made"], of["in_flight"], of["last"], of["waits"], 0
+        )
+        self._cache = None
+        if prefixes is not None:
+            self._cache = new_cache(limits.usable, limits.block_size, seqs, prefixes)
+
+    def run(self, pause: float = np.inf) -> None:
+        """Run until all is done or it is time to pause."""
+        engine, cache, timer, limits = self._engine, self._cache, self._timer, self._limits
+        go_on = interruptible_kernel(run_until, len(engine.arrivals.times))
+        while not go_on(engine, cache, self.log, self.rows, timer, limits, self._until, pause):
+            self.log = self.log.doubled()
+            self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
+
+    def place(self, request: int, time: float) -> None:
+        """Let a request wait."""
+        self._engine.now[0] = max(self._engine.now[0], time)
+        arrive(self._engine, request, self._limits)
+
+    @property
+    def now(self) -> float:
+        """Until when it has run."""
+        return float(self._engine.now[0])
+
+
+def serve(
+    requests: Requests,
+    arrivals: Arrivals,
+    queue: Queue,
+    clock: Clock,
+    limits: Limits,
+    until: float,
+    prefixes: Prefixes | None,
+) -> tuple[Records, BatchLog, IntArray]:
+    """Serve requests; return what became of each, the batches, and a row of `COLUMNS` for each."""
+    with timing(clock) as timer:
+        made = new_records(requests)
+        server = Server(made, queue, limits, timer, until, arrivals, prefixes)
+        server.run()
+    log = server.log.finished()
+    return server.served, log, server.rows[: len(log.usage)].copy()
+
+
+def new_records(requests: Requests) -> Records:
+    """Make the records of requests of which none has come."""
+    prompts, outputs = requests.prompts, requests.outputs
+    never = {"first": _NEVER, "last": _NEVER, "slot": _NEVER}
+    return records(len(prompts), _REQUEST, prompt=prompts, output=outputs, **never)
+
+
+@compiled
+def run_until(
+    engine: Engine,
+    cache: Cache | None,
+    log: BatchLog,
+    rows: IntArray,
+    timer: tuple[FloatArray, Any],
+    limits: Limits,
+    until: float,
+    pause: float,
+) -> bool:
+    """Run until all is done, it is time to pause, or the log is full; tells which."""
+    counters, arrivals, now, ends = engine.counters, engine.arrivals, engine.now, engine.flight.ends
+    turns = engine.queue.turns
+    while log.state[0] < len(log.usage):
+        if now[0] >= pause:
+            return True
+        index = next_arrival(arrivals, turns)
+        while index < len(arrivals.times) and arrivals.times[index] <= now[0]:
+            pass_by(arrivals, turns, index)
+            arrive(engine, index, limits)
+            index = next_arrival(arrivals, turns)
+        there = counters[_WAITING] + counters[_RUNNING] > 0
+        if there and counters[_FLYING] < limits.depth and now[0] < until:
+            number = log.state[0]
+            preempted = _form(engine, cache, rows[number], limits)
+            if rows[number, 0] > 0:
+                log.now[0] = max(log.now[0], now[0])
+                if not _start(engine, log, timer, limits):
+                    return True
+                continue
+            if preempted and counters[_FLYING] == 0:
+                continue  # all were preempted: the queue goes on
+        if counters[_FLYING] > 0:
+            now[0] = max(now[0], ends[counters[_OLDEST]])
+            _finish_oldest(engine, cache, limits)
+        elif now[0] >= until or index == len(arrivals.times):
+            return True
+        else:
+            now[0] = arrivals.times[index]
+    return False
+
+
+@compiled
+def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) -> int:
+    """Decide what is in the next batch; return how many were preempted."""
+    counters, requests, running = engine.counters, engine.requests, engine.running
+    row[3] = counters[_WAITING]
+    left = limits.max_num_batched_tokens
+    preempted = place = chosen = ZERO
+    while place < counters[_RUNNING] and left > 0:
+        index = running[place]
+        request = requests[index]
+        known = request.made + request.in_flight
+        if request.in_flight > 0 and known >= request.output:
+            place += 1  # its last token is in flight
+            continue
+        tokens = min(request.prompt + known - request.computed, left)
+        victim, room = MINUS_ONE, request.room
+        while victim != index and not _hold(engine, index, tokens, limits.block_size):
+            worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
+            victim = running[worst]
+            given_back = _preempt(engine, cache, worst, limits)
+            preempted += 1
+            if worst < place:  # in the batch, or with its last token in flight
+                place -= 1
+            if given_back > 0:
+                left += given_back
+                chosen -= 1
+        if victim != index:
+            full = (request.computed + tokens) // limits.block_size
+            if cache is not None and (request.room > room or request.named < full):
+                extend(cache, index, request, room, tokens, limits.block_size)
+            request.chunk = tokens
+            left -= tokens
+            chosen += 1
+            place += 1
+        elif limits.halts:
+            break
+    before = counters[_RUNNING]
+    if preempted == 0 and counters[_WAITING] > 0:
+        left = _admit(engine, cache, left, limits)
+    row[0], row[1] = chosen + counters[_RUNNING] - before, limits.max_num_batched_tokens - left
+    row[2], row[4], row[5] = counters[_RUNNING], counters[_FREE], preempted
+    if cache is not None:
+        row[6] = cache.counters[NAMES]
+    return preempted
+
+
+@compiled
+def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
+    """Take the blocks for more tokens of a request; tells whether there are enough."""
+    request = engine.requests[index]
+    lacking = request.computed + tokens - request.room
+    if lacking <= 0:
+        return True
+    blocks = (lacking + block_size - 1) // block_size
+    if blocks > engine.counters[_FREE]:
+        return False
+    engine.counters[_FREE] -= blocks
+    request.room += blocks * block_size
+    return True
+
+
+@compiled
+def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) -> None:
+    """Free the blocks of a request."""
+    request = engine.requests[index]
+    blocks = request.room // limits.block_size
+    if cache is not None and request.slot >= 0:
+        blocks = give_back(cache, request, blocks)
+    engine.counters[_FREE] += blocks
+    request.room = ZERO
+
+
+@compiled
+def _largest(engine: Engine) -> int:
+    """Return the place of the running request that is preempted first by priority."""
+    running, levels, keys = engine.running, engine.queue.levels, engine.queue.keys
+    worst = ZERO
+    for place in range(1, engine.counters[_RUNNING]):
+        one, other = running[place], running[worst]
+        if keys[one] > keys[other] or (keys[one] == keys[other] and levels[one] > levels[other]):
+            worst = ZERO + place
+    return worst
+
+
+@compiled
+def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) -> int:
+    """Send a request back to the queue; return its tokens in the batch that is formed."""
+    running, counters = engine.running, engine.counters
+    index = running[worst]
+    request = engine.requests[index]
+    counters[_RUNNING] -= 1
+    for place in range(worst, counters[_RUNNING]):
+        running[place] = running[place + 1]
+    _release(engine, cache, index, limits)
+    request.preempted += 1
+    request.recomputed += request.computed
+    given_back = request.chunk
+    request.computed = request.in_flight = request.chunk = ZERO
+    if limits.ordered:
+        engine.queue.keys[index] = engine.queue.tell(PREEMPTED, index, request.made)
+    enqueue(engine, index)
+    return int(given_back)
+
+
+@compiled
+def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> int:
+    """Admit waiting requests while their blocks are free; return the tokens left."""
+    counters, running, requests = engine.counters, engine.running, engine.requests
+    heap, keys, turns = engine.heap, engine.queue.keys, engine.queue.turns
+    while left > 0 and counters[_WAITING] > 0 and counters[_RUNNING] < limits.max_num_seqs:
+        while requests[heap[0]].waits == 0:  # its last token came while it waited
+            counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
+        index = heap[0]
+        request = requests[index]
+        known = request.prompt + request.made
+        found = free = ZERO
+        if cache is not None:
+            found, free = find(cache, index, known, limits.block_size)
+        cached = found * limits.block_size
+        tokens = min(known - cached, left)
+        needed = known if limits.whole else cached + tokens
+        blocks = (needed + limits.block_size - 1) // limits.block_size - found + free
+        if counters[_RUNNING] > 0:
+            blocks += limits.reserve
+        if blocks > counters[_FREE]:
+            break
+        running[counters[_RUNNING]] = index
+        if (
+            limits.planned
+            and counters[_RUNNING] > 0
+            and not _is_planned(engine, cache, found, limits)
+        ):
+            break
+        counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
+        counters[_WAITING] -= 1
+        request.waits = ZERO
+        if limits.told:
+            engine.queue.tell(ADMITTED, index, request.made)
+        if cache is not None:
+            reuse(cache, request, found)
+            counters[_FREE] -= free
+            request.computed = request.room = cached
+            request.asked += known
+            request.cached += cached
+        _hold(engine, index, tokens, limits.block_size)
+        if cache is not None:
+            extend(cache, index, request, cached, tokens, limits.block_size)
+        counters[_RUNNING] += 1
+        request.chunk = tokens
+        left -= tokens
+    return left
+
+
+@compiled
+def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits) -> bool:
+    """Whether those that run and the one behind them, which finds blocks, will fit to the end."""
+    requests, running, queue = engine.requests, engine.running, engine.queue
+    count, listed, (lower, upper) = engine.counters[_RUNNING] + 1, queue.listed, queue.intervals
+    ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    for at in range(count):
+        index = running[at]
+        made = requests[index].made + requests[index].in_flight
+        left = expected_left(lower[index], upper[index], made)
+        ends[at], foreign[at] = left + limits.depth - 1, 0
+        if len(listed) > 0:
+            listed[at, 0], listed[at, 1], listed[at, 2] = index, requests[index].prompt, made
+    if len(listed) > 0:
+        return bool(queue.is_likely(count, limits.usable) == 1)
+    if cache is not None:
+        count_foreign(cache, requests, running, ends, found, foreign, limits.block_size)
+    room = limits.usable, limits.block_size, limits.depth - 1
+    return fits_to_the_end(requests, running, ends, foreign, room)
+
+
+@compiled
+def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits: Limits) -> bool:
+    """Let the batch that was formed run; tells whether the clock could time it."""
+    requests, running, counters = engine.requests, engine.running, engine.counters
+    flight = engine.flight
+    slot = (counters[_OLDEST] + counters[_FLYING]) % 2
+    prefill = decodes = resident = squares = held = makers = ZERO
+    for place in range(counters[_RUNNING]):
+        index = running[place]
+        request = requests[index]
+        tokens, before = request.chunk, request.computed
+        if tokens == 0:
+            continue
+        request.chunk = ZERO
+        after = before + tokens
+        request.computed = after
+        if tokens == 1 and before >= request.prompt:
+            decodes += 1
+            resident += after
+        else:
+            prefill += tokens
+            squares += after * after - before * before
+        held += after
+        if after == request.prompt + request.made + request.in_flight:
+            request.in_flight += 1
+            flight.requests[slot, makers] = index
+            makers += 1
+    flight.sizes[slot], flight.numbers[slot] = makers, log.state[0]
+    usage = (limits.usable - counters[_FREE]) * limits.block_size
+    if not add_batch(log, timer, (prefill, decodes, resident, squares, held + makers), usage):
+        return False
+    flight.ends[slot] = log.now[0]
+    counters[_FLYING] += 1
+    return True
+
+
+@compiled
+def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
+    """Take the tokens of the batch that ends first; requests that are complete leave."""
+    requests, running, counters = engine.requests, engine.running, engine.counters
+    flight, slot = engine.flight, counters[_OLDEST]
+    done = ZERO
+    for maker in range(flight.sizes[slot]):
+        index = flight.requests[slot, maker]
+        request = requests[index]
+        request.made += 1
+        if request.in_flight > 0:  # else it was preempted meanwhile, and keeps the token
+            request.in_flight -= 1
+        if cache is not None and limits.depth > 1 and request.slot >= 0:
+            # What was under way is known now.
+            full = (request.computed - request.in_flight) // limits.block_size
+            if request.named < full:
+                publish(cache, index, request, full, limits.block_size)
+        if request.made == 1:
+            request.first = flight.numbers[slot]
+        if request.made == request.output:
+            request.last = flight.numbers[slot]
+            _release(engine, cache, index, limits)
+            counters[_WAITING] -= request.waits
+            request.waits = ZERO
+            done += 1
+            if limits.told:
+                engine.queue.tell(ENDED, index, request.made)
+            if len(engine.arrivals.firsts) > 0:
+                queue, end = engine.queue, flight.ends[slot]
+                call_followers(engine.arrivals, queue.turns, queue.levels, index, end)
+    counters[_OLDEST] = (slot + 1) % 2
+    counters[_FLYING] -= 1
+    if done == 0:
+        return
+    kept = ZERO
+    for place in range(counters[_RUNNING]):
+        index = running[place]
+        if requests[index].last < 0:
+            running[kept] = index
+            kept += 1
+    counters[_RUNNING] = kept
+
+
+@compiled
+def arrive(engine: Engine, index: int, limits: Limits) -> None:
+    """Let a request that has arrived wait."""
+    if limits.told:
+        engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, ZERO)
+    enqueue(engine, index)
+
+
+@compiled
+def enqueue(engine: Engine, index: int) -> None:
+    """Let a request wait."""
+    counters, keys, turns = engine.counters, engine.queue.keys, engine.queue.turns
+    counters[_HEAP] = push_by_key(engine.heap, counters[_HEAP], index, keys, turns)
+    counters[_WAITING] += 1
+    engine.requests[index].waits = ONE

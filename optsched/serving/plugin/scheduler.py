@@ -1,0 +1,256 @@
+"""The scheduler classes, on top of those of vLLM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import takewhile
+from math import inf
+from time import time
+from typing import Any
+
+import numpy as np
+
+from optsched.errors import OptschedError
+from optsched.serving.plugin.foresight import POINT, Foresight, Outlook
+from optsched.serving.plugin.plan import Plan, Row
+from optsched.serving.plugin.settings import Settings
+from optsched.serving.plugin.watch import LOG, Watch
+
+_REFRESH = 8  # an expectation is looked at again when this share more has been made: an eighth
+_UNSEEN = Outlook(1, 1)
+_KEPT = {"FullAttentionSpec", "MLAAttentionSpec"}  # of which all tokens are kept to the end
+_COMPLETE = {"FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"}
+_PROMOTIONS = 100  # within a patience at most; each sorts the queue anew
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a request."""
+
+    until: float = -1  # tokens made up to which the outlook holds
+    limit: int = 0  # tokens that it may make at most
+    look: Outlook = _UNSEEN
+    learned: Any = None  # what is expected by what others made, since it arrived
+    client: Any = 0  # the priority that a client has set
+    first: bool = False  # it goes before all others
+    expected: int = 0  # tokens of the output, when it was first looked at
+    tag: float = 0.0  # its turn, or by how much later than others it comes
+    blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
+
+
+def scheduler_class(name: str, base: Any, planned: bool) -> type:
+    """Return one of the classes, on top of a scheduler of vLLM."""
+    running_status = import_module("vllm.v1.request").RequestStatus.RUNNING
+
+    class Scheduler(base):  # type: ignore[misc]
+        #: What it goes by; a subclass may set its own.
+        settings = Settings()
+
+        def __init__(self, vllm_config: Any, kv_cache_config: Any, *args: Any, **more: Any) -> None:
+            extra = vllm_config.additional_config
+            given = extra.get("optsched", {}) if isinstance(extra, dict) else {}
+            settings = self.settings.updated(given)
+            _check_mode(name, vllm_config.scheduler_config)
+            self._by_client = vllm_config.scheduler_config.policy == "priority"
+            if settings.orders:
+                vllm_config.scheduler_config.policy = "priority"
+            super().__init__(vllm_config, kv_cache_config, *args, **more)
+            sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
+            longest = vllm_config.model_config.max_model_len
+            self.orders, self.patience = settings.orders, settings.patience
+            self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
+            parallel = getattr(vllm_config, "parallel_config", None)
+            self.watch = Watch(getattr(parallel, "data_parallel_index", 0))
+            why_not = _why_no_plan(vllm_config, kv_cache_config)
+            self.plans = planned and not why_not
+            if planned and why_not:
+                LOG.warning("optsched.vllm.%s only orders and plans nothing: %s", name, why_not)
+            self.lag = int("Async" in name)
+            self._seen: dict[str, Known] = {}
+            self._by_arrival: dict[str, Any] = {}
+            self._promoted_s = -inf
+            self._plan: Plan | None = None
+            self._tables: list[Any] = []  # of blocks, where others may find them
+            manager = self.kv_cache_manager
+            if self.plans and vllm_config.cache_config.enable_prefix_caching:
+                self._tables = list(manager.coordinator.single_type_managers)
+            self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
+
+        def limit_of(self, request: Any) -> int:
+            """Return the maximum number of tokens that a request may make."""
+            room = self.max_model_len - request.num_prompt_tokens
+            return int(min(request.max_tokens, room))
+
+        def now(self) -> float:
+            """Return the time on the clock of arrivals."""
+            return time()
+
+        def add_request(self, request: Any) -> None:
+            """Let a request wait in its place."""
+            if seen := self._seen.get(request.request_id):
+                seen.until, seen.learned = -1, None  # a session goes on with another prompt
+            else:
+                seen = self._seen[request.request_id] = Known(client=request.priority)
+                self._look(request, 0)
+                seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
+                self._rank(request)
+                if self.patience < inf:
+                    self._by_arrival[request.request_id] = request
+            super().add_request(request)
+
+        def schedule(self, *args: Any, **more: Any) -> Any:
+            """Form a batch."""
+            self._plan = None
+            if self._by_arrival:
+                self._promote()
+            batch = super().schedule(*args, **more)
+            if getattr(self, "log_stats", False):
+                self.watch.tell(self.now(), len(self.waiting), len(self.running))
+            return batch
+
+        def _promote(self) -> None:
+            """Let those who waited beyond the patience come first."""
+            now, patience = self.now(), self.patience
+            if now < self._promoted_s + patience / _PROMOTIONS:
+                return
+            by_arrival = self._by_arrival.values()
+            overdue = list(takewhile(lambda each: each.arrival_time < now - patience, by_arrival))
+            for request in overdue:
+                del self._by_arrival[request.request_id]
+                self._seen[request.request_id].first = True
+                self._rank(request)
+            if overdue:
+                self._promoted_s = now
+                self.waiting.remove_requests(())  # which sorts the queue anew
+
+        def _rank(self, request: Any) -> None:
+            """Set the priority of a request that waits."""
+            if not self.orders:
+                return
+            made = request.num_output_tokens
+            seen, prompt = self._look(request, made), request.num_prompt_tokens + made
+            if self.foresight.fair:
+                key = seen.tag
+            else:
+                plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
+                self.watch.waits(request.request_id, plain)
+                key = self.foresight.aged(plain, seen.tag)
+            key = -inf if seen.first else key
+            request.priority = (seen.client, key) if self._by_client else key
+
+        def _look(self, request: Any, made: int) -> Known:
+            """Return what is known of a request; a belief is looked at anew where it made much."""
+            seen = self._seen[request.request_id]
+            if made > seen.until:
+                seen.limit = self.limit_of(request)
+                if seen.learned is None:
+                    seen.learned = self.foresight.expect(request, seen.limit, seen.client)
+                seen.look = self.foresight.outlook(request, made, seen.learned)
+                seen.expected = seen.expected or seen.look.output
+                seen.until = inf if seen.look.row == POINT else made + made // _REFRESH
+            return seen
+
+        def _preempt_request(self, request: Any, *args: Any, **more: Any) -> None:
+            seen = self._seen[request.request_id]
+            seen.until, seen.blocks = -1, ()
+            # What was expected of it was too little: by its key it would be preempted again.
+            seen.first = seen.first or (seen.look.learned and not self.foresight.fair)
+            self._rank(request)
+            super()._preempt_request(request, *args, **more)
+
+        def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
+            seen, made = self._seen.pop(request.request_id, None), request.num_output_tokens
+            if seen is not None:
+                complete = made > 0 and request.status.name in _COMPLETE
+                self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
+                if complete:
+                    self.watch.completed(seen.expected, made)
+            self.watch.leaves(request.request_id)
+            self._by_arrival.pop(request.request_id, None)
+            return super()._free_request(request, *args, **more)
+
+        def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
+            """Allocate blocks; none for a request whose admission would lead to preemptions."""
+            # Whoever holds blocks already must not wait behind others.
+            if request.status is running_status or request.num_computed_tokens:
+                return self._allocate(request, *args, **more)
+            if self.plans and self.running:
+                found = more.get("new_computed_blocks")
+                if not self.fits(request, found.blocks if found is not None else ()):
+                    self.watch.counts["refused"] += 1
+                    return None
+            blocks = self._allocate(request, *args, **more)
+            if blocks is not None:
+                self.watch.admitted(request, more.get("num_new_computed_tokens", 0))
+                self.foresight.admitted(request, self._seen[request.request_id].tag)
+                if self._plan is not None:
+                    self._plan.joined(self._candidate, lambda: self._blocks_of(request))
+            return blocks
+
+        def fits(self, request: Any, found: Any = ()) -> bool:
+            """Whether a waiting request is planned to run beside those that run."""
+            if self._plan is None:
+                rows = [self.row_of(each) for each in self.running]
+                held = lambda: [self._blocks_of(each) for each in self.running]  # noqa: E731
+                self._plan = Plan(self.foresight, rows, self.lag, held, self._shares())
+            hits = [block.block_id for group in found for block in group if block.ref_cnt > 0]
+            self._candidate = self.row_of(request)
+            return self._plan.admits(self._candidate, hits)
+
+        def _blocks_of(self, request: Any) -> Any:
+            """Return the blocks that a request holds, where others may find them."""
+            seen = self._seen[request.request_id]
+            held = [each.req_to_blocks.get(request.request_id, ()) for each in self._tables]
+            if sum(map(len, held)) != len(seen.blocks):
+                seen.blocks = np.array([block.block_id for blocks in held for block in blocks])
+            return seen.blocks
+
+        def _shares(self) -> bool:
+            """Whether some block has several users."""
+            names = [request.request_id for request in self.running]
+            tables = [each.req_to_blocks for each in self._tables]
+            held = sum(len(table.get(name, ())) for table in tables for name in names)
+            usable, manager = self.foresight.usable, self.kv_cache_manager
+            return bool(tables) and usable != held + manager.block_pool.get_num_free_blocks()
+
+        def row_of(self, request: Any) -> Row:
+            """Return what a plan sees of a request."""
+            made = request.num_output_tokens + request.num_output_placeholders
+            seen = self._look(request, made)
+            left, tokens = max(seen.look.planned - made, 1), request.num_prompt_tokens + made
+            return Row(tokens, made, seen.limit, left, seen.look.row)
+
+    Scheduler.__name__ = Scheduler.__qualname__ = name
+    Scheduler.__module__ = "optsched.vllm"
+    how = "planned" if planned else "ordered"
+    Scheduler.__doc__ = f"vLLM's {base.__name__}, {how} by optsched."
+    return Scheduler
+
+
+def _why_no_plan(config: Any, kv_cache: Any) -> str:
+    """Return why no plan can be kept to here, nothing if one can."""
+    parallel = getattr(config, "parallel_config", None)
+    devices = getattr(parallel, "decode_context_parallel_size", 1)
+    devices *= getattr(parallel, "prefill_context_parallel_size", 1)
+    kinds = {type(group.kv_cache_spec).__name__ for group in kv_cache.kv_cache_groups}
+    reasons = {
+        "a KV connector moves blocks": getattr(config, "kv_transfer_config", None) is not None,
+        "with speculative decoding a batch may make several tokens of a request": (
+            getattr(config, "speculative_config", None) is not None
+        ),
+        "blocks are spread over devices": devices > 1,
+        f"layers of the kind {', '.join(sorted(kinds))} do not keep all tokens": not kinds <= _KEPT,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def _check_mode(name: str, config: Any) -> None:
+    """Refuse a class for the other way of scheduling."""
+    wanted, given = "Async" in name, bool(config.async_scheduling)
+    if wanted != given:
+        other = name.replace("Async", "") if wanted else name.replace("Sch", "AsyncSch")
+        raise OptschedError(
+            f"optsched.vllm.{name} is for {'' if wanted else 'no '}asynchronous scheduling; start "
+            f"the server with --{'' if wanted else 'no-'}async-scheduling, or use {other}"
+        )

@@ -1,0 +1,155 @@
+"""What a scheduler inside vLLM goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
+
+from optsched.errors import OptschedError, nearest
+from optsched.policies import PriorityPolicy, get_policy, is_shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from optsched.clock import Clock
+    from optsched.problem.instance import Instance
+    from optsched.serving.learning import Scale
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a scheduler inside vLLM goes by; a server passes them as JSON.
+
+    `--additional-config '{"optsched": {"order": "work", "clock": "mine.json"}}'`
+
+    Parameters
+    ----------
+    order
+        By what priorities are set, smallest first: the name of an order, a `PriorityPolicy`, a
+        function of an `Instance`, or "module:function". None: vLLM's own order.
+    clock
+        How long batches take, for orders that depend on it, such as "work": a name, a JSON file or
+        a clock.
+    factor
+        A plan counts on the expected output times this factor.
+    patience
+        Requests that have waited this many seconds come first, in order of arrival.
+    log_error
+        Error of forecasts, as the standard deviation of their logarithm: a plan then admits what is
+        likely to fit, in place of counting on the factor.
+    history
+        Completed requests, as a trace or an `Instance`, that show which outputs are likely where
+        there is no forecast. None: a running mean.
+    deviations
+        Standard deviations of the memory that a plan leaves free where it goes by beliefs.
+    aging
+        Seconds by which a request must have come earlier to come before a key 2.7 times as small,
+        in orders of optsched: they go by the logarithm of the key, plus the arrival over `aging`.
+        "load": as many as the next request by arrival would have waited, had as much work been
+        admitted by arrival, and only what is small comes earlier. None, or a patience: keys alone.
+    trusted
+        Believe what clients say of outputs. If not, what one says counts by how right it has been
+        (`optsched.serving.learning`), and before that no less than the median of similar
+        requests is.
+    fair
+        Serve clients in turn, by virtual counters of their tokens, in place of the order.
+    room
+        Share of the blocks that a plan counts on. Below 1 it leaves blocks to what nobody uses now
+        but may be found in the prefix cache again.
+
+    Examples
+    --------
+    >>> Settings(order="work", clock="llama-2-70b-2xa100").policy().name
+    'work'
+    >>> Settings(factor=0)
+    Traceback (most recent call last):
+        ...
+    optsched.errors.OptschedError: optsched.vllm: factor is 0, but must be a finite number above 0
+    """
+
+    order: str | PriorityPolicy | Callable[[Any], Any] | None = "area"
+    clock: str | Clock | None = None
+    factor: float = 1.0
+    patience: float = inf
+    log_error: float | None = None
+    history: str | Path | Instance | None = None
+    deviations: float = 1.0
+    aging: Scale = "load"
+    trusted: bool = False
+    fair: bool = False
+    room: float = 1.0
+
+    def __post_init__(self) -> None:
+        finite = "a finite number above 0"
+        for name, holds, wish in (
+            ("trusted", isinstance(self.trusted, bool), "true or false"),
+            ("fair", isinstance(self.fair, bool), "true or false"),
+            ("factor", 0 < _number(self.factor) < inf, finite),
+            ("log_error", self.log_error is None or 0 < _number(self.log_error) < inf, finite),
+            (
+                "aging",
+                self.aging in (None, "load") or 0 < _number(self.aging) < inf,
+                f"{finite} or 'load'",
+            ),
+            ("patience", _number(self.patience) > 0, "a number above 0"),
+            ("room", 0 < _number(self.room) <= 1, "a share above 0 and at most 1"),
+            ("deviations", 0 <= _number(self.deviations) < inf, "a finite number of at least 0"),
+        ):
+            if not holds:
+                value = getattr(self, name)
+                raise OptschedError(f"optsched.vllm: {name} is {value!r}, but must be {wish}")
+
+    def updated(self, given: dict[str, Any]) -> Settings:
+        """Return the settings with those that a server was started with."""
+        known = [field.name for field in fields(self)]
+        for name in given:
+            if name not in known:
+                raise OptschedError(
+                    f"optsched.vllm has no setting {name!r}: {nearest(name, known)}"
+                )
+        return replace(self, **given)
+
+    @property
+    def orders(self) -> bool:
+        """Whether priorities are set."""
+        return self.fair or self.order is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the order is one of optsched, by name."""
+        return isinstance(self.order, str) and is_shipped(self.order)
+
+    @property
+    def scale(self) -> Scale:
+        """Over what keys age, if they do."""
+        ages = self.is_ours and not self.fair and self.patience == inf
+        return self.aging if ages else None
+
+    def policy(self) -> PriorityPolicy | None:
+        """Return the order."""
+        order = self.order
+        if isinstance(order, str) and ":" in order and "." in order.partition(":")[0]:
+            module, _, name = order.partition(":")
+            order = getattr(import_module(module), name)
+        if order is None or self.fair:
+            return None
+        policy = get_policy(order)
+        if not isinstance(policy, PriorityPolicy) or policy.rule != "prefix":
+            raise OptschedError(
+                f"optsched.vllm: {policy.name!r} is no plain order; use one such as area, work or "
+                "mc-sf, or a function of an Instance"
+            )
+        if self.clock is None and policy.name.partition(":")[0] == "work":
+            raise OptschedError(
+                f"optsched.vllm: the order {policy.name!r} depends on how long batches take; set "
+                "clock to a name or a JSON file"
+            )
+        return policy
+
+
+def _number(value: Any) -> float:
+    """Return what is a number, and what is none as one that no comparison holds for."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else nan

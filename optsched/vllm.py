@@ -1,0 +1,13 @@
+"""What a vLLM server is configured with: `optsched.vllm.PlannedScheduler` and its siblings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optsched.serving import plugin as _plugin
+from optsched.serving.plugin import plugin as plugin
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of `optsched.serving.plugin`."""
+    return getattr(_plugin, name)

@@ -1,0 +1,65 @@
+"""Tokens that fit, against counts from the published configurations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from optsched.clock.hardware import GPU_BYTES, MODELS, PAPER_MEMORY, ModelFacts, memory_tokens
+from optsched.errors import InstanceError
+
+#: Hidden size, feed-forward size, vocabulary.
+SHAPES = {
+    "llama-2-7b": (4096, 11008, 32000),
+    "llama-2-13b": (5120, 13824, 32000),
+    "llama-2-70b": (8192, 28672, 32000),
+    "llama-3-8b": (4096, 14336, 128256),
+    "llama-3-70b": (8192, 28672, 128256),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_add_up_from_the_shape_of_the_layers(name):
+    facts, (hidden, inner, vocabulary) = MODELS[name], SHAPES[name]
+    keys = hidden * facts.kv_heads * facts.head_size
+    layer = 2 * hidden**2 + 2 * keys + 3 * hidden * inner + 2 * hidden
+    assert facts.parameters == facts.layers * layer + 2 * vocabulary * hidden + hidden
+
+
+def test_bytes_per_token_are_those_of_the_profiles(shared_data):
+    models = json.loads((shared_data / "batch_time.json").read_text())["models"]
+    for ours, theirs in (
+        ("llama-2-7b", "llama-2-7b_1xA100-80GB_TP1"),
+        ("llama-2-70b", "llama-2-70b_2xA100-80GB_TP2"),
+    ):
+        assert MODELS[ours].kv_bytes_per_token == models[theirs]["kv_bytes_per_token"]
+
+
+def test_the_papers_limit_follows_from_no_reading_of_their_formula():
+    """160 GB - 140 GB over 2 * 80 * 8192 * 2 bytes, with GB of 10^9 or of 2^30 bytes."""
+    decimal = memory_tokens(ModelFacts("printed", 70 * 10**9, 80, 64, 128), 80 * 10**9, gpus=2)
+    binary = memory_tokens(ModelFacts("printed", 70 * 2**30, 80, 64, 128), 80 * 2**30, gpus=2)
+    shared = memory_tokens(ModelFacts("shared", 70 * 10**9, 80, 8, 128), 80 * 10**9, gpus=2)
+    assert (decimal, binary, shared) == (7_629, 8_192, 61_035)
+    assert PAPER_MEMORY not in (decimal, binary, shared)
+
+
+def test_what_does_not_fit_is_refused_in_one_sentence():
+    with pytest.raises(InstanceError, match="llama-2-70b does not fit: its weights take 137,953,"):
+        memory_tokens(MODELS["llama-2-70b"], GPU_BYTES["a100-80gb"])
+    with pytest.raises(InstanceError, match="0 GPUs with 100 bytes"):
+        memory_tokens(MODELS["llama-2-7b"], 100, gpus=0)
+    with pytest.raises(InstanceError, match="model odd: layers is 0, but must be above 0"):
+        ModelFacts("odd", 1, 0, 1, 1)
+
+
+def test_names_stand_for_facts():
+    by_name = memory_tokens("llama-2-70b", "a100-80gb", gpus=2)
+    assert (
+        by_name == memory_tokens(MODELS["llama-2-70b"], GPU_BYTES["a100-80gb"], gpus=2) == 103_287
+    )
+    with pytest.raises(InstanceError, match="unknown model 'llama-2-71b': did you mean 'llama-2-7"):
+        memory_tokens("llama-2-71b", "a100-80gb")
+    with pytest.raises(InstanceError, match="unknown GPU 'a100'"):
+        memory_tokens("llama-2-7b", "a100")

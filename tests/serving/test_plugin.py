@@ -1,0 +1,689 @@
+"""Orders and plans inside vLLM, on a scheduler with its interface and, where it is, on itself."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import tomllib
+from dataclasses import asdict, replace
+from importlib.metadata import EntryPoint
+from math import ceil, inf, log
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_vllm
+import fresh
+import literal_vllm
+import numpy as np
+import pytest
+from effort import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from literal_aging import with_aging
+from vllm_runs import CLOCK, policy_of, same
+
+import optsched
+import optsched.serving.plugin as inside
+from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
+from optsched.policies import get_policy
+from optsched.serving.learning import OutputLearner, Seen
+from optsched.serving.plugin import Foresight, Outlook, Settings, watch
+from optsched.serving.plugin.plan import Plan, Row
+
+NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
+CASE = literal_vllm.Settings(num_gpu_blocks=24, block_size=4, max_num_seqs=8)
+
+
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch):
+    """Put a fake vLLM in the place of the real one; return a function that changes it."""
+
+    def put(**options):
+        for name, module in fake_vllm.modules(**options).items():
+            monkeypatch.setitem(sys.modules, name, module)
+        for name in NAMES:
+            monkeypatch.delitem(vars(inside), name, raising=False)
+
+    put()
+    yield put
+    for name in NAMES:
+        vars(inside).pop(name, None)
+
+
+def made(name, case=CASE, extra=None, **attributes):
+    """Make a scheduler of a name."""
+    kind = type("Mine", (getattr(inside, name),), attributes)
+    case = replace(case, async_scheduling="Async" in name)
+    return kind(*fake_vllm.config(case, extra))
+
+
+@st.composite
+def cases(draw):
+    """Return options, requests (prompt, output, arrival) and forecasts; memory is short."""
+    size = draw(st.sampled_from([1, 2, 4]))
+    blocks, seqs = draw(st.integers(5, 24)), draw(st.integers(1, 8))
+    case = literal_vllm.Settings(
+        num_gpu_blocks=blocks,
+        block_size=size,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=draw(st.integers(seqs, 5 * size + seqs)),
+        async_scheduling=draw(st.booleans()),
+    )
+    most = (blocks - 1) * size + 1
+    requests, forecasts = [], []
+    for _ in range(draw(st.integers(1, 12))):
+        output = draw(st.integers(1, min(25, most - 1)))
+        prompt = draw(st.integers(1, min(4 * size + 6, most - output)))
+        requests.append((prompt, output, draw(st.sampled_from([0.0, 0.0, 0.05, 0.12, 2.0]))))
+        forecasts.append(draw(st.sampled_from([output, output, 1, 2 * output, 40])))
+    return case, requests, forecasts
+
+
+KEYS = {
+    "mc-sf": lambda prompt, left: left,
+    "area": lambda prompt, left: prompt * left + left * (left + 1) / 2,
+}
+
+
+def literal_key(order):
+    """Return the key of a request in an order, as the literal scheduler asks for it."""
+    return order and (lambda prompt, left, _: KEYS[order](prompt, left))
+
+
+AGES = [None, 0.05, 80.0, "load"]
+
+
+@examples(150)
+@given(cases(), st.sampled_from([None, *KEYS]), st.booleans(), st.sampled_from(AGES))
+def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order, plan, aging):
+    case, requests, forecasts = drawn
+    by_policy = replace(case, policy="fcfs" if order is None else "priority")
+
+    def request(index, kind, **more):
+        prompt, output, arrival = requests[index]
+        return kind(index, prompt, output, arrival, **more)
+
+    known = literal_vllm.Foresight(forecasts, forecasts, literal_key(order), plan)
+    scheduler = literal_vllm.with_foresight(known)
+    twin = literal_vllm.run(
+        [request(i, literal_vllm.Request) for i in range(len(requests))],
+        by_policy,
+        CLOCK,
+        scheduler=with_aging(scheduler, aging) if order and aging else scheduler,
+    )
+    name = f"{'Planned' if plan else 'Ordered'}{'Async' if case.async_scheduling else ''}Scheduler"
+    given = {"order": order, "aging": aging, "trusted": True}
+    ours = literal_vllm.run(
+        [
+            request(i, fake_vllm.Request, extra_args={"expected_output": forecasts[i]})
+            for i in range(len(requests))
+        ],
+        replace(case),
+        CLOCK,
+        scheduler=lambda case: getattr(inside, name)(*fake_vllm.config(case, given)),
+    )
+    assert [batch.row for batch in ours.batches] == [batch.row for batch in twin.batches]
+    assert ours.contents == twin.contents
+    assert [r.last for r in ours.requests] == [r.last for r in twin.requests]
+
+
+LEARNING = (
+    *(":area+learned", ":mc-sf+plan+learned", ":area,0.2+plan+learned", "+fair"),
+    *(":area,load+learned", ":mc-sf,load+plan+learned"),
+)
+client_requests = st.tuples(
+    *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
+    *(st.sampled_from([None, 1, 2]), st.one_of(st.none(), st.integers(1, 30))),
+)
+
+
+@examples(150)
+@given(
+    st.lists(client_requests, min_size=1, max_size=14),
+    st.sampled_from(LEARNING),
+    st.integers(0, 8),
+    *(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
+    rows, name, blocks, later, clients, claims
+):
+    arrivals = np.sort([ticks for _, _, ticks, *_ in rows]).tolist()
+    case = literal_vllm.Settings(
+        num_gpu_blocks=12 + blocks, block_size=3, max_num_seqs=4, max_num_batched_tokens=24
+    )
+    case = replace(case, async_scheduling=later)
+    memory = (11 + blocks) * 3
+    order, aging = name.partition("+")[0][1:].partition(",")[::2]
+    aging = float(aging) if aging[:1].isdigit() else aging or None
+    extra = {"order": order or None, "aging": aging}
+    extra["fair"] = name == "+fair"
+    kind = f"{'Planned' if 'plan' in name else 'Ordered'}{'Async' if later else ''}Scheduler"
+    requests = []
+    for index, (prompt, output, _, priority, client, claim) in enumerate(rows):
+        said = {"client": client or 0} if clients else {}
+        said |= {"expected_output": claim or 1} if claims else {}
+        arrival = arrivals[index] * 0.01
+        requests.append(fake_vllm.Request(index, prompt, output, arrival, extra_args=said))
+        requests[-1].priority = priority
+    ours = literal_vllm.run(
+        requests,
+        replace(case),
+        CLOCK,
+        scheduler=lambda case: getattr(inside, kind)(*fake_vllm.config(case, extra, memory)),
+    )
+    prompts, outputs, _, priorities, _, _ = zip(*rows, strict=True)
+    instance = Instance(
+        prompts,
+        outputs,
+        memory,
+        arrivals,
+        seconds_per_step=0.01,
+        priorities=priorities,
+        clients=[row[4] or 0 for row in rows] if clients else None,
+        output_estimates=[row[5] or 1 for row in rows] if claims else None,
+    )
+    run = optsched.run(instance, policy_of(asdict(case), f"vllm{name}"), clock=CLOCK)
+    assert same(run, range(len(rows)), ours)
+
+
+def foresight(usable=100, sizes=(4,), longest=200, **given):
+    return Foresight(Settings(**given), usable, sizes, longest)
+
+
+def asked(prompt=10, index=0, **extra):
+    return fake_vllm.Request(index, prompt, 5, 0.0, extra_args=extra)
+
+
+def look(seen, request, made=0, limit=1000):
+    """Return what is expected of a request that has arrived just now."""
+    return seen.outlook(request, made, seen.expect(request, limit))
+
+
+def ended(seen, request, output, *, complete=True):
+    """Let a request come and go."""
+    request.made = output
+    seen.ended(request, seen.expect(request, 1000), 1, complete=complete)
+
+
+def test_a_trusted_forecast_is_cut_to_the_limit():
+    seen = foresight(factor=1.5, trusted=True)
+    assert look(seen, asked(expected_output=20)) == Outlook(20, 30)
+    assert look(seen, asked(expected_output=20), limit=15) == Outlook(15, 15)
+    assert look(seen, asked(expected_output="20")).output == 20  # HTTP may send text
+
+
+def test_a_request_that_outlives_what_was_expected_counts_as_one_token_more():
+    scheduler = made("PlannedScheduler", extra={"trusted": True, "order": "mc-sf", "aging": None})
+    request = asked(expected_output=20)
+    scheduler.add_request(request)
+    for tokens, left in ((0, 20), (5, 15), (20, 1), (300, 1)):
+        request.made = tokens
+        assert scheduler.row_of(request).left == left
+        scheduler._rank(request)  # noqa: SLF001
+        assert request.priority == left
+
+
+@pytest.mark.parametrize("wrong", [0, -3, "many", float("nan"), inf, None, [5]])
+def test_what_is_no_forecast_is_left_out(wrong):
+    seen = foresight()
+    ended(seen, asked(), 40)
+    assert look(seen, asked(expected_output=wrong)) == look(seen, asked())
+
+
+def test_outputs_are_learned_by_client_prompt_priority_and_turn():
+    seen, learner = foresight(), OutputLearner()
+    rng = np.random.default_rng(1)
+    for number in range(300):
+        client, turn = rng.choice(["summaries", "stories"]), int(rng.integers(0, 3))
+        prompt, priority = int(rng.integers(1, 400)), int(rng.integers(0, 2))
+        claim = [None, 30.0, 700.0][number % 3]
+        request = asked(prompt, client=client, turn=turn, expected_output=claim)
+        expected = learner.expect(Seen(prompt, 1000, client, priority, turn, claim))
+        assert seen.expect(request, 1000, priority) == expected
+        output = 10 if client == "summaries" else 500
+        request.made = output
+        seen.ended(request, expected, expected.mean, complete=True)
+        learner.learn(output, expected)
+    assert look(seen, asked(client="summaries")).output < 20
+    assert look(seen, asked(client="stories")).output > 480
+    for odd in ({"client": [5]}, {"turn": "third"}, {"turn": -2}):
+        assert look(seen, asked(**odd)) == look(seen, asked())
+
+
+def test_a_claim_moves_little_before_it_was_checked():
+    seen = foresight()
+    rng = np.random.default_rng(2)
+    for output in np.clip(rng.lognormal(4.5, 0.8, 500), 1, 1000).astype(int).tolist():
+        ended(seen, asked(), output)
+    plain, claim = look(seen, asked()), asked(client="mine", expected_output=1)
+    assert look(seen, claim).output > 0.4 * plain.output
+    assert look(foresight(trusted=True), claim).output == 1
+    for _ in range(60):
+        ended(seen, asked(client="honest", expected_output=5), 5)
+        ended(seen, claim, 300)
+    assert look(seen, asked(client="honest", expected_output=5)).output < 8
+    assert look(seen, claim).output > 150
+
+
+def test_a_completed_request_is_learnt_and_an_aborted_one_is_not():
+    scheduler = made("OrderedScheduler")
+    for index, (status, output) in enumerate([("FINISHED_ABORTED", 300), ("FINISHED_STOPPED", 9)]):
+        request = asked(index=index)
+        scheduler.add_request(request)
+        request.made, request.status.name = output, status
+        scheduler._free_request(request)  # noqa: SLF001
+    once = foresight()
+    request = asked()
+    request.made = 9
+    once.ended(request, once.expect(request, scheduler.limit_of(request)), 1, complete=True)
+    assert look(scheduler.foresight, asked()) == look(once, asked())
+
+
+def test_an_aborted_request_counts_in_turns_as_what_it_made():
+    seen = foresight(fair=True)
+    mine, other = (seen.expect(asked(client=client), 1000) for client in ("mine", "other"))
+    look = Outlook(100, 100)
+    assert [seen.arrives(asked(), each, look) for each in (mine, mine, other)] == [0, 210, 0]
+    seen.ended(asked(), mine, 100, complete=False)
+    assert seen.arrives(asked(), mine, look) == 220  # 10 tokens of its prompt, and 210
+    assert foresight(aging=None).arrives(asked(), mine, look) == 0
+
+
+def test_beliefs_give_the_mean_of_what_is_left():
+    seen = foresight(log_error=0.5)
+    belief = Beliefs.around(np.arange(1, 201), 0.5, 200)
+    for forecast, made_so_far in ((20, 0), (20, 25), (150, 150), (3, 190)):
+        found = look(seen, asked(expected_output=forecast), made_so_far, 10_000)
+        chances = belief.chances[belief.rows[forecast - 1]]
+        outputs = np.arange(1, 201)
+        later = outputs > made_so_far
+        mean = (chances * outputs)[later].sum() / chances[later].sum()
+        assert found.output == pytest.approx(mean, abs=1)
+        assert found.row >= 0
+
+
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 30), st.integers(0, 60), st.integers(1, 60)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 1),
+    st.integers(1, 200),
+)
+def test_a_plan_with_beliefs_keeps_mean_and_deviation_below_the_blocks(group, lag, usable):
+    seen = foresight(usable, longest=120, log_error=0.4, deviations=1.5)
+    belief = Beliefs.around(np.arange(1, 121), 0.4, 120)
+    limit = 121
+    rows = []
+    for p, m, forecast in group:
+        found = look(seen, asked(p, expected_output=forecast), m, limit)
+        rows.append(Row(p + m, m, limit, max(found.planned - m, 1), found.row))
+    most = 0.0
+    for ahead in range(1, limit + 1):
+        mean = variance = 0.0
+        for prompt, m, forecast in group:
+            chances = belief.chances[belief.rows[forecast - 1]]
+            runs = chances[m + max(ahead - lag, 1) - 1 :].sum() / chances[m:].sum()
+            if m + ahead - lag > limit:
+                runs = 0.0
+            blocks = ceil((prompt + m + min(ahead, limit - m) - 1) / 4)
+            mean += runs * blocks
+            variance += runs * (1 - runs) * blocks**2
+        if ahead <= 8:  # where the routine looks at every batch
+            most = max(most, mean + 1.5 * variance**0.5)
+    if most > usable + 1e-6:
+        assert not Plan(seen, rows[1:], lag).admits(rows[0])
+
+
+ROWS = st.builds(
+    lambda prompt, made, left: Row(prompt + made, made, made + left, left),
+    *(st.integers(1, 30), st.integers(0, 30), st.integers(1, 40)),
+)
+
+
+@st.composite
+def groups(draw):
+    """Return requests, the blocks that each holds, which may be shared, their size and the lag."""
+    rows = draw(st.lists(ROWS, max_size=6))
+    size, lag = draw(st.sampled_from([1, 2, 4])), draw(st.integers(0, 1))
+    held, unused = [], iter(range(1, 1000))
+    for row in rows:
+        count = draw(st.integers(0, -(-row.tokens // size)))
+        others = draw(st.sampled_from(held)) if held else []
+        found = others[: draw(st.integers(0, min(count, len(others))))]
+        held.append([*found, *(next(unused) for _ in range(count - len(found)))])
+    return rows, held, size, lag
+
+
+def different_blocks(rows, held, size, lag, ahead):
+    """Count the blocks that requests will hold, each once, so many batches ahead."""
+    there, more = set(), 0
+    for row, blocks in zip(rows, held, strict=True):
+        if row.left + lag >= ahead:
+            there |= set(blocks)
+            more += ceil((row.tokens + min(ahead, row.left) - 1) / size) - len(blocks)
+    return len(there) + more
+
+
+@examples(300)
+@given(groups(), st.lists(ROWS, min_size=1, max_size=4), st.data())
+def test_a_plan_counts_different_blocks_batch_by_batch(drawn, candidates, data):
+    rows, held, size, lag = drawn
+    seen = foresight(2000, sizes=(size,), room=data.draw(st.sampled_from([0.006, 0.02, 0.05])))
+    arrays = [np.array(blocks, dtype=np.int64) for blocks in held]
+    plan = Plan(seen, rows, lag, lambda: arrays, len(set().union(*held)) < sum(map(len, held)))
+    unused = iter(range(1000, 2000))
+    for row in candidates:
+        others = data.draw(st.sampled_from([*held, []]))
+        hits = others[: data.draw(st.integers(0, min(len(others), (row.tokens - 1) // size)))]
+        most = max(
+            different_blocks([*rows, row], [*held, hits], size, lag, ahead)
+            for ahead in range(1, 80)
+        )
+        assert plan.admits(row, hits) == (most <= seen.room)
+        if most > seen.room:
+            continue
+        blocks = [*hits, *(next(unused) for _ in range(ceil(row.tokens / size) - len(hits)))]
+        rows, held = [*rows, row], [*held, blocks]
+        arrays.append(np.array(blocks, dtype=np.int64))
+        plan.joined(row, lambda: arrays[-1])
+
+
+def test_a_history_says_what_requests_without_a_forecast_make():
+    prompts = [*range(1, 51), *range(101, 151)]
+    past = Instance(prompts, [10] * 50 + [120] * 50, memory=1000)
+    seen = foresight(history=past)
+    short, long = (look(seen, asked(prompt=p), limit=10_000) for p in (4, 150))
+    assert 9 <= short.output <= 15
+    assert 110 <= long.output <= 125
+    assert look(seen, asked(prompt=10**6), limit=10_000) == long
+    believing = foresight(history=past, trusted=True)
+    assert look(believing, asked(expected_output=7)) == Outlook(7, 7)
+    both = foresight(history=past, log_error=0.2)
+    assert look(both, asked(prompt=4)).output == short.output
+    assert look(both, asked(expected_output=7)).row >= 0
+
+
+def test_whoever_waited_beyond_its_patience_comes_first_in_order_of_arrival():
+    scheduler = made("OrderedScheduler", extra={"patience": 10}, now=lambda self: 15.0)
+    arrivals = [0.0, 2.0, 7.0, 8.0]
+    for index, (arrival, output) in enumerate(zip(arrivals, (90, 50, 9, 5), strict=True)):
+        request = fake_vllm.Request(index, 10, 5, arrival, extra_args={"expected_output": output})
+        scheduler.add_request(request)
+    assert [request.index for request in scheduler.waiting] == [3, 2, 1, 0]
+    batch = scheduler.schedule()
+    assert [request.index for request, *_ in batch.parts] == [0, 1, 3, 2]
+
+
+def test_a_plan_stands_aside_where_it_cannot_hold(caplog):
+    class SlidingWindowSpec(fake_vllm.FullAttentionSpec):
+        pass
+
+    given = {"spec": SlidingWindowSpec}
+    settings = replace(CASE, async_scheduling=True)
+    aside = inside.PlannedAsyncScheduler(*fake_vllm.config(settings, **given))
+    assert not aside.plans
+    (line,) = caplog.messages
+    assert line == (
+        "optsched.vllm.PlannedAsyncScheduler only orders and plans nothing: layers of the kind "
+        "SlidingWindowSpec do not keep all tokens"
+    )
+    assert made("PlannedAsyncScheduler").plans
+    for name in ("speculative_config", "kv_transfer_config"):
+        config, cache = fake_vllm.config(settings)
+        setattr(config, name, object())
+        assert not inside.PlannedAsyncScheduler(config, cache).plans
+    assert len(caplog.messages) == 3
+
+
+def test_clients_priorities_come_first_where_the_server_goes_by_them():
+    scheduler = made("PlannedScheduler", case=replace(CASE, policy="priority"))
+    for index, (priority, output) in enumerate([(1, 5), (0, 90), (1, 3), (0, 40)]):
+        request = asked(index=index, expected_output=output)
+        request.priority = priority
+        scheduler.add_request(request)
+    assert [request.index for request in scheduler.waiting] == [3, 1, 2, 0]
+
+
+def test_nothing_is_kept_of_requests_that_have_left():
+    scheduler = made("PlannedScheduler", extra={"patience": 100})
+    for index in range(300):
+        request = asked(index=index, expected_output=9)
+        scheduler.add_request(request)
+        request.status.name = ("FINISHED_ABORTED", "FINISHED_STOPPED")[index % 2]
+        request.made = index % 5  # none, where it ends at once
+        scheduler._free_request(request)  # noqa: SLF001
+    watch = scheduler.watch
+    kept = (scheduler._seen, scheduler._by_arrival, watch._waiting)  # noqa: SLF001
+    assert not any(kept)
+    scheduler = made("PlannedScheduler")
+    for index in range(300):
+        request = asked(index=index, expected_output=9)
+        scheduler.add_request(request)
+        scheduler._free_request(request)  # noqa: SLF001
+    aging = scheduler.foresight._aging  # noqa: SLF001
+    kept = (scheduler._seen, aging._works, aging._line)  # noqa: SLF001
+    assert not any(kept)
+    assert len(watch._heap) < 100  # noqa: SLF001
+
+
+def test_counters_say_what_happened(caplog, monkeypatch):
+    metrics = {}
+    client = type(sys)("prometheus_client")
+
+    class Metric:
+        def __init__(self, name, text, labels, **options):
+            self.value = 0.0
+            metrics[name] = self
+
+        def labels(self, engine):
+            assert engine == 0
+            return self
+
+        def inc(self, more):
+            self.value += more
+
+        def set(self, value):
+            self.value = value
+
+    client.Counter = client.Gauge = Metric
+    monkeypatch.setitem(sys.modules, "prometheus_client", client)
+    fresh_metrics = functools.cache(watch._metrics.__wrapped__)  # noqa: SLF001
+    monkeypatch.setattr(watch, "_metrics", fresh_metrics)
+    monkeypatch.setattr(logging.getLogger("vllm.optsched"), "level", logging.INFO)
+    requests = [
+        fake_vllm.Request(index, 8, output, arrival, extra_args={"expected_output": output + 5})
+        for index, (output, arrival) in enumerate([(20, 0.0), (20, 0.0), (2, 0.05)])
+    ]
+    now = iter(range(0, 100_000, 100))
+    attributes = {"now": lambda self: next(now), "log_stats": True}
+    kind = type("Mine", (inside.PlannedScheduler,), attributes)
+    case = replace(CASE, num_gpu_blocks=10)
+    given = {"order": "mc-sf", "aging": 0.01, "trusted": True}
+    make = lambda case: kind(*fake_vllm.config(case, given))  # noqa: E731
+    literal_vllm.run(requests, case, CLOCK, scheduler=make).engine.schedule()
+    assert metrics["optsched:admitted"].value == 3
+    assert metrics["optsched:refused"].value > 0
+    assert metrics["optsched:promoted"].value == 1  # before the short one that came later
+    assert metrics["optsched:asked"].value == 24
+    assert metrics["optsched:waiting"].value == 0
+    assert metrics["optsched:forecast_error"].value == pytest.approx(15 / 42)
+    assert "3 admissions, 20 refused by the plan, 1 promoted by age" in caplog.messages[-1]
+
+
+def test_an_empty_queue_is_told_at_once_and_others_each_second():
+    told = []
+    watched = watch.Watch()
+    watched._metrics = dict.fromkeys(  # noqa: SLF001
+        (*watched.counts, "forecast_error"), SimpleNamespace(inc=id, set=id)
+    ) | {"waiting": SimpleNamespace(set=told.append)}
+    for now, waiting in ((1.0, 3), (1.5, 2), (2.1, 5), (2.2, 0), (2.3, 0), (2.4, 1), (9.0, 1)):
+        watched.tell(now, waiting, 1)
+    assert told == [3, 5, 0, 1]
+
+
+def test_an_order_is_a_name_a_policy_or_a_function(monkeypatch):
+    def longest_first(instance):
+        return -instance.outputs
+
+    module = type(sys)("my.orders")
+    module.longest_first = longest_first
+    monkeypatch.setitem(sys.modules, "my.orders", module)
+    for order in (longest_first, "my.orders:longest_first", PriorityPolicy("x", "", longest_first)):
+        assert foresight(order=order).key(10, 7) == -7
+    assert foresight(order="mc-sf-total", aging=None).key(10, 7) == 17
+    work = foresight(5000, order="work", clock="llama-2-70b-2xa100", aging=None)
+    for prompt, left in ((10, 7), (2500, 800), (1, 1)):
+        alone = get_policy("work").keys(Instance([prompt], [left], 20_000), work.clock)[0]
+        assert work.key(prompt, left) == pytest.approx(alone, rel=1e-12)
+
+
+def test_orders_of_ours_age_with_the_arrival_and_others_do_not():
+    def key(seen):
+        request = asked(expected_output=7)
+        request.arrival = 100.0
+        expected = seen.expect(request, 1000)
+        later = seen.arrives(request, expected, seen.outlook(request, 0, expected))
+        return seen.aged(seen.key(10, 7), later)
+
+    aged = foresight(order="area", aging=40.0, trusted=True)
+    assert aged.key(10, 7) == 98
+    assert key(aged) == log(98) + 2.5
+    for unaged in (foresight(order=lambda instance: -instance.outputs), foresight(patience=60)):
+        assert key(unaged) == unaged.key(10, 7) in (-7, 98)
+    assert key(foresight(trusted=True)) == log(98 / (98 + 0.3 * 98)) + 100 / 0.01  # by the load
+
+
+def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
+    scheduler = made(
+        "PlannedScheduler",
+        settings=Settings(order="mc-sf", aging=None, trusted=True),
+        extra={"factor": 2},
+    )
+    request = asked(expected_output=30)
+    scheduler.add_request(request)
+    assert request.priority == 30
+    assert look(scheduler.foresight, request) == Outlook(30, 60)
+    assert scheduler.settings.policy == "priority"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("OrderedScheduler", {"ordr": "area"}, "no setting 'ordr': did you mean 'order'"),
+        ("OrderedScheduler", {"order": "aera"}, "unknown policy 'aera': did you mean 'area'"),
+        ("OrderedScheduler", {"order": "sorted-f"}, "'sorted-f' is no plain order"),
+        ("OrderedScheduler", {"order": "area+window"}, r"'area\+window' is no plain order"),
+        ("OrderedScheduler", {"order": "work"}, "set clock to a name or a JSON file"),
+        ("PlannedScheduler", {"factor": -1}, "factor is -1, but must be a finite number above 0"),
+        ("PlannedScheduler", {"factor": "2"}, "factor is '2', but must be a finite number"),
+        ("PlannedScheduler", {"factor": None}, "factor is None, but must be a finite number"),
+        ("OrderedScheduler", {"patience": None}, "patience is None, but must be a number above 0"),
+        (
+            "OrderedScheduler",
+            {"aging": 0},
+            "aging is 0, but must be a finite number above 0 or 'load'",
+        ),
+        ("OrderedScheduler", {"aging": "lode"}, "aging is 'lode', but must be a finite number"),
+        ("PlannedScheduler", {"room": 1.5}, "room is 1.5, but must be a share above 0 and at most"),
+        ("PlannedScheduler", {"patience": 0}, "patience is 0, but must be a number above 0"),
+        ("PlannedScheduler", {"log_error": inf}, "log_error is inf, but must be a finite"),
+        ("PlannedScheduler", {"deviations": -1}, "deviations is -1, but must be a finite"),
+        ("PlannedScheduler", {"trusted": "yes"}, "trusted is 'yes', but must be true or false"),
+        ("PlannedScheduler", {"fair": 1}, "fair is 1, but must be true or false"),
+    ],
+)
+def test_settings_that_are_wrong_are_refused_in_one_sentence(name, given, words):
+    with pytest.raises(OptschedError, match=words) as error:
+        made(name, extra=given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_for_the_other_mode_is_refused(name):
+    wrong = replace(CASE, async_scheduling="Async" not in name)
+    with pytest.raises(OptschedError, match=r"start the server with --.*async-scheduling, or use"):
+        getattr(inside, name)(*fake_vllm.config(wrong))
+
+
+def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatch):
+    class Other:
+        schedule = add_request = _free_request = None
+
+    vllm(scheduler=Other, version="0.32.0")
+    with pytest.raises(
+        OptschedError, match=r"vLLM has a .* without _preempt_request; .*0.33.0 or 0.32.0"
+    ):
+        inside.PlannedScheduler  # noqa: B018
+    vllm(version="0.30.0")
+    with pytest.raises(
+        OptschedError,
+        match=r"tested with vLLM 0.33.0 or 0.32.0, but this is 0.30.0.*without --scheduler-cls",
+    ):
+        inside.PlannedScheduler  # noqa: B018
+    vllm(version="0.33.0+cu129")
+    assert inside.PlannedScheduler.__name__ == "PlannedScheduler"
+    monkeypatch.delitem(vars(inside), "PlannedScheduler")
+    monkeypatch.setitem(sys.modules, "vllm.v1.core.sched.scheduler", None)
+    with pytest.raises(OptschedError, match=r"without vllm.v1.core.sched.scheduler.Scheduler"):
+        inside.PlannedScheduler  # noqa: B018
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(OptschedError, match=r"needs vLLM, which cannot be imported .* 0.33.0"):
+        inside.PlannedScheduler  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'Planed'"):
+        inside.Planed  # noqa: B018
+
+
+def test_a_plugin_of_vllm_says_at_once_that_a_version_is_refused(vllm, caplog):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    (entry,) = project["project"]["entry-points"]["vllm.general_plugins"].values()
+    plugin = EntryPoint("optsched", entry, "vllm.general_plugins").load()
+    plugin()
+    assert caplog.messages == []
+    vllm(version="0.34.0")
+    plugin()
+    (line,) = caplog.messages
+    assert "is tested with vLLM 0.33.0 or 0.32.0, but this is 0.34.0" in line
+
+
+def test_the_plugin_loads_nothing_that_only_schedulers_need():
+    assert fresh.imports("import optsched.vllm", "numba", "llvmlite", "pandas", "vllm") == set()
+
+
+COUNTED = """
+from types import SimpleNamespace
+from optsched.serving.plugin.watch import Watch
+for engine in (0, 1):
+    watch = Watch(engine)
+    for number in range(3 + engine):
+        watch.waits(str(number), 1.0)
+        watch.admitted(SimpleNamespace(request_id=str(number), num_tokens=10), 4)
+    watch.completed(30, 20)
+    watch.tell(5.0, 7, 2)
+"""
+SHOWN = """
+from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+registry = CollectorRegistry()
+multiprocess.MultiProcessCollector(registry)
+print(generate_latest(registry).decode())
+"""
+
+
+def test_metrics_of_the_scheduler_are_on_the_page_of_another_process(tmp_path):
+    pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
+    folder = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    fresh.printed(COUNTED, env=folder)
+    page = fresh.printed(SHOWN, env=folder).splitlines()
+    for line in (
+        'optsched:admitted_total{engine="0"} 3.0',
+        'optsched:admitted_total{engine="1"} 4.0',
+        'optsched:asked_total{engine="0"} 30.0',
+        'optsched:hits_total{engine="0"} 12.0',
+        'optsched:forecast_error{engine="0"} 0.5',
+        'optsched:waiting{engine="1"} 7.0',
+    ):
+        assert line in page
