@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from optsched.models import BalanceState
-from optsched.solvers.balance.greedy_kernels import UNLIMITED
-from optsched.solvers.balance.swap_kernels import assign
+from optsched.solvers.balance.kernels import UNLIMITED, assign
 
 
 def lognormal(generator, mean, variation, most):

@@ -29,8 +29,7 @@ from optsched._internal.numbers import percent
 from optsched.bounds.configurations import configuration_bound
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
-from optsched.experiments.records import TRACES, Finder, Record, in_batches, library
-from optsched.experiments.records.packing import PROOF, unpack
+from optsched.experiments.records import PROOF, TRACES, Finder, Record, in_batches, library, unpack
 from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def row_of(record: Record) -> dict[str, Any]:
 
 
 def pack(numbers: dict[str, IntArray], certificate: AnyCertificate) -> bytes:
-    """Return what `optsched.experiments.records.packing.unpack` reads."""
+    """Return what `optsched.experiments.records.unpack` reads."""
     numbers, files = dict(numbers), dict[str, Any]()
     content: dict[str, Any] = json.loads(certificate.to_json())
     for key, value in content.items():

@@ -11,7 +11,7 @@ import literal
 import literal_orders
 import numpy as np
 
-from optsched.bounds.expected_starts import expected_starts
+from optsched.bounds.lagrangian import expected_starts
 from optsched.solvers import select_batch
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from optsched.errors import OptschedError
 from optsched.problem.premises import STORAGES, strongest
 from optsched.problem.workers import ROUTERS
 from optsched.simulate.cluster.routing import ROUTINGS
-from optsched.simulate.replicas.result import RoutedRun
+from optsched.simulate.replicas.run import RoutedRun
 from optsched.simulate.seconds.execution import ClockedRun
 
 EXACT = 1e-9  # relative: the simulators add floats

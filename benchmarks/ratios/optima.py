@@ -14,7 +14,7 @@ from alternatives.programs import SOLVERS
 from timing import Row, measure
 
 from optsched import Instance, family, solve
-from optsched.models.hindsight import safe_horizon
+from optsched.models.program import safe_horizon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_STEP, MAX_TOKENS, MAX_WEIGHT
+from optsched._internal.arguments import MAX_TOKENS
+from optsched._internal.arrays import MAX_STEP, MAX_WEIGHT
 from optsched.errors import nearest
 
 if TYPE_CHECKING:

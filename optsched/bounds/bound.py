@@ -1,34 +1,50 @@
-"""Lower bounds on the cost of any schedule, in closed form or with a certificate."""
+"""The bound of a problem, by whichever method proves most, and prices on coarse grids.
+
+With cells of :math:`g` steps, memory in units of :math:`g` tokens and a price for each cell, a
+request of :math:`s` prompt and :math:`o` output tokens is one of :math:`s / g` and :math:`o / g`.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from optsched._internal.arguments import checked
 from optsched._internal.aside import interruptible
-from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
-from optsched.bounds.lagrangian import Objective, weights_of
+from optsched._internal.numbers import round_down
+from optsched.bounds.ascent import (
+    BOUND_METHODS,
+    BoundMethod,
+    find_bound,
+    improve_prices,
+    round_work,
+)
+from optsched.bounds.lagrangian import Objective, certify, weights_of
 from optsched.bounds.on_clock import best_share, machine_bound
-from optsched.bounds.one_worker import BOUND_METHODS, BoundMethod, find_bound
 from optsched.bounds.pools import bound_of_pools
 from optsched.bounds.sawtooth import find_sawtooth
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import OptschedError, require_known
+from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, Storage, World
+from optsched.problem.schedule import Schedule
 from optsched.problem.work import step_of
 from optsched.problem.workers import as_workers
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
-    from optsched.bounds.one_worker import Bound
+    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched.bounds.ascent import Bound
     from optsched.clock import Clock
-    from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 
     SomeWorkers = int | str | Sequence[int] | Workers
@@ -177,7 +193,7 @@ def _find_on_clock(
     clock: str | Clock,
     limits: tuple[SomeWorkers | None, int | None, Storage],
 ) -> ClockBound:
-    from optsched.bounds.clock_ascent import price_on_clock
+    from optsched.bounds.on_clock import price_on_clock
 
     began = stopwatch()
     several, max_num_seqs, storage = limits
@@ -245,3 +261,62 @@ def _boundable(
             "closed form"
         )
     return clock
+
+
+#: Cells in the mean output of large requests.
+CELLS = 25
+_WORK = 0.4  # a round's share of the work that it is on single steps, where ranges are longer
+
+
+def coarse_prices(
+    schedule: Schedule,
+    objective: Objective,
+    large: BoolArray,
+    memory: float,
+    *,
+    rounds: int,
+    cells: int = CELLS,
+    begin: FloatArray | None = None,
+    deadline: float = math.inf,
+    stop: threading.Event | None = None,
+) -> tuple[FloatArray, int, float]:
+    """Return prices at which large requests share the memory, the steps of a cell, and the work."""
+    instance = schedule.instance
+    prompts, outputs = instance.prompts[large], instance.outputs[large]
+    cell = max(1, int(outputs.mean() / cells))
+    steps = np.maximum(1, np.rint(outputs / cell)).astype(np.int64)
+    tokens = np.rint(prompts / cell).astype(np.int64)
+    areas = float((tokens * steps + steps * (steps + 1) // 2).sum()) * cell
+    span = int(schedule.starts.max() - instance.arrivals[0]) + 1
+    left = memory - instance.areas[~large].sum() / span
+    # Rounding changes how much memory-time they take; memory changes as much.
+    share = areas / instance.areas[large].sum()
+    weights = None if instance.weights is None else instance.weights[large]
+    coarse = Instance(
+        tokens,
+        steps,
+        max(int(left * share), int((tokens + steps).max())),
+        instance.arrivals[large] // cell,
+        weights,
+    )
+    begun = Schedule(coarse, np.maximum(schedule.starts[large] // cell, coarse.arrivals))
+    first = bound(coarse, "lagrangian", objective).prices
+    assert first is not None
+    if begin is not None:
+        means = begin[: len(begin) // cell * cell].reshape(-1, cell).mean(axis=1) * cell
+        first = certify(coarse, means, begun.starts, objective)
+    work = rounds * round_work(begun, first)
+    found = improve_prices(begun, first, work=work, deadline=deadline, stop=stop).prices
+    assert found is not None
+    prices = np.repeat(np.array(found.prices) / found.denominator / cell, cell)
+    return prices, cell, _WORK * work
+
+
+def smoothed(prices: FloatArray, span: int) -> FloatArray:
+    """Return the mean of the prices at so many steps around each, where there are that many."""
+    before = span // 2
+    sums = np.concatenate([[0.0], np.cumsum(prices)])
+    steps = np.arange(len(prices))
+    low, high = np.maximum(steps - before, 0), np.minimum(steps + before + 1, len(prices))
+    means: FloatArray = (sums[high] - sums[low]) / (high - low)
+    return means

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
+from optsched._internal.numbers import round_down
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
 from optsched.bounds.bound import bound

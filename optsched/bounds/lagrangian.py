@@ -1,4 +1,7 @@
-"""The Lagrangian at given prices of memory: bounds, slopes, regrets, and starts priced out.
+r"""Prices of memory by step: the Lagrangian bound, its relaxation, and starts that it expects.
+
+Request :math:`i` is indifferent between the steps that serve it, so the dual prices fall by
+:math:`1 / A_i` per step while it is served, to zero where the worker runs empty.
 
 It is evaluated in 64-bit integers at prices rounded to a common denominator. A supergradient is the
 memory that the cheapest starts would hold at each step, beyond what there is. What a start costs
@@ -6,6 +9,15 @@ beyond the cheapest one is its regret: a schedule costs the bound plus the regre
 plus what the memory it leaves idle is worth, so that none as good as a known one has a start whose
 regret exceeds their distance. Where many requests are alike but for arrivals, the cheapest start
 from each step on is found once for each kind, backwards.
+
+**Horizon.** Relax-LP over :math:`W + \max_i o_i` steps with :math:`W = \lceil \sum_i A_i / M
+\rceil` is feasible: with :math:`x_{i,k} = 1 / W` at the first :math:`W` steps no step holds more
+than :math:`\sum_i A_i / W \le M`. Its optimum can still be above that over more steps, so
+:math:`2 W + \max_i o_i` are taken; an order needs no proof.
+
+**Lagrangian.** Where the program is too large, starts at given prices of memory are averaged over
+the steps of a subgradient method, weighted by step length: they tend to optimal fractional ones.
+The method begins at the prices of the memory-time relaxation, and so few steps suffice.
 """
 
 from __future__ import annotations
@@ -14,21 +26,156 @@ import itertools
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_SUM
+from optsched._internal.arrays import MAX_SUM, ranks_in
 from optsched._internal.aside import pieces
 from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.small_kernels import pop, push
 from optsched._internal.start_prices import PriceSums, price_of_start, prices_of_starts
 from optsched.certificates.prices import Certificate
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, SolverError
+from optsched.models.solution import Stopped
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.problem.instance import Instance
+
+
+_EXACT = 2**62
+
+
+class Relaxation(NamedTuple):
+    """When each request is served, in token-steps: M per step, so all numbers are whole."""
+
+    request: IntArray
+    begin: IntArray
+    end: IntArray
+    successor: IntArray
+
+    def horizon(self, memory: int) -> int:
+        """Return the last step in use."""
+        return -(-int(self.end[-1]) // memory)
+
+    def last_starts(self, instance: Instance) -> IntArray:
+        """Return the starts that complete each request when the relaxation does."""
+        completions = np.zeros(len(instance), dtype=np.int64)
+        completions[self.request] = -(-self.end // instance.memory)  # the last piece decides
+        starts: IntArray = np.maximum(completions - instance.outputs, instance.arrivals)
+        return starts
+
+
+def relax(instance: Instance, weights: FloatArray) -> Relaxation:
+    """Solve the relaxation: serve the smallest area over weight of those that have arrived."""
+    areas = instance.areas
+    extent = instance.memory * (int(instance.arrivals[-1]) + 1) + areas.sum(dtype=np.float64)
+    if extent >= _EXACT:
+        raise OptschedError(
+            "the arrivals or outputs are too large to be counted in token-steps of 64 bits; "
+            "use longer steps"
+        )
+    priority = np.argsort(areas / weights, kind="stable")
+    return serve(areas, instance.arrivals * instance.memory, priority)
+
+
+def serve(areas: IntArray, arrivals: IntArray, priority: IntArray) -> Relaxation:
+    """Serve one request at a time, the first in priority of those that have arrived."""
+    return Relaxation(*_serve_smallest(areas, arrivals, priority, ranks_in(priority)))
+
+
+def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> float:
+    """Return the value of the relaxation as a lower bound on the weighted latency."""
+    memory, begin, end = instance.memory, relaxation.begin, relaxation.end
+    first, last = begin // memory + 1, (end - 1) // memory + 1
+    # Sum over the token-steps of a piece of the step they are at: whole numbers, then products.
+    head, tail, whole = first * memory - begin, end - (last - 1) * memory, last - first - 1
+    steps = np.where(
+        whole < 0,  # the piece lies within one step
+        (end - begin) * first.astype(np.float64),
+        head * first.astype(np.float64)
+        + memory * whole.astype(np.float64) * (first + last) / 2
+        + tail * last.astype(np.float64),
+    )
+    areas = instance.areas.astype(np.float64)
+    prompts, outputs = instance.prompts.astype(np.float64), instance.outputs.astype(np.float64)
+    offset = outputs * (outputs + 1) * (prompts / 2 + (2 * outputs + 1) / 6) / areas
+    terms = [
+        math.fsum(weights[relaxation.request] * steps / areas[relaxation.request]),
+        -math.fsum(weights * offset),
+        math.fsum(weights * outputs),
+        -math.fsum(weights * instance.arrivals),
+    ]
+    # Sums of numbers of one sign, each made by fewer than 16 roundings of relative size 2**-53.
+    value = math.fsum(terms) - 2**-49 * math.fsum(map(abs, terms))
+    return max(value, terms[2] * (1 - 2**-49))
+
+
+def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> FloatArray:
+    """Return optimal prices of the memory-time relaxation for the steps up to its end."""
+    return prices_of(instance.areas / weights, relaxation, instance.memory)
+
+
+@compiled
+def _serve_smallest(
+    areas: IntArray, arrivals: IntArray, priority: IntArray, rank: IntArray
+) -> IntArray:
+    """Serve the smallest first; return the rows of `Relaxation`."""
+    count, remaining = len(areas), areas.copy()
+    waiting, pieces = np.empty(count, dtype=np.int64), np.empty((4, 2 * count), dtype=np.int64)
+    size = ZERO
+    released = 0
+    now = arrivals[0]
+    piece = 0
+    while size > 0 or released < count:
+        if size == 0 and arrivals[released] > now:
+            now = arrivals[released]
+        while released < count and arrivals[released] <= now:
+            size = push(waiting, size, rank[released])
+            released += 1
+        served = priority[waiting[0]]
+        stop = now + remaining[served]
+        if released < count and arrivals[released] < stop:
+            stop = arrivals[released]
+        else:
+            size = pop(waiting, size)
+        left = remaining[served] - (stop - now)
+        remaining[served] = left
+        pieces[0, piece] = served
+        pieces[1, piece] = now
+        pieces[2, piece] = stop
+        pieces[3, piece] = priority[waiting[0]] if left == 0 and size > 0 else -1
+        piece += 1
+        now = stop
+    return pieces[:, :piece]
+
+
+@compiled
+def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
+    """Return optimal prices of so many units of area at each step; areas are over weights."""
+    request, begin, end, successor = relaxation
+    level = np.full(len(areas), -1.0)
+    prices = np.zeros(-(-end[-1] // memory))
+    # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
+    # number, its level, at all of them. Sweep backwards. A request completes at the price at which
+    # the next waiting request would be served, which is zero if none waits.
+    for piece in range(len(request) - 1, -1, -1):
+        served = request[piece]
+        area = areas[served]
+        last = (end[piece] - 1) // memory + 1
+        if level[served] < 0:
+            level[served] = last / area
+            follower = successor[piece]
+            if follower >= 0:
+                level[served] += level[follower] - last / areas[follower]
+        highest = level[served]
+        for step in range(begin[piece] // memory + 1, last + 1):
+            price = highest - step / area
+            prices[step - 1] = price if price > 0 else 0.0
+    return prices
+
 
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
@@ -305,3 +452,62 @@ def cheapest_by_kind(
             starts[request] = best_start[arrival]
             costs[request] = best_cost[arrival] - weight * arrival
     return starts, costs
+
+
+_FITS = 100_000  # nonzeros that HiGHS solves within a second
+_ITERATIONS = 100
+_MAX_STEPS = 20_000_000
+_AHEAD = 0.0005  # by how much better than the best value a step hopes to get, as a share of it
+_DECIMALS = 6  # what is nearer than this is a rounding error of the solver
+
+
+def expected_starts(instance: Instance) -> FloatArray:
+    """Compute when Relax-LP starts each request on average if all arrive at step 0."""
+    from optsched.models.hindsight import LatencyRelaxation
+    from optsched.solvers.backends.driver import solve_linear
+
+    instance = Instance(instance.prompts, instance.outputs, instance.memory)
+    work = float(instance.areas.sum(dtype=np.float64)) / instance.memory
+    if work > _MAX_STEPS:
+        raise SolverError(
+            f"expected starts would need prices for {work:,.0f} steps (at most {_MAX_STEPS:,}); "
+            "order by 'area', or use longer steps"
+        )
+    busy = math.ceil(work)
+    program = LatencyRelaxation(instance, horizon=2 * busy + int(instance.outputs.max()))
+    if program.nonzeros <= _FITS:
+        solution = solve_linear(program.to_linear())
+        if solution.status is Stopped.INTERRUPTED:
+            raise KeyboardInterrupt
+        if solution.values is not None:
+            return np.round(program.read(solution.values), _DECIMALS)
+    return averaged_starts(instance)
+
+
+def averaged_starts(instance: Instance, iterations: int = _ITERATIONS) -> FloatArray:
+    """Average the starts that are cheapest at the prices of a subgradient method."""
+    weights = np.ones(len(instance))
+    relaxation = relax(instance, weights)
+    first = dual_prices(instance, weights, relaxation)
+    longest = int(instance.outputs.max())
+    prices = np.concatenate([first, np.zeros(longest)])
+    # Prices move by little; four times their sum must still be counted in 64 bits.
+    denominator = common_denominator(instance, 4 * prices, weights)
+    per_step = np.full(len(instance), denominator)
+    starts = relaxation.last_starts(instance)
+    best = -np.inf
+    total, length = np.zeros(len(instance)), 0.0
+    for _ in range(iterations):
+        whole = np.rint(prices * denominator).astype(np.int64)
+        starts, costs = cheapest_starts(instance, whole, per_step, starts)
+        value = (int(costs.sum()) - instance.memory * int(whole.sum())) / denominator
+        best = max(best, value)
+        excess = slope_at(instance, starts, prices)
+        norm = float(excess @ excess)
+        if norm == 0:  # feasible at prices that charge for full steps only: optimal
+            return starts.astype(np.float64)
+        step = (best - value + _AHEAD * abs(best)) / norm
+        total += step * starts
+        length += step
+        prices = np.maximum(0, prices + step * excess)
+    return total / length

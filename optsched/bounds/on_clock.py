@@ -1,4 +1,4 @@
-r"""Lower bounds on latency in seconds: all batches run one after another on one engine.
+r"""Bounds on a clock: the closed form, and prices of memory over time.
 
 Charge each request :math:`q_{ik} = w_{ik} + c_0 h_{ik} / M` for its token :math:`k`, with the
 seconds :math:`w_{ik}` that it adds and the tokens :math:`h_{ik}` that it holds: what a batch
@@ -17,23 +17,32 @@ bounded by itself, and never by less than its latencies would be alone.
 Where a batch may have at most :math:`B` requests, any mixture of :math:`c_0 / B` times their number
 and the above may be charged. A preempted request prefills its prompt and tokens again in place of a
 decoding; where that could be cheaper, the decoding is charged no more.
+
+Prices are found by projected supergradient ascent with the steps of Adam (Kingma and Ba, 2015): a
+price rises where requests would take part in more than fits into its bin, and falls elsewhere. Most
+rounds are made with wide bins, which are cut in halves again and again.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched.bounds.relaxation import prices_of, serve
+from optsched._internal.compiled import ZERO, compiled
+from optsched.bounds.lagrangian import prices_of, serve
 from optsched.problem.work import times_since_first
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.certificates.on_clock import ClockCertificate
     from optsched.clock import LinearClock
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Storage
+
 
 _TICKS_OF_BIN = 2.0**40
 _SAFE = 2.0**-40  # relative allowance for all roundings, fewer than 2**12 of them in a row
@@ -258,3 +267,337 @@ def _mean_busy_times(
     middle = (begin.astype(np.float64) + end) / 2 / workers
     means = np.bincount(request, (end - begin) * middle / work[request], len(work))
     return group, means.astype(np.float64)
+
+
+SAFE = 2.0**-36  # relative allowance for the roundings of all sums over bins and requests
+
+
+class Priced(NamedTuple):
+    """Requests as the sweep sees them, shape (n,); times in the clock's unit."""
+
+    arrivals: FloatArray
+    weights: FloatArray
+    alone: FloatArray
+    least: FloatArray  # least own seconds of any of its batches
+    share: FloatArray  # of the constant with its first token
+    batches: FloatArray
+    decoding: FloatArray  # what all tokens but the first take
+    prefill: FloatArray  # own seconds of the first batch beyond the least
+    tokens: FloatArray  # and of all others
+    ahead: FloatArray  # and of all further tokens beyond the first's
+
+
+class Prices(NamedTuple):
+    """Prices by bins: of memory, and of taking part for each request from a bin on."""
+
+    memory: FloatArray
+    begins: IntArray
+    rows: IntArray  # where the prices of each request are among all, shape (n + 1,)
+    taking: FloatArray
+
+
+class Slopes(NamedTuple):
+    """How much each price would bring, beside what it costs."""
+
+    memory: FloatArray
+    taking: FloatArray
+    work: FloatArray
+
+
+def priced(instance: Instance, clock: LinearClock, weights: FloatArray, share: Share) -> Priced:
+    """Return what a sweep needs of the requests."""
+    work = least_work(instance, clock)
+    d, second = work.decodes, work.decode + work.growth
+    least = np.where(d > 0, np.minimum(work.first, second), work.first)
+    own = second * d + work.growth * d * (d - 1) / 2
+    return Priced(
+        times_since_first(instance, clock),
+        weights,
+        work.own * (1 - SAFE),  # rounded down, as no price may be missed
+        least,
+        share.first,
+        d + 1,
+        (own + clock.constant * d) * (1 - SAFE),
+        work.first - least,
+        (second - least) * d + work.growth * d * (d - 1) / 2,
+        d * (d + 1) / 2 * share.growth,
+    )
+
+
+@compiled
+def sweep(
+    requests: Priced,
+    prices: Prices,
+    every: FloatArray,
+    slopes: Slopes,
+    constant: float,
+    width: float,
+) -> tuple[float, int]:
+    """Return what all requests pay at least and the bins looked at; add to the slopes."""
+    (arrivals, weights, alone, least, share, batches, decoding, prefill, tokens, ahead) = requests
+    memory, begins, rows, taking = prices
+    by_memory, by_taking, by_work = slopes
+    bins = len(memory)
+    cost, length, best_length = np.empty(bins), np.empty(bins), np.empty(bins)
+    where, best_where = np.empty(bins, dtype=np.int64), np.empty(bins, dtype=np.int64)
+    total, looked = 0.0, ZERO
+    for request in range(len(arrivals)):
+        arrival, batch = arrivals[request], constant + least[request]
+        need = batch * batches[request]
+        first = math.floor(arrival / width)
+        begin, row = begins[request], rows[request]
+        count = rows[request + 1] - row
+        size = served = 0
+        earliest, free = arrival + alone[request], bins * width
+        best = weights[request] * ((free if free > earliest else earliest) - arrival)
+        best_place = -1
+        # Bins of the least prices, up to the one at hand.
+        low, low_held, low_before, reached = first, first, first, first - 1
+        best_low, best_held, best_before = low, low, low
+        for place in range(first, bins):
+            mine = taking[row + place - begin] if begin <= place < begin + count else 0.0
+            price = constant * mine + least[request] * every[place]
+            price = (price + constant * share[request] * memory[place]) / batch
+            at = size
+            while at > 0 and cost[at - 1] > price:
+                cost[at], length[at], where[at] = cost[at - 1], length[at - 1], where[at - 1]
+                at -= 1
+            cost[at], where[at] = price, place
+            begun = place * width
+            length[at] = begun + width - (begun if begun > arrival else arrival)
+            size += 1
+            looked += 8 + size - at
+            if every[place] < every[low]:
+                low = place
+            if memory[place] < memory[low_held]:
+                low_held = place
+            if begun + width < earliest:
+                continue
+            latency = weights[request] * ((begun if begun > earliest else earliest) - arrival)
+            if latency >= best:
+                break
+            before = begun + width - decoding[request]
+            while reached < place and (reached + 1) * width <= before:
+                reached += 1
+                if every[reached] < every[low_before]:
+                    low_before = reached
+            found = latency + tokens[request] * every[low] + prefill[request] * every[low_before]
+            found += constant * ahead[request] * memory[low_held]
+            left = need
+            at = 0
+            for at in range(size):
+                taken = left if left < length[at] else length[at]
+                found += taken * cost[at]
+                left -= taken
+                if left <= 0:
+                    size = at + 1  # what comes later can only be cheaper
+                    break
+                if found >= best:
+                    break
+            looked += at
+            if found < best:
+                best, best_place = found, place
+                best_low, best_held, best_before = low, low_held, low_before
+                served = at + 1
+                for at in range(served):
+                    best_where[at], best_length[at] = where[at], length[at]
+        total += best
+        if best_place < 0:
+            continue
+        left = need
+        for at in range(served):
+            place = best_where[at]
+            taken = left if left < best_length[at] else best_length[at]
+            left -= taken
+            active = taken * constant / batch
+            by_memory[place] += active * share[request]
+            by_work[place] += taken - active
+            if begin <= place < begin + count:
+                by_taking[row + place - begin] += active
+        by_work[best_low] += tokens[request]
+        by_work[best_before] += prefill[request]
+        by_memory[best_held] += constant * ahead[request]
+    return total, looked
+
+
+_GRAIN = 2**20  # prices are whole multiples of 1 / _GRAIN
+_WIDTHS = 14.0  # bins of unit width in which the mean request could be served alone, about
+_REACH, _BEYOND = 3.0, 1.4  # taking part has a price for so many own and mean latencies alone
+_MAX_BINS = 2**20
+_MAX_PRICES = 2**23
+_IDLE_PRICE = 0.5  # of taking part, where memory has none
+_BUSY_PRICE = 0.25  # where it has
+_STEEP = 3.0  # largest slope that counts
+_LATEST, _SPREAD, _FLAT = 0.95, 0.99, 0.3  # Adam: kept of means and spreads, and epsilon
+_SHRINKS = 100.0  # steps are divided by the root of 1 + rounds / _SHRINKS
+_WORK = 3e9  # bins looked at by all sweeps together
+
+
+class _Level(NamedTuple):
+    """Rounds of ascent with bins of one width."""
+
+    width: float
+    rounds: int
+    memory: float  # first step of the prices of memory, over their mean on the machine
+    taking: float  # and of those of taking part, over the weight
+
+
+_LEVELS = (
+    _Level(4.0, 150, 0.05, 0.3),
+    _Level(2.0, 80, 0.005, 0.06),
+    _Level(1.0, 40, 0.0015, 0.02),
+    _Level(0.5, 20, 0.0005, 0.01),
+)
+
+
+class _Point(NamedTuple):
+    """Prices of memory by bins, and of taking part by request and bin."""
+
+    memory: FloatArray
+    taking: FloatArray
+
+
+class _Bins:
+    """Time in bins of one width, and the bins in which each request has prices."""
+
+    def __init__(self, requests: Priced, width: float, at_least: int) -> None:
+        reach = _REACH * requests.alone + _BEYOND * requests.alone.mean()
+        counts = np.ceil(reach / width).astype(np.int64)
+        self.requests, self.width = requests, width
+        self.begins = (requests.arrivals / width).astype(np.int64)
+        self.rows = np.append(0, np.cumsum(counts))
+        self.count = max(at_least, int((self.begins + counts).max()))
+        self.fits = self.count <= _MAX_BINS and self.rows[-1] <= _MAX_PRICES
+        if self.fits:
+            self.request = np.repeat(np.arange(len(counts)), counts)
+            self.place = np.arange(self.rows[-1]) - self.rows[self.request]
+            self.bin_of = self.begins[self.request] + self.place
+
+    def halved(self) -> _Bins:
+        """Return bins of half the width."""
+        return _Bins(self.requests, self.width / 2, 2 * self.count)
+
+    def from_wider(self, wider: _Bins, prices: _Point) -> _Point:
+        """Return the prices that were found in bins of twice the width."""
+        memory = np.zeros(self.count)
+        memory[: 2 * wider.count] = np.repeat(prices.memory, 2)
+        last = wider.rows[self.request + 1] - 1
+        rows = wider.rows[self.request] + self.bin_of // 2 - wider.begins[self.request]
+        return _Point(memory, prices.taking[np.minimum(rows, last)])
+
+
+class _Ascent:
+    """The best prices so far and the work spent on them."""
+
+    def __init__(self, requests: Priced, constant: float, workers: int, work: float) -> None:
+        self.constant, self.workers = constant, workers
+        self.weights = requests.weights
+        self.work_left = work
+
+    def look(self, bins: _Bins, at: _Point) -> tuple[float, _Point]:
+        """Return the bound by prices, and how much more of each would be used than there is."""
+        room = self.workers * bins.width
+        memory, taking, work = slopes = Slopes(*map(np.zeros_like, (*at, at.memory)))
+        prices = Prices(at.memory, bins.begins, bins.rows, at.taking)
+        every = at.memory + np.bincount(bins.bin_of, at.taking, bins.count)
+        paid, looked = sweep(bins.requests, prices, every, slopes, self.constant, bins.width)
+        self.work_left -= looked
+        value = paid - room * (math.fsum(at.memory) + math.fsum(at.taking))
+        return value, _Point((memory + work) / room - 1, (taking + work[bins.bin_of]) / room - 1)
+
+    def climb(self, bins: _Bins, at: _Point, level: _Level, scale: float) -> _Point:
+        """Return the best prices met in some rounds from given ones."""
+        steps = _Point(
+            np.full(bins.count, level.memory * scale), level.taking * self.weights[bins.request]
+        )
+        highest, best = -math.inf, at
+        means, spreads = (_Point(*map(np.zeros_like, at)) for _ in range(2))
+        for done in range(1, level.rounds + 1):
+            value, slopes = self.look(bins, at)
+            if value > highest:
+                highest, best = value, at
+            if self.work_left <= 0:
+                break
+            slopes = _Point(*(np.minimum(_STEEP, slope) for slope in slopes))
+            means = _Point(*map(_mixed, means, slopes, (_LATEST, _LATEST)))
+            spreads = _Point(*map(_mixed, spreads, (s**2 for s in slopes), (_SPREAD, _SPREAD)))
+            shrunk = 1 / (math.sqrt(1 + done / _SHRINKS) * (1 - _LATEST**done))
+            at = _Point(
+                *(
+                    np.maximum(0.0, p + s * shrunk * m / (np.sqrt(v / (1 - _SPREAD**done)) + _FLAT))
+                    for p, s, m, v in zip(at, steps, means, spreads, strict=True)
+                )
+            )
+        return best
+
+
+def _mixed(old: FloatArray, new: FloatArray, share: float) -> FloatArray:
+    return share * old + (1 - share) * new
+
+
+def price_on_clock(
+    instance: Instance,
+    clock: LinearClock,
+    certificate: ClockCertificate,
+    weights: FloatArray,
+    effort: float = 1.0,
+) -> ClockCertificate | None:
+    """Find prices that prove much, in the form of a certificate without any; None if too many."""
+    parts = certificate.max_num_seqs, certificate.by_requests, certificate.storage
+    share = share_of(instance, *parts)
+    requests = priced(instance, clock, weights, share)
+    unit = 2.0 ** round(math.log2(float(requests.alone.mean()) / _WIDTHS))
+    width = unit * _LEVELS[0].width
+    machine = prices_of_machine(
+        instance, clock, weights, share, certificate.workers, width, _MAX_BINS
+    )
+    if machine is None:
+        return None
+    bins = _Bins(requests, width, len(machine) + 1)
+    if not bins.fits:
+        return None
+    ascent = _Ascent(requests, clock.constant, certificate.workers, _WORK * effort)
+    best = _first(ascent, bins, np.append(machine, np.zeros(bins.count - len(machine))))
+    scale = float(machine.mean())
+    for level in _LEVELS:
+        if level.width < bins.width / unit:
+            finer = bins.halved()
+            if not finer.fits or ascent.work_left <= 0:
+                break
+            bins, best = finer, finer.from_wider(bins, best)
+        level = level._replace(rounds=math.ceil(level.rounds * effort))
+        best = ascent.climb(bins, best, level, scale)
+    return _certified(ascent, bins, best, certificate)
+
+
+def _first(ascent: _Ascent, bins: _Bins, machine: FloatArray) -> _Point:
+    """Return the best of some prices that are near at hand."""
+    weights = ascent.weights[bins.request]
+    taking = weights * (bins.place * bins.width <= bins.requests.alone[bins.request])
+    starts = (
+        _Point(np.zeros(bins.count), _IDLE_PRICE * taking),
+        _Point(machine, np.zeros(len(taking))),
+        _Point(machine, _BUSY_PRICE * taking),
+    )
+    return max(starts, key=lambda start: ascent.look(bins, start)[0])
+
+
+def _certified(
+    ascent: _Ascent, bins: _Bins, best: _Point, certificate: ClockCertificate
+) -> ClockCertificate:
+    """Return the certificate with prices, which are rounded first."""
+    whole = _Point(*(np.floor(prices * _GRAIN) for prices in best))
+    value, _ = ascent.look(bins, _Point(whole.memory / _GRAIN, whole.taking / _GRAIN))
+    paid = ascent.workers * bins.width * sum(math.fsum(prices) for prices in whole) / _GRAIN
+    late = float(ascent.weights @ bins.requests.arrivals)  # subtracted from all completions
+    claim = value - SAFE * (abs(value) + 2 * paid + late)
+    parts = np.split(whole.taking.astype(np.int64), bins.rows[1:-1])
+    return replace(
+        certificate,
+        width=bins.width,
+        denominator=_GRAIN,
+        memory_prices=tuple(whole.memory.astype(np.int64).tolist()),
+        begins=tuple(bins.begins.tolist()),
+        prices=tuple(tuple(np.trim_zeros(part, "b").tolist()) for part in parts),
+        value=Fraction(claim),
+    )

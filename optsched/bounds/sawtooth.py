@@ -18,9 +18,10 @@ import numpy as np
 from optsched._internal.arrays import MAX_SUM
 from optsched._internal.aside import pieces
 from optsched._internal.compiled import ZERO, compiled
-from optsched._internal.exact import round_down
 from optsched._internal.loading import stopwatch
+from optsched._internal.numbers import round_down
 from optsched._internal.start_prices import PriceSums, price_of_start
+from optsched.bounds.ascent import Bound, PolyakAscent, find_bound, work_of_round
 from optsched.bounds.lagrangian import (
     FAR,
     NEAR,
@@ -28,12 +29,10 @@ from optsched.bounds.lagrangian import (
     common_denominator,
     held_by,
     least_ahead,
+    relax,
     weights_of,
 )
-from optsched.bounds.one_worker import Bound, find_bound
-from optsched.bounds.polyak import PolyakAscent, work_of_round
-from optsched.bounds.relaxation import relax
-from optsched.certificates.sawtooth import SawtoothCertificate
+from optsched.certificates.prices import SawtoothCertificate
 
 if TYPE_CHECKING:
     import threading

@@ -45,8 +45,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optsched._internal.json import read_object, write_object
-from optsched.certificates.fields import check_fingerprint, check_step, read_fields
+from optsched._internal.files import read_object, write_object
+from optsched.certificates.checks import check_fingerprint, check_step, read_fields
 from optsched.certificates.on_clock import PARTS, ChargedRequest, charged_request, shared_constant
 from optsched.errors import CertificateError
 from optsched.problem.premises import STORAGES, Storage, World

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.json import read_object, write_object
-from optsched.certificates.fields import check_fingerprint, read_fields
+from optsched._internal.files import read_object, write_object
+from optsched.certificates.checks import check_fingerprint, read_fields
 from optsched.errors import CertificateError
 from optsched.problem.premises import World
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 import optsched
-from optsched.cli import experiments, installation, models, optima, policies, workers
-from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
+from optsched.cli import installation, optima, policies
+from optsched.cli.given import BAD_INPUT, DONE, INTERRUPTED, NO
 from optsched.cli.options import Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
 
@@ -24,12 +24,12 @@ _SECTIONS = {
         policies.compare,
         policies.simulate,
         policies.rolling,
-        experiments.regret,
-        experiments.sweep,
+        policies.regret,
+        policies.sweep,
     ),
     "Optima and proofs": (optima.solve, optima.bound, optima.check),
-    "Models": (models.select, models.export, models.thresholds, models.throughput),
-    "Several workers": (workers.capacity, workers.route, workers.cluster),
+    "Models": (optima.select, optima.export, optima.thresholds, optima.throughput),
+    "Several workers": (policies.capacity, policies.route, policies.cluster),
     "What there is": (installation.policies, installation.families, installation.library),
     "This installation": (installation.doctor,),
 }

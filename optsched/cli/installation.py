@@ -15,8 +15,7 @@ import click
 import optsched
 from optsched._internal.extras import EXTRAS
 from optsched._internal.numbers import percent, proven
-from optsched.cli.common import DONE, NO, Output, check_writable
-from optsched.cli.given import only_for
+from optsched.cli.given import DONE, NO, Output, check_writable, only_for
 from optsched.cli.options import Written, command, option
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Commands that find optima and bounds, and check what others claim."""
+"""Commands around optima, bounds and models."""
 
 from __future__ import annotations
 
@@ -12,14 +12,412 @@ import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
-from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable, take
-from optsched.cli.given import only_for, typed
-from optsched.cli.options import CLOCK, HTML, OBJECTIVE, TRACE, WORKERS, Written, command, option
+from optsched.cli.given import (
+    DONE,
+    INTERRUPTED,
+    LISTED,
+    NO,
+    Output,
+    check_writable,
+    only_for,
+    take,
+    typed,
+)
+from optsched.cli.options import (
+    CLOCK,
+    HTML,
+    MEMORY,
+    MODEL_FILE,
+    OBJECTIVE,
+    SEED,
+    SKIP_INVALID,
+    TICK,
+    TRACE,
+    WORKERS,
+    Numbers,
+    Written,
+    command,
+    flag,
+    option,
+    read_instance,
+)
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
-    from optsched.optimum.result import Optimum
+    from optsched._internal.arrays import IntArray
+    from optsched.clock import Clock
+    from optsched.models import BalanceState, StepGoals
+    from optsched.models.fluid.nested import NestedWaitPlan
+    from optsched.models.fluid.wait import WaitPlan
+    from optsched.models.program import Program
+    from optsched.optimum.state import Optimum
     from optsched.problem.instance import Instance
+    from optsched.problem.request_types import RequestTypes
+
+
+@command(
+    TRACE,
+    option("--method M", "dp", "How to select: dp, scaled-dp, swap, quantile or mip."),
+    option("--fit", ["peak", "profile"], "What must fit: peaks, or every step (mip only)."),
+    option("--epsilon X", 0.1, "Relative error of scaled-dp.", needs="--method scaled-dp"),
+    option("--time-limit S", float, "Seconds that mip may take.", needs="--method mip"),
+    runs=("select trace.csv --memory 16492 --method dp",),
+)
+def select(instance: Instance, output: Output, fit: Any, **params: Any) -> int:
+    """Select the batch of least F that fits into the memory."""
+    how = take(params, "method", "time_limit")
+    selection = optsched.models.BatchSelection(
+        instance.prompts, instance.outputs, instance.memory, fit
+    )
+    with output.progress("selecting"):
+        found = optsched.solve(selection, params=optsched.SolveParams(**params), **how)
+    batch, seconds = found.require().answer, found.seconds
+    requests, ratio = batch.requests.tolist(), float(batch.ratio)
+    labels = ", ".join(map(instance.label, requests))
+    output.say(f"F = {ratio:.6g} with {len(batch)} requests in {seconds:.3f} s: {labels}")
+    output.result({"requests": requests, "F": ratio, "seconds": seconds, "factor": batch.factor})
+    return DONE
+
+
+_MODELS = ["hindsight", "relaxation", "batch", "balance"]
+_HINDSIGHT, _STEP = "--model hindsight", "--model balance"
+_IN_TIME, _ON_WORKERS = f"{_HINDSIGHT} relaxation", f"{_HINDSIGHT} balance"
+
+
+@command(
+    TRACE,
+    option("--model", _MODELS, "OPT-IP, Relax-LP, one batch, or the first step of a cluster (IO)."),
+    option("--objective O", "total-latency", "What hindsight minimises.", beside=_HINDSIGHT),
+    option("--last-step horizon T", int, "Last step (default: a proven one).", beside=_IN_TIME),
+    option("--size K", int, "Number of requests in the batch.", beside="--model batch"),
+    option("--workers G", str, "Number of workers, or memories (hindsight).", needs=_ON_WORKERS),
+    option("--slots B", int, "Requests that each worker may run.", beside=_STEP),
+    option("--lookahead H", 20, "Steps to look ahead.", beside=_STEP),
+    flag("--deadlines", "Keep deadlines (column deadline).", beside=_STEP),
+    flag("--tenants", "Share slots among tenants (column label: acme/17).", beside=_STEP),
+    option("--energy-price X", 0.0, "Tokens of imbalance that a joule is worth.", beside=_STEP),
+    option("--out FILE", MODEL_FILE, "The .mps or .lp file to write.", required=True),
+    runs=(
+        "export family:uniform,n=8 --out program.lp",
+        "export family:uniform,n=8 --workers 2 --out joint.mps",
+        "export family:uniform,n=8 --model balance --workers 2 --slots 3 --out step.lp",
+        "export trace.csv --memory 16492 --model balance --workers 2 --slots 3 "
+        "--energy-price 1000 --out step.lp",
+    ),
+)
+def export(
+    instance: Instance,
+    output: Output,
+    model: str,
+    objective: Any,
+    horizon: int | None,
+    size: int | None,
+    out: str,
+    seed: int,
+    **cluster: Any,
+) -> int:
+    """Write a model to a file for another solver."""
+    from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
+    from optsched.optimum.solving import proven_horizon
+    from optsched.problem.workers import as_workers
+
+    program: Program
+    if model == "batch":
+        if size is None:
+            raise OptschedError("a batch is selected for a given size; add --size K")
+        prompts, outputs = instance.prompts, instance.outputs
+        program = BatchSelection(prompts, outputs, instance.memory, size=size)
+    elif model == "balance":
+        program = _first_step(instance, **cluster)
+    else:
+        workers = as_workers(cluster["workers"] or 1, instance)
+        end = proven_horizon(instance, objective, workers) if horizon is None else horizon
+        if model == "relaxation":
+            program = LatencyRelaxation(instance, end)
+        else:
+            program = HindsightProgram(instance, end, objective, workers=workers)
+    linear = program.to_linear()
+    with output.progress(f"writing {out}"):
+        optsched.write_model(linear, out)
+    output.say(f"{linear}\nwritten to {out}")
+    rows, columns = linear.matrix.shape
+    nonzeros = int(linear.matrix.nnz)
+    output.result({"out": out, "rows": rows, "columns": columns, "nonzeros": nonzeros})
+    return DONE
+
+
+def _first_step(
+    instance: Instance,
+    workers: str | None,
+    slots: int | None,
+    lookahead: int,
+    energy_price: float,
+    **asked: bool,
+) -> Program:
+    """Return the step program of empty workers and the requests that arrive first."""
+    import numpy as np
+
+    from optsched.models import BalanceProgram, BalanceState
+    from optsched.simulate.cluster import BalanceRouting, Cluster
+    from optsched.simulate.cluster.results import energy_bonus
+
+    if workers is None or slots is None:
+        raise OptschedError("a step is that of a cluster; add --workers G and --slots B")
+    if not workers.isdecimal():
+        raise OptschedError(f"--workers is {workers!r}, but a step needs a number of equal workers")
+    cluster, count = Cluster(int(workers), slots), int(workers)
+    BalanceRouting(lookahead, energy_price=energy_price)  # refuses what a cluster does
+    first = np.flatnonzero(instance.arrivals == instance.arrivals.min())
+    waiting = instance.prompts[first]
+    empty = np.zeros((count, lookahead + 1), dtype=np.int64)
+    tokens = waiting[:, None] + np.arange(lookahead + 1)
+    bonus = energy_bonus(cluster, empty, tokens, energy_price)
+    state = BalanceState(empty, np.full(count, slots), waiting, bonus=bonus)
+    return BalanceProgram(state, goals=_goals(instance, first, state, **asked))
+
+
+def _goals(
+    instance: Instance, first: IntArray, state: BalanceState, deadlines: bool, tenants: bool
+) -> StepGoals | None:
+    """Return the goals of the first step, in which no worker has any requests."""
+    import numpy as np
+
+    from optsched.models import StepGoals
+    from optsched.simulate.cluster import results
+
+    if not (deadlines or tenants):
+        return None
+    latest = tenant = short = None
+    if deadlines:
+        latest = results.require_deadlines(instance) - results.longest_outputs(instance)
+        latest = latest[first] - instance.arrivals[first]
+    if tenants:
+        found = results.require_tenants(instance)
+        tenant = found.number[first]
+        demands = np.bincount(tenant, minlength=len(found.names))
+        short = results.fair_slots(found.weights, demands, int(state.free.sum()))
+    price = results.slot_price(state.alive, state.waiting)
+    return StepGoals(latest, np.zeros(state.lookahead), tenant, short, price)
+
+
+_TYPES = (
+    click.Argument(["types"], metavar="TYPES"),
+    CLOCK[0],
+    MEMORY,
+    option("--classes K", int, "For a trace: number of types (default: all pairs)."),
+    option("--rate X", float, "For a trace: requests per second (default: its own)."),
+    SKIP_INVALID,
+    SEED,
+    option("--export FILE", MODEL_FILE, "Also write the program to a .mps or .lp file."),
+)
+_NESTED, _WAIT = {"needs": "--nested"}, {"needs": "no --nested"}
+
+
+@command(
+    _TYPES,
+    option("--batch-limit B", int, "Requests in a batch, at all stages.", **_WAIT),
+    option("--minimum-slack S", 0.0, "Seconds that a batch must spare."),
+    option(
+        "--objective", ["memory", "slack"], "Least memory, or largest slack within limits.", **_WAIT
+    ),
+    option(
+        "--method",
+        ["auto", "highs", "cp-sat"],
+        "Solver of WAIT's program (auto: none for least memory, otherwise highs).",
+        needs="no --nested,no --thresholds",
+    ),
+    option("--thresholds N,..", Numbers(int), "Check these thresholds instead of computing some."),
+    flag("--nested", "Nested WAIT: outputs are not known in advance."),
+    option(
+        "--segments S",
+        Numbers(int, "types", "auto"),
+        "One per output length (types), the best (auto), the best L, or those ending at B1,B2,...",
+        default="types",
+        **_NESTED,
+    ),
+    option("--margin X", float, "Distance from equality in (10), 0 to 1.", **_NESTED),
+    option("--delta X", 0.01, "Probability that the memory runs out.", **_NESTED),
+    option("--iterations K", 10_000, "Iterations for which delta holds.", **_NESTED),
+    option("--prompt N", int, "Prompt of all types (default: their mean).", **_NESTED),
+    runs=(
+        "thresholds trace.csv --clock llama-2-7b-a100 --rate 2",
+        "thresholds trace.csv --clock llama-2-7b-a100 --rate 2 --classes 4 --export wait.lp",
+    ),
+)
+def thresholds(
+    output: Output, nested: bool, prompt: int | None, export: str | None, **options: Any
+) -> int:
+    """Compute thresholds of WAIT or Nested WAIT."""
+    from optsched.models.fluid.equilibrium import equilibrium
+
+    _refuse_unused(export is not None, options)
+    types, clock, options["memory"] = _read(output, options)
+    if nested and (prompt is not None or len(set(types.prompts.tolist())) > 1):
+        types = types.with_one_prompt(prompt)
+        if prompt is None:
+            output.note(
+                f"prompts differ; all types are taken to have their mean, {types.prompts[0]} "
+                "tokens (--prompt sets another)"
+            )
+    balance = equilibrium(types, clock)
+    stable = balance.stable
+    shares = zip(types.names, balance.loads.tolist(), balance.memories.tolist(), strict=True)
+    content: dict[str, Any] = {
+        "stable": stable,
+        "load": balance.load,
+        "iteration_time": balance.iteration_time if stable else None,
+        "equilibrium_memory": balance.memory if stable else None,
+        "throughput": balance.throughput if stable else None,
+        "output_throughput": balance.output_throughput if stable else None,
+        "types": [
+            {"name": name, "load": load, "memory": memory if stable else None}
+            for name, load, memory in shares
+        ],
+        **dict.fromkeys(("thresholds", "memory", "safety_stock")),
+    }
+    if stable:
+        output.say(str(balance))
+    try:
+        balance.require_stable()
+        with output.progress("finding thresholds"):
+            plan = (_nested if nested else _wait)(types, clock, options)
+    except InfeasibleError:
+        output.result(content)
+        raise
+    output.say(f"\n{plan}")
+    if export is not None:
+        optsched.write_model(plan.program.to_linear(), export)
+    output.result(content | _content(plan))
+    return DONE
+
+
+@command(
+    _TYPES,
+    option("--max-latency latency_s S", float, "Limit on the mean latency, in seconds."),
+    option("--max-ttft ttft_s S", float, "Limit on the mean time to first token, in seconds."),
+    option("--gap X", 1e-4, "Share by which the throughput may fall short of the best."),
+    runs=(
+        "throughput trace.csv --clock llama-2-7b-a100 --rate 20 --max-latency 2",
+        "throughput trace.csv --clock llama-2-7b-a100 --rate 20 --classes 4 --export rates.lp",
+    ),
+)
+def throughput(output: Output, export: str | None, **options: Any) -> int:
+    """Find the most throughput under limits on latency."""
+    from optsched.optimum.solving import best_throughput
+
+    types, clock, options["memory"] = _read(output, options)
+    with output.progress("finding the iteration time"):
+        plan = best_throughput(types, clock, **options)
+    output.say(str(plan))
+    if export is not None:
+        optsched.write_model(plan.program.to_linear(), export)
+    names = ("throughput", "bound", "gap", "iteration_s", "latency_s", "ttft_s", "memory")
+    admitted = zip(types.names, types.rates.tolist(), plan.rates.tolist(), strict=True)
+    rows = [{"name": name, "rate": rate, "admitted": part} for name, rate, part in admitted]
+    output.result({name: getattr(plan, name) for name in names} | {"types": rows})
+    return DONE
+
+
+def _read(output: Output, options: dict[str, Any]) -> tuple[RequestTypes, Any, int | None]:
+    """Take TYPES and how to read it out of the options; return types, their clock and memory."""
+    from optsched._internal.arguments import MAX_TOKENS
+    from optsched.clock import get_clock
+    from optsched.problem.request_types import RequestTypes, read_types
+
+    asked, how = take(options, "classes", "rate"), take(options, "skip_invalid")
+    source, clock, memory, seed = take(options, "types", "clock", "memory", "seed").values()
+    given: Clock | None = None
+    if source.endswith(".toml"):
+        only_for(
+            "classes rate skip_invalid", False, "for traces, and a TOML file has its own types"
+        )
+        types, given, of_file = read_types(source)
+        memory = of_file if memory is None else memory
+    else:
+        instance = read_instance(
+            output, source, memory or MAX_TOKENS, seed=seed, seconds_per_step=TICK, **how
+        )
+        types = RequestTypes.from_instance(instance, **asked)
+    if clock is None and given is None:
+        raise OptschedError(f"{source} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
+    return types, given if clock is None else get_clock(clock), memory
+
+
+def _refuse_unused(written: bool, options: dict[str, Any]) -> None:
+    """Refuse what only serves to find thresholds that are named, or segments that are not."""
+    found, segments = options["thresholds"] is None, options["segments"]
+    named = "where thresholds are found, and --thresholds names them"
+    only_for("objective margin", found or written, named)
+    only_for("segments", found or segments != "auto", named)
+    best = found and (segments == "auto" or isinstance(segments, int))
+    only_for("minimum_slack", not best, "with segments that are named, and not with the best ones")
+
+
+def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
+    from optsched.models.fluid.wait import WaitThresholds
+
+    limits = [options[name] for name in ("memory", "batch_limit", "minimum_slack", "objective")]
+    program = WaitThresholds(types, clock, *limits)
+    if options["thresholds"] is not None:
+        return program.plan(_several(options["thresholds"]))
+    least, method = program.least_fixed_point(), options["method"]
+    if options["objective"] == "memory" and method == "auto":
+        return program.plan(least)
+    params = optsched.SolveParams(start=least)
+    found = optsched.solve(program, time_limit=None, method=method, params=params)
+    return program.plan(least if found.answer is None else found.answer)
+
+
+def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> NestedWaitPlan:
+    from optsched.models.fluid.nested import NestedWaitThresholds, design_segments
+
+    risk = {name: options[name] for name in ("delta", "iterations")}
+    segments, margin, asked = (options[name] for name in ("segments", "margin", "thresholds"))
+    if (segments == "auto" or isinstance(segments, int)) and asked is None:
+        number = None if segments == "auto" else segments
+        limits = {"margin": margin, "memory": options["memory"]}
+        return design_segments(types, clock, segments=number, **limits, **risk)
+    program = NestedWaitThresholds(
+        types,
+        clock,
+        None if segments == "types" else _several(segments),  # type: ignore[arg-type]
+        margin=0.05 if margin is None else margin,
+        minimum_slack=options["minimum_slack"],
+        memory=options["memory"],
+    )
+    if asked is not None:
+        return program.plan(_several(asked), **risk)
+    if margin is None:
+        return program.best_margin(**risk)
+    return program.plan(program.least_fixed_point(), **risk)
+
+
+def _several(numbers: int | list[int]) -> list[int]:
+    return numbers if isinstance(numbers, list) else [numbers]
+
+
+def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
+    from optsched.models.fluid.wait import WaitPlan
+
+    content: dict[str, Any] = {
+        "thresholds": plan.thresholds.tolist(),
+        "memory": plan.memory,
+        "safety_stock": 0,
+        "batch_time": plan.iteration_time,
+        "batch_size": plan.batch_size,
+    }
+    if isinstance(plan, WaitPlan):
+        return content | {"slacks": plan.slacks.tolist()}
+    names = ("safety_stock", "memory_bound", "slack", "delta", "iterations")
+    return (
+        content
+        | {name: getattr(plan, name) for name in names}
+        | {
+            "memory_terms": [plan.memory, plan.queue_memory, plan.rare_memory],
+            "borders": plan.program.last_stages.tolist(),
+            "decays": [decay if decay < math.inf else None for decay in plan.decays[1:].tolist()],
+        }
+    )
 
 
 @command(
@@ -163,7 +561,7 @@ def bound(
     instance: Instance, output: Output, certificate: str | None, seed: int, **how: Any
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
-    from optsched._internal.exact import round_down
+    from optsched._internal.numbers import round_down
     from optsched.bounds.on_clock import caveats
     from optsched.clock import get_clock
     from optsched.problem.work import load_on_clock
@@ -220,7 +618,7 @@ def check(
     seed: int,
 ) -> int:
     """Check a schedule, or the certificate of a bound."""
-    from optsched._internal.json import read_object
+    from optsched._internal.files import read_object
 
     content, _ = read_object(Path(file), OptschedError, "a schedule or a certificate")
     if "starts" not in content:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optsched.cli.common import LISTED, Output, check_writable, take
 from optsched.cli.given import (
+    LISTED,
     Option,
+    Output,
     check_conditions,
+    check_writable,
     note_twice,
     note_unless,
     notes,
     only_for,
+    take,
     typed,
 )
 from optsched.errors import OptschedError
@@ -362,7 +365,7 @@ def _beliefs(
     output: Output, options: dict[str, Any], skip_invalid: bool
 ) -> Beliefs | Instance | None:
     """Take out of the options which outputs are likely: by completed requests, or by a column."""
-    from optsched._internal.arrays import MAX_TOKENS
+    from optsched._internal.arguments import MAX_TOKENS
     from optsched.problem.forecasts import Beliefs
 
     history, log_error = take(options, "history", "log_error").values()

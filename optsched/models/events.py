@@ -11,19 +11,24 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
-from optsched._internal.views import Shown
-from optsched.errors import require_known
-from optsched.models.linear.model import ModelError
-from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
-from optsched.models.placing import owned, renumbered, workers_of
-from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
+from optsched._internal.extensions import Shown
+from optsched.errors import ModelError, require_known
+from optsched.models.hindsight import SCHEDULE_OBJECTIVES, schedule_cost
+from optsched.models.program import (
+    NOTHING_RUNNING,
+    Running,
+    latest_starts,
+    owned,
+    renumbered,
+    workers_of,
+)
 from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.objectives import ScheduleObjective
+    from optsched.models.hindsight import ScheduleObjective
     from optsched.problem.instance import Instance
     from optsched.problem.schedule import Violation
     from optsched.problem.workers import Workers

@@ -1,54 +1,89 @@
-"""The hindsight program: the best schedule of requests that are all known (OPT-IP, Relax-LP)."""
+"""The hindsight program and its relaxation."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from scipy import sparse
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_WEIGHT, as_floats, prefix_sums, ranks_in
-from optsched._internal.exact import exact_dot, in_units
+from optsched._internal.numbers import exact_dot, in_units
 from optsched._internal.start_prices import PriceSums
-from optsched.errors import InstanceError, require_known
-from optsched.models.linear.model import (
-    Family,
-    LinearModel,
-    ModelError,
-    Rows,
-    Variables,
-    as_point,
-    whole_numbers,
+from optsched.errors import InstanceError, ModelError, require_known
+from optsched.models.linear.arrays import Family, Rows, Variables, as_point, whole_numbers
+from optsched.models.linear.model import LinearModel
+from optsched.models.program import (
+    NOTHING_RUNNING,
+    Program,
+    Running,
+    Size,
+    by_use,
+    owned,
+    renumbered,
+    require_size,
+    safe_horizon,
+    workers_of,
 )
-from optsched.models.objectives import (
-    LATENESS,
-    PENALTY,
-    SCHEDULE_OBJECTIVES,
-    Lateness,
-    ScheduleObjective,
-    cost_unit,
-    schedule_cost,
-)
-from optsched.models.placing import by_use, owned, renumbered, workers_of
-from optsched.models.program import Program, Size, require_size
-from optsched.models.running import NOTHING_RUNNING, Running, safe_horizon
 from optsched.models.solution import Stopped
 from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.placing import Scheduled
+    from optsched.models.program import Scheduled
     from optsched.models.solution import Solution
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
+
+
+ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan"]
+SCHEDULE_OBJECTIVES: tuple[ScheduleObjective, ...] = (
+    "total-latency",
+    "weighted-latency",
+    "makespan",
+)
+# What a penalty must keep to.
+PENALTY = f"cannot be negative, nor beyond {1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g} unless it is 0"
+Lateness = Literal["forbidden", "per-step", "per-request"]
+LATENESS: tuple[Lateness, ...] = ("forbidden", "per-step", "per-request")
+
+
+def schedule_cost(
+    schedule: Schedule,
+    objective: ScheduleObjective = "total-latency",
+    lateness: Lateness = "forbidden",
+    penalty: float = 0.0,
+) -> Fraction:
+    """Evaluate a schedule without rounding, from its start steps alone."""
+    instance = schedule.instance
+    cost = Fraction(schedule.makespan if objective == "makespan" else schedule.total_latency)
+    if objective == "weighted-latency" and instance.weights is not None:
+        cost = exact_dot(instance.weights, schedule.latencies)
+    if instance.deadlines is None or lateness == "forbidden":
+        return cost
+    late = np.maximum(schedule.completions - instance.deadlines, 0)
+    return cost + Fraction(penalty) * int((late if lateness == "per-step" else late > 0).sum())
+
+
+def cost_unit(
+    instance: Instance,
+    objective: ScheduleObjective = "total-latency",
+    lateness: Lateness = "forbidden",
+    penalty: float = 0.0,
+) -> Fraction:
+    """Return a number of which the cost of every schedule is a whole multiple."""
+    numbers = [1.0]
+    if objective == "weighted-latency" and instance.weights is not None:
+        numbers = np.unique(instance.weights).tolist()
+    soft = instance.deadlines is not None and lateness != "forbidden"
+    return in_units(np.array([*numbers, penalty] if soft else numbers))[0]
 
 
 @checked(ModelError)
@@ -511,3 +546,48 @@ class HindsightProgram(Program):
         starts = len(self._columns[1])
         busy = self.horizon - self.now if self.objective == "makespan" else 0
         return as_point(values, starts + busy)[:starts]
+
+
+@checked()
+@dataclass(frozen=True, eq=False, repr=False)
+class LatencyRelaxation(HindsightProgram):
+    r"""Relax-LP (8)-(11): the `HindsightProgram` with :math:`x_{g,k} \ge 0` in place of (7).
+
+    Its optimum bounds the cost of every schedule that completes by the horizon from below.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> from optsched.models import LatencyRelaxation
+    >>> relaxation = LatencyRelaxation(Instance([1, 1], [1, 1], memory=3), horizon=2)
+    >>> print(relaxation.to_linear())
+    total-latency relaxed: min over 2 columns (0 integer), 3 rows, 4 nonzeros
+      column  start[request,step]        2  continuous, 0..inf
+      row     once[request]              1  2 nonzeros
+      row     memory[step]               2  2 nonzeros
+    >>> relaxation.read([1.5, 0.5])
+    array([0.25, 0.25])
+    """
+
+    def to_linear(self) -> LinearModel:
+        """Return the relaxation as arrays, with the families of `HindsightProgram.to_linear`."""
+        model = super().to_linear()
+        upper = model.col_upper.copy()
+        upper[model.columns_of("start")] = np.inf  # implied by (9)
+        return dataclasses.replace(model.relax(), col_upper=upper, name=f"{model.name} relaxed")
+
+    def read(self, values: npt.ArrayLike, /) -> FloatArray:  # type: ignore[override]  # no schedule
+        r"""Return the mean start of each request, :math:`\sum_k k \, x_{g,k} / n_g`, shape (n,)."""
+        _, members = self._groups
+        _, step, begin = self._columns
+        sums = np.add.reduceat(self._start_values(values) * step, begin[:-1])
+        return np.asarray((sums / np.bincount(members))[members])
+
+    def prices(self, row_duals: npt.ArrayLike) -> FloatArray:
+        """Turn the duals of the rows into prices of memory at steps 1 to `horizon`, not negative.
+
+        However rough the duals, they give a proven bound (`optsched.certificates.prices`).
+        """
+        first, _ = self._groups
+        duals = np.asarray(row_duals, dtype=np.float64)[len(first) :][: self.horizon - self.now]
+        return np.concatenate([np.zeros(self.now), np.maximum(-duals, 0)])

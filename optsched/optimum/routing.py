@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.arguments import checked
+from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number, percent, proven
-from optsched._internal.views import draw, html, text, write
 from optsched.bounds.bound import bound
 from optsched.clock import get_clock
 from optsched.errors import PolicyError
-from optsched.optimum.params import SolveParams
 from optsched.optimum.solving import solve
+from optsched.optimum.state import SolveParams
 from optsched.policies import get_policies
 from optsched.problem.premises import STORAGES, deployable, strongest
 from optsched.problem.schedule import Schedule
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.clock import Clock
-    from optsched.optimum.result import Optimum
+    from optsched.optimum.state import Optimum
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Storage
     from optsched.problem.workers import Router, Workers
-    from optsched.simulate.replicas.result import RoutedRun
+    from optsched.simulate.replicas.run import RoutedRun
 
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers
 

@@ -1,40 +1,369 @@
-"""What the stages of `optsched.solve` share: the problem, what is known of it, and when to stop."""
+"""What is asked of `solve`, what it knows, and what it returns."""
 
 from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arguments import as_count, checked
+from optsched._internal.arrays import MAX_STEP, MAX_WEIGHT
 from optsched._internal.aside import Token
-from optsched._internal.exact import round_down
+from optsched._internal.extensions import draw, write
 from optsched._internal.loading import stopwatch
+from optsched._internal.numbers import number, percent, proven, round_down
 from optsched._version import __version__
+from optsched.bounds.ascent import Bound
 from optsched.bounds.lagrangian import PricedStarts, weights_of
-from optsched.bounds.one_worker import Bound
 from optsched.bounds.pools import of_pool
-from optsched.certificates.prices import Certificate
-from optsched.errors import InfeasibleError, OptschedError
-from optsched.models.objectives import cost_unit, schedule_cost
-from optsched.models.running import latest_starts
-from optsched.models.solution import Stopped, next_cost
-from optsched.optimum.params import SolveParams
-from optsched.optimum.result import Optimum
+from optsched.certificates.prices import Certificate, SawtoothCertificate
+from optsched.errors import InfeasibleError, OptschedError, SolverError, require_known
+from optsched.models.hindsight import LATENESS, PENALTY, cost_unit, schedule_cost
+from optsched.models.program import latest_starts
+from optsched.models.solution import Solution, Stopped, next_cost
+from optsched.optimum.gap import GapExplanation, explain_gap
 from optsched.problem.workers import Workers
 from optsched.solvers.backends.base import Options, Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.bounds.configurations import ConfigurationBound
     from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.models.objectives import ScheduleObjective
-    from optsched.optimum.params import Tuning
+    from optsched.models.hindsight import Lateness, ScheduleObjective
     from optsched.problem.instance import Instance
+    from optsched.problem.premises import World
     from optsched.problem.schedule import Schedule
+    from optsched.solvers.backends.base import OnProgress
+
+
+class Effort(NamedTuple):
+    """Limits, in work and not in seconds, of the stages that prove most small instances."""
+
+    search: float  # work
+    phases: int  # of the configuration bound
+    iterations: int
+    nodes: int  # of branch and bound
+
+
+class _Brief:
+    """Prints those of its fields that are set."""
+
+    def __repr__(self) -> str:
+        given = [(each, getattr(self, each.name)) for each in fields(self)]  # type: ignore[arg-type]
+        changed = [f"{each.name}={value!r}" for each, value in given if value != each.default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Tuning(_Brief):
+    """When the stages for an `Instance` are worth their time (docs/research.md has figures)."""
+
+    events: int = 12  # requests up to which the event program is the faster one
+    smallest: int = 30  # requests up to which an exact stage gets to the end
+    small: int = 50  # requests up to which it gets far
+    enumerated: int = 6  # requests of which all schedules are enumerated, in milliseconds
+    enumeration: float = 2e7  # tokens ahead that may take, about a second
+    exact: int = 24  # requests up to which branch and bound is worth the time
+    large_gap: float = 0.04  # above which large requests do not pack, and the bound is too low
+    nonzeros: int = 20_000_000  # up to which a time-indexed program is built
+    nonzeros_per_second: int = 200_000  # of time left, up to which "auto" builds it
+    priced: int = 1000  # requests up to which prices are improved offline
+    prices_offline: float = 0.05  # shares of the time left
+    prices_arrivals: float = 0.15
+    charges: float = 0.05  # at first, and again before the last search
+    charges_beam: float = 0.6  # before the last search, where a beam leaves it little to find
+    delays: float = 0.4
+    delays_few: float = 0.2
+    few: int = 400  # requests that are better searched than delayed
+    beam: float = 2.2  # where runs are faster than work is counted
+    beam_least: int = 150  # requests from which a beam gains on what the search finds
+    beam_most: int = 30_000  # and up to which it does,
+    beam_arrivals: int = 3_500  # with arrivals also so many per second, of a minute at most
+    after_beam: float = 0.15  # for the search from what it found, which may cost more than the best
+    before_beam: float = 0.05  # share of each stage that a beam makes up for
+    # Each takes several times as long as the one before: little is lost where it is not enough.
+    efforts: tuple[Effort, ...] = (
+        Effort(search=4e5, phases=1, iterations=0, nodes=1_500),
+        Effort(search=4e6, phases=4, iterations=50, nodes=80_000),
+        Effort(search=2e7, phases=8, iterations=200, nodes=300_000),
+    )
+    running: float = 2e4  # times the cube of the requests: work of a search before running sets
+    first_prices: float = 2e5  # work that takes milliseconds and gives most of what prices can
+    tables: int = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
+    tiny: int = 8  # requests up to which all efforts are worth it
+    hopeless: float = 0.1  # gap above which more requests are left to stages that take their time
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name != "efforts" and not 0 <= value < math.inf:
+                raise OptschedError(f"tuning: {each.name} is {value!r}, but must be from 0")
+
+
+@checked(SolverError)
+@dataclass(frozen=True, eq=False, repr=False)
+class SolveParams(_Brief):
+    """What `solve` can be asked for beyond problem, time limit, objective and method.
+
+    A parameter that does not apply to the problem is refused.
+
+    Parameters
+    ----------
+    threads
+        Number of threads.
+    seed
+        Seed of all random numbers.
+    work
+        Instances, with the method "search": seconds' worth of work on a slow core, in place of
+        time. The same work, seed and threads give the same answer however fast the machine is,
+        where time is not short. None: what there is time for; without a limit, a minute's work.
+    memory_limit
+        Bytes that an exact search, or a solver in a child process, may take; None for no limit.
+    gap_limit
+        Gap at which to stop, as a share of the objective; 0 goes on to the proof. Programs only.
+    start
+        An answer to begin from, in the terms of the problem: a `Schedule` for an instance, a point
+        for a `LinearModel`.
+    bound
+        A proven lower bound on the objective of an `EventProgram`.
+    horizon
+        Instances: consider only schedules that complete by this step. None considers all: the
+        steps that have to be modelled are then proven, not guessed.
+    lateness, penalty
+        Instances: with "per-step" or "per-request" a deadline may be missed at this price, which
+        must then be positive.
+    epsilon
+        Relative error that the method "scaled-dp" may make.
+    solver
+        Solver of the programs of the method "mip".
+    in_child
+        Whether to solve a program in a child process, which ends with the time limit whatever the
+        solver is doing, and whose death costs no more than the proof.
+    on_progress
+        Called with a `Progress` now and then, and for each better answer; for an instance from
+        another thread.
+    stop
+        Set it, from `on_progress` or from another thread, to end the solve as Ctrl-C does: with
+        the best that is known.
+    tuning
+        Thresholds of the stages for an instance.
+
+    Examples
+    --------
+    >>> SolveParams(threads=2, seed=5)
+    SolveParams(threads=2, seed=5)
+    >>> SolveParams(threads=0)
+    Traceback (most recent call last):
+        ...
+    optsched.errors.SolverError: threads is 0, but must be a whole number from 1 to 2147483647
+    """
+
+    threads: int = 1
+    seed: int = 0
+    work: float | None = None
+    memory_limit: int | None = None
+    gap_limit: float = 0.0
+    start: Any = None
+    bound: float | None = None
+    horizon: int | None = None
+    lateness: Lateness = "forbidden"
+    penalty: float = 0.0
+    epsilon: float = 0.1
+    solver: str = "highs"
+    in_child: bool = False
+    on_progress: OnProgress | None = None
+    stop: threading.Event | None = None
+    tuning: Tuning = Tuning()
+
+    def __post_init__(self) -> None:
+        self.options(None)
+        if self.horizon is not None:
+            as_count("horizon", self.horizon, most=MAX_STEP, error=SolverError)
+        require_known("lateness", self.lateness, LATENESS, OptschedError)
+        if self.penalty and not 1 / MAX_WEIGHT <= self.penalty <= MAX_WEIGHT:
+            raise OptschedError(f"penalty is {self.penalty}, but {PENALTY}")
+        if self.lateness == "forbidden" and self.penalty:
+            raise OptschedError(
+                f"penalty is {self.penalty:g}, but no deadline may be missed; pass a lateness, "
+                "such as per-request, or leave the penalty out"
+            )
+        if self.lateness != "forbidden" and not self.penalty:
+            raise OptschedError(
+                f"lateness is {self.lateness!r} without a penalty, which would drop the deadlines; "
+                "pass a penalty, such as 10"
+            )
+        if self.work is not None and not 0 < self.work < math.inf:
+            raise SolverError(f"work is {self.work!r}, but must be a positive number")
+        if not 0 < self.epsilon < math.inf:
+            raise SolverError(f"epsilon is {self.epsilon!r}, but must be a positive number")
+        for name, good, wish in (
+            ("on_progress", callable(self.on_progress), "be a function of one Progress"),
+            ("stop", hasattr(self.stop, "is_set"), "be a threading.Event"),
+            ("tuning", isinstance(self.tuning, Tuning), "be a Tuning"),
+        ):
+            if (value := getattr(self, name)) is not None and not good:
+                raise OptschedError(f"{name} is {value!r}, but must {wish}")
+
+    def options(self, time_limit: float | None) -> Options:
+        """Return what a back end is asked for."""
+        return Options(time_limit, self.threads, self.seed, self.gap_limit, self.memory_limit)
+
+    def check_method(self, method: str) -> None:
+        """Refuse to limit the work of a method that goes by time."""
+        if self.work is not None and method != "search":
+            raise OptschedError(
+                f"work is {self.work:g}, but the method {method!r} goes by time; pass the method "
+                "search, or leave work out"
+            )
+
+    def check_used(self, used: Iterable[str], problem: str) -> None:
+        """Reject parameters that are set but that a kind of problem has no use for."""
+        plain = SolveParams()
+        for name in (each.name for each in fields(self)):
+            value, default = getattr(self, name), getattr(plain, name)
+            unset = value is default or (
+                isinstance(default, int | float | str) and value == default
+            )
+            if name not in used and not unset and name != "tuning":
+                raise OptschedError(
+                    f"{name} is {value!r}, but does not apply to {problem}; leave it out"
+                )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Optimum(Solution):
+    """The best schedule of an instance that is known, and the best bound proven.
+
+    A `Solution` whose `answer` is a schedule, on one worker or several. `status` is "optimal",
+    "time limit", "interrupted", "search ended", or what else ended the work; `objective` and
+    `bound` are always there.
+
+    Attributes
+    ----------
+    minimised
+        What `objective` is: "total-latency", "weighted-latency" or "makespan".
+    proof
+        What proves the bound: "closed-form", "lagrangian", "sawtooth", "configuration", "branch and
+        bound" or a solver.
+    horizon
+        If given by the user, schedules that complete later were not considered.
+    history
+        (seconds, objective, bound) after each improvement; None while there is no schedule.
+    steps
+        One line for each thing that was done, and what it gained.
+    certificate
+        The proof of the bound in exact integers, for "lagrangian", "sawtooth" and "configuration".
+    price_certificate
+        The best bound by prices of memory alone; None where there is none.
+
+    Examples
+    --------
+    >>> from optsched import Instance, solve
+    >>> print(solve(Instance([4] * 4, [1, 1, 6, 6], memory=13, name="four"), method="cp-sat"))
+    four: total-latency 21, proven optimal (...)
+      bound     21 by CP-SAT ...
+    """
+
+    objective: float = math.inf
+    bound: float = -math.inf
+    minimised: ScheduleObjective = "total-latency"
+    proof: str = ""
+    horizon: int | None = None
+    history: tuple[tuple[float, float | None, float], ...] = ()
+    steps: tuple[str, ...] = ()
+    certificate: Certificate | SawtoothCertificate | ConfigurationCertificate | None = None
+    price_certificate: Certificate | None = None
+
+    @property
+    def gap(self) -> float:
+        """Share of the objective that the bound does not account for."""
+        return super().gap or 0.0
+
+    @property
+    def premises(self) -> World:
+        """Of which runs the bound holds."""
+        due = self.schedule.instance.deadlines is not None
+        return replace(
+            self.schedule.facts,
+            preemption="restarted",
+            restricted=self.horizon is not None or due,
+            objective=self.minimised,
+        )
+
+    @property
+    def schedule(self) -> Schedule:
+        """The best feasible schedule found: the answer."""
+        schedule: Schedule = self.answer
+        return schedule
+
+    @property
+    def prices(self) -> FloatArray | None:
+        """Price of a token at steps 1, 2, ...; None where the bound knows no prices."""
+        if self.price_certificate is None:
+            return None
+        certificate = self.price_certificate
+        return np.array(certificate.prices, dtype=np.float64) / certificate.denominator
+
+    def explain(self) -> GapExplanation:
+        """Take the gap to the best bound by prices, and charges, of memory apart.
+
+        There are no prices for the makespan, and where there are too many steps: an error.
+        """
+        if self.price_certificate is None:
+            raise OptschedError(
+                "the gap cannot be explained without prices of memory, which there are not for the "
+                "makespan, nor for so many steps; use longer steps"
+            )
+        if isinstance(self.certificate, SawtoothCertificate):
+            return explain_gap(self.schedule, self.certificate)
+        return explain_gap(self.schedule, self.price_certificate)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot how the interval between bound and best schedule closed over time."""
+        return draw("plot_history", self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the interval over time, and where the gap comes from, as one HTML file."""
+        write("optimum_page", path, self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, ready for JSON; starts in the order of the instance."""
+        names = ("status", "objective", "bound", "gap", "proven_optimal", "seconds", "proof")
+        content = {name: getattr(self, name) for name in (*names, "horizon")} | {
+            "history": [list(entry) for entry in self.history],
+            "steps": list(self.steps),
+            "starts": self.schedule.starts.tolist(),
+        }
+        if len(self.schedule.workers) > 1:
+            content["workers"] = list(self.schedule.workers.memories)
+            content["placement"] = self.schedule.placement.tolist()
+        return content
+
+    def __repr__(self) -> str:
+        return (
+            f"<Optimum of {self.model!r}: {self.minimised} {number(self.objective, 10)}, "
+            f"bound {proven(self.bound, digits=10)}, {self.status}>"
+        )
+
+    def __str__(self) -> str:
+        within = f" within horizon {self.horizon}" if self.horizon is not None else ""
+        verdict = "proven optimal" if self.proven_optimal else f"gap {percent(self.gap, 2)}"
+        return (
+            f"{self.model}: {self.minimised} {number(self.objective, 10)}, {verdict}{within} "
+            f"({self.status}, {self.seconds:.2f} s)\n"
+            f"  bound     {proven(self.bound, digits=10)} by {self.proof}\n"
+            + "\n".join(f"  {step}" for step in self.steps)
+        )
+
 
 #: Status where a program has more coefficients than `Tuning` allows.
 TOO_LARGE = "too large to be solved exactly"

@@ -1,23 +1,33 @@
-"""Policies that are a fixed priority of each request."""
+"""Orders: one key per request, or a batch that is selected.
+
+Both order requests by their expected starts in Relax-LP (`solvers.selection.expected_starts`), of
+those that wait, as if the worker were empty, whenever requests have arrived since the last batch. A
+batch of Sorted-LP is what comes first in the order and fits together by peaks; offline the batches
+together are the paper's order. LP-Swap passes over what does not fit, and improves by Alg. 4.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.compiled import compiled
 from optsched.bounds.on_clock import PARTS, best_share
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError
-from optsched.policies.base import PriorityPolicy
+from optsched.policies.base import BatchPolicy, PriorityPolicy
 from optsched.problem.work import work_on_clock
+from optsched.solvers.selection import LocalSwap
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.problem.instance import Instance
+    from optsched.solvers.selection import BatchMethod
+
 
 _SMITH = "Smith's rule for the relaxation behind the closed-form bound"
 
@@ -88,3 +98,143 @@ WORK = WorkPolicy(
     attrgetter("areas"),
     source="Smith's rule for the bound on a clock",
 )
+
+
+class Selected:
+    """Batch selection among the requests released so far."""
+
+    def __init__(self, instance: Instance, method: BatchMethod, options: dict[str, Any]) -> None:
+        self._instance, self._method, self._options = instance, method, options
+        self._waiting = np.zeros(0, dtype=np.int64)
+
+    def release(self, requests: IntArray) -> None:
+        """Learn of requests that have arrived, given by index."""
+        self._waiting = np.concatenate([self._waiting, requests])
+
+    def next_batch(self) -> IntArray:
+        """Take the next batch out of those waiting, by ascending output."""
+        from optsched.solvers.selection import select_batch
+
+        waiting = self._waiting
+        batch = select_batch(self._instance.take(waiting), self._method, **self._options).requests
+        self._waiting = np.delete(waiting, batch)
+        return waiting[batch]
+
+
+def sorted_f(method: BatchMethod, **options: Any) -> BatchPolicy:
+    """Return Sorted-F with a selection of batches and options of its own."""
+    profile = "-profile" if options.get("fit") == "profile" else ""
+    fit = "at every step" if profile else "by their peaks"
+    how, source = _METHODS.get(method, (method, ""))
+    return BatchPolicy(
+        f"sorted-f-{method}{profile}",
+        f"batches of least F that fit {fit}, {how}",
+        lambda instance: Selected(instance, method, options),
+        source=source,
+    )
+
+
+_METHODS = {
+    "dp": ("by exact dynamic program", "Sorted-F Alg. 2"),
+    "scaled-dp": ("within 10 % by scaled dynamic program", "after Sorted-F Alg. 3"),
+    "swap": ("by local swap", "Sorted-F Alg. 4"),
+    "quantile": ("by quantiles of a sample", "Sorted-F Alg. 5"),
+    "mip": ("by integer programs", "Sorted-F Section 5"),
+}
+
+SORTED_F = BatchPolicy(
+    "sorted-f",
+    "batches of least F, by local swap",
+    LocalSwap,
+    source="Sorted-F Alg. 1 and 4",
+)
+SELECTED = (
+    sorted_f("dp"),
+    sorted_f("scaled-dp"),
+    sorted_f("quantile"),
+    sorted_f("mip"),
+    sorted_f("mip", fit="profile"),
+)
+
+
+class SortedLP:
+    """Batches by ascending expected start among the requests released so far."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._sorted = True
+        self.waiting = np.zeros(0, dtype=np.int64)
+
+    def release(self, requests: IntArray) -> None:
+        """Learn of requests that have arrived, given by index."""
+        self.waiting = np.concatenate([self.waiting, requests])
+        self._sorted = False
+
+    def order(self) -> IntArray:
+        """Return the waiting requests in order; new ones make the relaxation be solved again."""
+        if not self._sorted:
+            from optsched.bounds.lagrangian import expected_starts
+
+            waiting = np.sort(self.waiting)
+            starts: FloatArray = expected_starts(self._instance.take(waiting))
+            self.waiting = waiting[np.argsort(starts, kind="stable")]
+            self._sorted = True
+        return self.waiting
+
+    def next_batch(self) -> IntArray:
+        """Take the next batch out of those waiting, by ascending expected start."""
+        order, memory = self.order(), self._instance.memory
+        held = np.cumsum(self._instance.peaks[order[:memory]])
+        size = int(np.searchsorted(held, memory, side="right"))
+        self.waiting = order[size:]
+        return order[:size]
+
+
+class LPSwap(LocalSwap):
+    """Batches filled by ascending expected start and improved by Alg. 4."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__(instance)
+        self._expected = SortedLP(instance)
+
+    def release(self, requests: IntArray) -> None:
+        """Learn of requests that have arrived, given by index."""
+        super().release(requests)
+        self._expected.release(requests)
+
+    def next_batch(self) -> IntArray:
+        """Take the next batch out of those waiting, by ascending output."""
+        order = self._expected.order()
+        members = self._rank[order[_fitting(self._peaks[self._rank[order]], self._memory)]]
+        batch = self.improve(self.take(np.sort(members)))
+        self._expected.waiting = order[~np.isin(order, batch)]
+        return batch
+
+
+SORTED_LP = (
+    BatchPolicy(
+        "sorted-lp",
+        "smallest expected start in the linear relaxation first",
+        SortedLP,
+        source="Sorted-F Alg. 6",
+    ),
+    BatchPolicy(
+        "lp-swap",
+        "batches by expected start, improved by local swap",
+        LPSwap,
+        source="Sorted-F Alg. 7",
+    ),
+)
+
+
+@compiled
+def _fitting(peaks: IntArray, memory: int) -> IntArray:
+    """Find those that fit, taken one after another, passing over what does not."""
+    chosen = np.empty(len(peaks), dtype=np.int64)
+    count = 0
+    for place in range(len(peaks)):
+        if peaks[place] <= memory:
+            memory -= peaks[place]
+            chosen[count] = place
+            count += 1
+    return chosen[:count]

@@ -10,15 +10,11 @@ from optsched._internal import extensions
 from optsched._internal.extras import imported, names_module
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import Policy, PriorityPolicy, with_rule
-from optsched.policies.chance import CHANCE
 from optsched.policies.decision import DecisionPolicy
-from optsched.policies.overflow import OVERFLOW
-from optsched.policies.priorities import PRIORITIES, WORK
-from optsched.policies.robust import ROBUST
+from optsched.policies.priorities import PRIORITIES, SELECTED, SORTED_F, SORTED_LP, WORK
+from optsched.policies.robust import CHANCE, OVERFLOW, ROBUST
 from optsched.policies.rolling import ROLLING
 from optsched.policies.serving import ENGINES
-from optsched.policies.sorted_f import SELECTED, SORTED_F
-from optsched.policies.sorted_lp import SORTED_LP
 from optsched.policies.wait import WAITING
 
 if TYPE_CHECKING:

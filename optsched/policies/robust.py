@@ -1,9 +1,14 @@
-"""Policies that know an interval for each output (Robust), and memory-time orders of intervals."""
+"""Policies that do not know outputs: intervals, chances, thresholds.
+
+Requests are admitted, in order of arrival, while the tokens held at the next step stay within
+(1 - alpha) of the memory. When the next step would not fit the memory, requests are preempted as if
+they had never started, and wait at their place by arrival. Outputs need not be known.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
@@ -11,12 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched.clock import UNIT
+from optsched.clock import UNIT, LinearClock
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import NamedPolicy, Needs, PriorityPolicy
+from optsched.problem.work import work_by_output
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.problem.forecasts import Forecast
 
@@ -209,3 +215,138 @@ ROBUST = (
         source="Robust Theorems 5.1 and 5.2",
     ),
 )
+
+
+_DEVIATIONS, _DEVIATIONS_ON_CLOCK = 0.5, 1.0
+
+
+@checked(PolicyError)
+@dataclass(frozen=True)
+class ChancePolicy(NamedPolicy):
+    """Admit while the memory that is likely to be held fits; preempt where that was too little."""
+
+    order: Literal["area", "work", "output", "arrival"] = "area"  # what a request costs
+    deviations: float | None = None  # z; None: 0.5 in steps, 1 on clocks, where prefill is redone
+    passed: int = 2  # maximum number of requests that are passed over at a step
+    needs: ClassVar[Needs] = Needs("chance", "intervals")
+
+    def __post_init__(self) -> None:
+        require_known("order", self.order, ("area", "work", "output", "arrival"), PolicyError)
+        for option, value in (("deviations", self.deviations), ("passed", self.passed)):
+            self.require(
+                value is None or 0 <= value < np.inf,
+                f"{option} is {value}, but must be a number of at least 0",
+            )
+
+    def parsed(self, parameters: str) -> ChancePolicy:
+        """Return the policy with the parameters "Z" or "Z,PASSED"."""
+        first, comma, second = parameters.partition(",")
+        try:
+            deviations, passed = float(first), int(second) if comma else self.passed
+        except ValueError:
+            deviations, passed = np.nan, 0
+        if not 0 <= deviations < np.inf or passed < 0:
+            raise PolicyError(
+                f"policy '{self.name}:{parameters}' should read {self.name}:Z or "
+                f"{self.name}:Z,PASSED, with the deviations that count and how many requests may "
+                f"be passed over, such as {self.name}:0.5,2"
+            )
+        name = f"{self.name}:{parameters}"
+        return replace(self, name=name, deviations=deviations, passed=passed)
+
+    def margin(self, clock: Clock) -> float:
+        """Return z on a clock."""
+        if self.deviations is not None:
+            return self.deviations
+        return _DEVIATIONS if clock is UNIT else _DEVIATIONS_ON_CLOCK
+
+    def costs(self, forecast: Forecast, clock: Clock) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what a request costs: a constant, and factors of its output and its square."""
+        none, one = np.zeros(len(forecast)), np.ones(len(forecast))
+        if self.order == "arrival":
+            return np.arange(len(forecast), dtype=np.float64), none, none
+        if self.order == "output":
+            return none, one, none
+        if self.order == "work":
+            if not isinstance(clock, LinearClock):
+                raise PolicyError(
+                    f"policy {self.name!r} needs a clock that is a weighted sum of what is in a "
+                    f"batch, but {clock.name} is a function; use area-chance, or pass a LinearClock"
+                )
+            return work_by_output(forecast.prompts.astype(np.float64), forecast.memory, clock)
+        return none, forecast.prompts.astype(np.float64) + 0.5, np.full(len(one), 0.5)
+
+
+CHANCE = (
+    ChancePolicy(
+        "area-chance",
+        "smallest expected memory-time first, while what is likely to be held fits",
+        source="memory-time, as in area; chance constraints on the memory",
+    ),
+    ChancePolicy(
+        "work-chance",
+        "smallest expected work on the clock first, while what is likely to be held fits",
+        order="work",
+        source="as work; chance constraints on the memory",
+    ),
+)
+
+
+@checked(PolicyError)
+@dataclass(frozen=True)
+class OverflowPolicy(NamedPolicy):
+    """Admit in order of arrival up to a threshold; when the memory overflows, preempt requests.
+
+    `alpha`, in (0, 1), is the share of the memory that admission leaves free, and `beta` the
+    probability with which each running request is preempted; None preempts all.
+    """
+
+    alpha: float
+    beta: float | None = None
+    source: str = field(default="Jaillet Section 7", kw_only=True)
+    needs: ClassVar[Needs] = Needs("threshold")
+
+    def __post_init__(self) -> None:
+        for parameter in ("alpha", "beta"):
+            value = getattr(self, parameter)
+            if value is not None:
+                why = f"{parameter} is {value:g}, but must lie between 0 and 1"
+                self.require(0 < value < 1, why)
+
+    def with_parameters(
+        self, alpha: float | None = None, beta: float | None = None
+    ) -> OverflowPolicy:
+        """Return the policy with other parameters, named as on the command line."""
+        if beta is not None and self.beta is None:
+            raise PolicyError(
+                f"policy {self.name!r} preempts all requests and has no beta; leave it out, or "
+                "take alpha-beta-clearing"
+            )
+        alpha = self.alpha if alpha is None else alpha
+        beta = self.beta if beta is None else beta
+        values = f"{alpha:g}" if beta is None else f"{alpha:g},{beta:g}"
+        name = f"{self.name.partition(':')[0]}:{values}"
+        return replace(self, name=name, alpha=alpha, beta=beta)
+
+    def parsed(self, parameters: str) -> OverflowPolicy:
+        """Return the policy with the parameters "ALPHA" or "ALPHA,BETA"."""
+        form = "ALPHA" if self.beta is None else "ALPHA,BETA"
+        try:
+            numbers = [float(value) for value in parameters.split(",")]
+        except ValueError:
+            numbers = []
+        if not 1 <= len(numbers) <= (1 if self.beta is None else 2):
+            raise PolicyError(
+                f"policy '{self.name}:{parameters}' should read {self.name}:{form}, with numbers "
+                "between 0 and 1"
+            )
+        return self.with_parameters(*numbers)
+
+
+# 0.3 and 0.1, 0.1 are among the values of Jaillet Section 7; the greedy one needs the larger alpha,
+# because it loops where too little is protected.
+GREEDY = OverflowPolicy("alpha-greedy", "to a threshold; an overflow preempts all", 0.3)
+CLEARING = OverflowPolicy(
+    "alpha-beta-clearing", "to a threshold; an overflow preempts some", 0.1, 0.1
+)
+OVERFLOW = (GREEDY, CLEARING)

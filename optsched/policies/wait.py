@@ -280,8 +280,7 @@ class NestedWaitPolicy(_InQueues):
     def _solve(
         self, instance: Instance, clock: Clock, times: FloatArray
     ) -> tuple[IntArray, FloatArray, IntArray]:
-        from optsched.models.fluid.nested import NestedWaitThresholds
-        from optsched.models.fluid.segments import design_segments
+        from optsched.models.fluid.nested import NestedWaitThresholds, design_segments
 
         everyone = np.zeros(len(instance), dtype=np.int64)
         changes, counts, span = self._windows(times, everyone, 1)

@@ -19,16 +19,13 @@ from optsched._internal.numbers import at_least, number, percent, proven
 from optsched._version import __version__
 from optsched.errors import OptschedError, PolicyError
 from optsched.problem.work import load_on_clock
-from optsched.report import runs, schedules, tables
-from optsched.report.curves import MAX_STACKED, growing_bars
+from optsched.report import runs, tables
 from optsched.report.interactive import Figure, plot_of, short
-from optsched.report.placements import plot_workers
-from optsched.report.regrets import plot_regret, plot_regret_ratio
-from optsched.report.routing import plot_losses
-from optsched.report.series import plot_means
+from optsched.report.models import plot_losses, plot_regret, plot_regret_ratio, plot_workers
+from optsched.report.series import MAX_STACKED, growing_bars, plot_means
 from optsched.report.style import step_unit
 from optsched.simulate.cluster.results import ClusterRun
-from optsched.simulate.replicas.result import RoutedRun
+from optsched.simulate.replicas.run import RoutedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,11 +33,12 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.experiments.comparison import ClusterComparison, Comparison, Replications
-    from optsched.experiments.regrets import Regret
-    from optsched.experiments.sweeps import Sweep
-    from optsched.optimum.result import Optimum
+    from optsched.experiments.comparison import Replications
+    from optsched.experiments.regret import Regret
+    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.sweep import Sweep
     from optsched.optimum.routing import RoutingLoss
+    from optsched.optimum.state import Optimum
     from optsched.problem.execution import Execution
     from optsched.problem.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
@@ -153,18 +151,18 @@ def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:
         figures = _of_schedule(run.schedule)
     decisions = getattr(run, "decisions", None)
     if decisions is not None and decisions.counts.seconds:
-        figures["decisions"] = drawn_for([], schedules.plot_decision_times, decisions)
+        figures["decisions"] = drawn_for([], runs.plot_decision_times, decisions)
     return page_of("run", run, tables.facts_table(run), figures, decisions=decisions)
 
 
 def optimum_page(result: Optimum) -> str:
     """Return the page of an interval around the optimum: how it closed, and where the gap is."""
-    figures, table, said = {"history": drawn_for([], schedules.plot_history, result)}, None, ""
+    figures, table, said = {"history": drawn_for([], runs.plot_history, result)}, None, ""
     try:
         if not result.proven_optimal:
             explanation = result.explain()
             said, table = str(explanation), tables.blame_table(explanation)
-            figures["gap"] = drawn_for([], schedules.plot_gap, explanation)
+            figures["gap"] = drawn_for([], runs.plot_gap, explanation)
     except OptschedError as reason:
         said = str(reason)
     figures |= _of_schedule(result.schedule.pooled())
@@ -205,9 +203,9 @@ def _over_time(timed: Sequence[ClockedRun]) -> dict[str, Figure]:
 def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
     """Draw a schedule."""
     return {
-        "schedule": drawn_for([], schedules.plot_schedule, schedule, sample=_ROWS, link="time"),
-        "memory": drawn_for([], schedules.plot_memory, schedule, bins=_BINS, link="time"),
-        "distribution": drawn_for([], schedules.plot_latency, schedule),
+        "schedule": drawn_for([], runs.plot_schedule, schedule, sample=_ROWS, link="time"),
+        "memory": drawn_for([], runs.plot_memory, schedule, bins=_BINS, link="time"),
+        "distribution": drawn_for([], runs.plot_latency, schedule),
     }
 
 
@@ -220,16 +218,16 @@ def make_figures(comparison: Comparison) -> dict[str, Figure]:
             "none has one; compare a policy such as area, too"
         )
     best = min(drawn, key=lambda schedule: schedule.total_latency)
-    latency = _bars(schedules.plot_comparison, comparison)
+    latency = _bars(runs.plot_comparison, comparison)
     for note in latency["layout"]["annotations"]:
         note["text"] = note["text"].removeprefix("gap ")  # a phone has no room for it
-    memory = drawn_for(names, schedules.plot_memory, drawn, bins=_BINS, link="time")
+    memory = drawn_for(names, runs.plot_memory, drawn, bins=_BINS, link="time")
     for line in memory["data"]:
         line["visible"] = True if line.get("meta") in (None, best.policy) else "legendonly"
     return {
         "latency": latency,
         "memory": memory,
-        "distribution": drawn_for(names, schedules.plot_latency, drawn),
+        "distribution": drawn_for(names, runs.plot_latency, drawn),
         "schedule": _schedules(drawn, best.policy),
     }
 
@@ -238,7 +236,7 @@ def _schedules(drawn: Iterable[Schedule], best: str) -> Figure:
     """Draw schedules into one plot that shows one of them at a time."""
     found: Figure = {}
     for schedule in drawn:
-        figure = drawn_for([], schedules.plot_schedule, schedule, sample=_ROWS, link="time")
+        figure = drawn_for([], runs.plot_schedule, schedule, sample=_ROWS, link="time")
         figure["data"].append(_details(schedule))
         for trace in _owned(figure, schedule.policy)["data"]:
             trace["visible"] = schedule.policy == best

@@ -1,4 +1,4 @@
-"""Plots of runs on a clock and on a cluster (BF-IO Figures 4, 6 and 7)."""
+"""Plots of runs and schedules."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.numbers import at_least, percent
 from optsched.errors import InstanceError
 from optsched.problem.work import load_on_clock
-from optsched.report.curves import lookahead_curve, mean_per_bin, most_per_bin
+from optsched.report.series import (
+    gap_curves,
+    growing_bars,
+    latency_cdf,
+    lookahead_curve,
+    mean_per_bin,
+    memory_curve,
+    most_per_bin,
+)
 from optsched.report.style import (
+    BLUE,
+    DASHED,
     LIMIT,
+    ORANGE,
     REFERENCE,
     TEXT_SIZE,
+    UNAVOIDABLE,
     clock_unit,
     finish,
     hover,
@@ -20,8 +33,10 @@ from optsched.report.style import (
     line_styles,
     memory_limit,
     name_ranked,
+    note_bar,
     plain,
     prepare,
+    step_unit,
     styled,
 )
 
@@ -31,20 +46,184 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.experiments.comparison import ClusterComparison, Comparison
+    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.optimum.gap import GapExplanation
+    from optsched.optimum.state import Optimum
+    from optsched.problem.schedule import Schedule
+    from optsched.rolling.driver import Decisions
     from optsched.simulate.cluster.results import ClusterRun
     from optsched.simulate.seconds.execution import ClockedRun
 
+
+# One curve may be as fine as print; several would hide each other.
+_BINS, _SHARED_BINS = 2000, 250
+_SAMPLE = 40  # requests drawn where they are too many to be stacked
+
+
+def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
+    """Plot the total latency of each policy over the part that is proven to be unavoidable."""
+    runs = comparison.ranked()
+    ax = prepare(ax, height=1.2 + 0.36 * len(runs))
+    colours = name_ranked(ax, comparison)
+    bound, rows = comparison.bound.value, np.arange(len(runs))
+    covering = [comparison.covering(run)[0] for run in runs]
+    unavoidable = np.array([0.0 if claim is None else claim.value for claim in covering])
+    totals = np.array([run.total_latency for run in runs])
+    shares = [comparison.gap(run) for run in runs]
+    gaps = ["unknown" if share is None else percent(share) for share in shares]
+    label = f"unavoidable: proven bound, {at_least(bound)}"
+    bars = ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
+    hover(bars, [f"no such run is below {at_least(value)}<extra></extra>" for value in unavoidable])
+    over = np.maximum(totals - unavoidable, 0)
+    rest = ax.barh(rows, over, left=unavoidable, height=0.68, color=colours)
+    hover(rest, [f"total {total:,}, gap {gap}" for total, gap in zip(totals, gaps, strict=True)])
+    ax.axvline(bound, color="black", linewidth=1)
+    for row, (total, gap) in enumerate(zip(totals, gaps, strict=True)):
+        note_bar(ax, f"gap {gap}", total, row)
+    ax.set_xlim(0, totals.max() * 1.2)
+    return finish(ax, f"total latency ({step_unit(comparison.instance)})", counts="x")
+
+
+def plot_memory(
+    schedules: Schedule | Iterable[Schedule], ax: Axes | None = None, bins: int | None = None
+) -> Axes:
+    """Plot the tokens held over time; a point is the most that is held within a bin of steps."""
+    chosen = styled(schedules)
+    ax = prepare(ax)
+    first_drawn, widest = chosen[0][0], 1
+    bins = bins or (_BINS if len(chosen) == 1 else _SHARED_BINS)
+    for schedule, style in chosen:
+        edges, peaks = memory_curve(schedule, bins)
+        widest = max(widest, int(np.diff(edges).max()))
+        ax.plot(
+            edges,
+            np.append(peaks, 0),
+            drawstyle="steps-post",
+            linewidth=1.3,
+            label=plain(schedule.policy),
+            **line_of(style),
+        )
+    memory_limit(ax, first_drawn.workers.total)
+    first = min(int(schedule.starts.min()) for schedule, _ in chosen)
+    ax.set(xlim=(first, None), ylim=(0, None))
+    ylabel = "tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else "")
+    return finish(ax, f"time ({step_unit(first_drawn.instance)})", ylabel, counts="xy")
+
+
+def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:
+    """Plot the distribution of latencies: the share of requests that are complete within a time."""
+    from matplotlib.ticker import PercentFormatter
+
+    chosen = styled(schedules)
+    ax = prepare(ax)
+    for index, (schedule, style) in enumerate(chosen):
+        latencies, shares = latency_cdf(schedule)
+        ax.plot(
+            np.insert(latencies, 0, latencies[0]),
+            np.insert(shares, 0, 0),
+            drawstyle="steps-post",
+            linewidth=1.5,
+            marker=style.marker,
+            markersize=5,
+            markevery=(0.06 + 0.02 * index, 0.25),
+            label=plain(schedule.policy),
+            **line_of(style),
+        )
+    ax.yaxis.set_major_formatter(PercentFormatter(1))
+    xlabel = f"latency ({step_unit(chosen[0][0].instance)})"
+    ax.set(xscale="log", ylim=(0, 1.02))
+    return finish(ax, xlabel, "requests completed", counts="x")
+
+
+def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAMPLE) -> Axes:
+    """Plot requests as bars that grow from their prompts to prompts plus outputs."""
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    ax = prepare(ax)
+    bars = growing_bars(schedule, sample)
+    style = line_styles([schedule.policy])[0]
+    first = int(schedule.starts.min())
+    if bars.stacked:
+        edges = ["white", "white"]
+        memory_limit(ax, schedule.instance.memory)
+        ax.set_ylim(0, max(schedule.instance.memory, schedule.peak_memory) * 1.05)
+        ylabel = "tokens held, stacked by request"
+    else:
+        edges = [style.colour, style.tint]
+        ax.add_collection(LineCollection(bars.waits, colors="0.6", lw=0.6, label="waiting"))
+        count, shown = len(schedule.starts), len(bars.requests)
+        first = min(first, int(schedule.instance.arrivals[0]))
+        ax.set_ylim(count * 1.01, -1.1 * count / shown)
+        ax.grid(visible=False, axis="y")
+        ylabel = f"requests by start ({shown} of {count:,} drawn)"
+    for part, colour, edge, label in (
+        (bars.prompts, style.colour, edges[0], "prompt tokens"),
+        (bars.outputs, style.tint, edges[1], "output tokens"),
+    ):
+        width = 0.4 if bars.stacked else 1.2
+        ax.add_collection(
+            PolyCollection(part, facecolors=colour, edgecolors=edge, lw=width, label=label)
+        )
+    ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
+    xlabel = f"time ({step_unit(schedule.instance)})"
+    return finish(ax, xlabel, ylabel, counts="xy", title=plain(schedule.policy))
+
+
+def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
+    """Plot how a gap adds up over the steps: starts that cost more, and memory that lies idle."""
+    ax = prepare(ax)
+    steps, waste, regret = gap_curves(explanation, _BINS)
+    ax.fill_between(steps, 0, waste, color=ORANGE, linewidth=0, label="wasted memory")
+    label = "order regret of the starts"
+    ax.fill_between(steps, waste, waste + regret, color=BLUE, linewidth=0, label=label)
+    ax.set_xlim(0, steps[-1])
+    ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
+    xlabel = f"time ({step_unit(explanation.schedule.instance)})"
+    return finish(ax, xlabel, "gap so far (steps of latency)", counts="xy")
+
+
+def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
+    """Plot how the interval between the bound and the best schedule closed."""
+    ax = prepare(ax)
+    known = [entry for entry in result.history if entry[1] is not None]
+    seconds = np.array([entry[0] for entry in known] + [result.seconds])
+    costs = np.array([entry[1] for entry in known] + [result.objective], dtype=float)
+    bounds = np.array([entry[2] for entry in known] + [result.bound], dtype=float)
+    ax.fill_between(seconds, bounds, costs, step="post", color=UNAVOIDABLE, alpha=0.4, linewidth=0)
+    (best,) = ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
+    hover(best, [f"{cost:,.10g} after {at:.2f} s" for at, cost in zip(seconds, costs, strict=True)])
+    label = f"proven bound; gap {percent(result.gap)} at the end"
+    (line,) = ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
+    pairs = zip(seconds, bounds, strict=True)
+    hover(line, [f"at least {at_least(bound)} after {at:.2f} s" for at, bound in pairs])
+    ax.set_xlim(0, seconds[-1])
+    return finish(ax, "time (seconds)", f"{result.minimised.replace('-', ' ')} (steps)", counts="y")
+
+
+def plot_decision_times(decisions: Decisions, ax: Axes | None = None) -> Axes:
+    """Plot the share of decisions that took at least as long as a time, with the budget."""
+    ax = prepare(ax)
+    times = 1e3 * np.sort(decisions.counts.seconds)
+    longer = 1 - np.arange(len(times)) / max(len(times), 1)
+    ax.step(times, longer, where="pre", color=BLUE, label=f"{len(times):,} decisions")
+    if decisions.policy.budget:
+        budget = 1e3 * decisions.policy.budget
+        ax.axvline(budget, color=LIMIT, linewidth=1, label=f"budget, {budget:g} ms")
+        ax.axvline(2 * budget, color=LIMIT, linewidth=1, linestyle="--", label="twice the budget")
+    ylabel = "share of decisions that took at least as long"
+    return finish(ax, "time of a decision (ms)", ylabel, xscale="log", yscale="log")
+
+
 MAX_WORKERS = 64  # drawn one by one on a page
 _RATIOS = (1, 1.2, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)
-_BINS, _POINTS, _POWER_POINTS = 400, 300, 200
+_RUN_BINS, _POINTS, _POWER_POINTS = 400, 300, 200
 
 
 def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
     """Plot the tokens held over time: the most in each of 400 intervals."""
     listed, ax = styled(runs), prepare(ax)
     for run, style in listed:
-        times, values = most_per_bin(run.log.spans[:, 1], run.log.usage, _BINS)
+        times, values = most_per_bin(run.log.spans[:, 1], run.log.usage, _RUN_BINS)
         ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
     memory_limit(ax, listed[0][0].instance.memory)
     return finish(ax, _time(listed[0][0]), "tokens held", counts="y")
@@ -54,7 +233,7 @@ def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None
     """Plot the requests that have arrived and are not complete, over time."""
     listed, ax = styled(runs), prepare(ax)
     for run, style in listed:
-        grid = np.linspace(0, run.makespan, _BINS)
+        grid = np.linspace(0, run.makespan, _RUN_BINS)
         ax.plot(grid, run.in_system(grid), label=plain(run.policy), **line_of(style))
     return finish(ax, _time(listed[0][0]), "requests in the system", counts="y")
 
@@ -67,7 +246,7 @@ def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None =
         counted = np.cumsum(~np.isnan(latencies))
         means = np.nancumsum(latencies) / np.maximum(counted, 1)
         number = np.arange(1, len(means) + 1)
-        thin = np.unique(np.linspace(0, len(means) - 1, _BINS).astype(np.int64))
+        thin = np.unique(np.linspace(0, len(means) - 1, _RUN_BINS).astype(np.int64))
         ax.plot(number[thin], means[thin], label=plain(run.policy), **line_of(style))
     ylabel = f"mean latency so far ({clock_unit(listed[0][0])})"
     return finish(ax, "requests arrived", ylabel, counts="xy")
@@ -76,7 +255,7 @@ def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None =
 def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
     """Plot the requests that decode in a batch over time: the most in each of 400 intervals."""
     [(_, style)], ax = styled(run), prepare(ax)
-    times, values = most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1], _BINS)
+    times, values = most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1], _RUN_BINS)
     ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
     return finish(ax, _time(run), "requests decoding in a batch", counts="y")
 

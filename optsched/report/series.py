@@ -1,17 +1,20 @@
-"""Plots of a table's columns: lines with bands, bars, and stacks of parts, one per name.
+"""Curves and series.
+
+A step t is the time from t - 1 to t: tokens held at step t are drawn over that interval.
 
 What else a plot is given goes to `Axes.set`: labels, with units, and scales of the axes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched._internal.extras import data_frame
-from optsched._internal.student import interval
-from optsched.errors import OptschedError, nearest
+from optsched._internal.statistics import interval
+from optsched.errors import InstanceError, OptschedError, nearest
 from optsched.report.style import (
     BLUE,
     COLOURS,
@@ -34,8 +37,195 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.experiments.comparison import Replications
-    from optsched.experiments.sweeps import Sweep
+    from optsched.experiments.results import ClusterComparison
+    from optsched.experiments.sweep import Sweep
+    from optsched.optimum.gap import GapExplanation
+    from optsched.problem.schedule import Schedule
     from optsched.report.style import LineStyle
+
+
+MAX_STACKED = 60  # of more requests the bars are drawn one below the other
+
+
+def tokens_held(schedule: Schedule, steps: Sequence[int] | IntArray) -> IntArray:
+    """Return the tokens held at the given steps without walking over all steps."""
+    at = np.asarray(steps, dtype=np.int64)
+    # An active request holds offset + t tokens at step t: sum over started less over completed.
+    offsets = schedule.instance.prompts - schedule.starts
+    held = np.zeros(len(at), dtype=np.int64)
+    for sign, events in ((1, schedule.starts), (-1, schedule.completions)):
+        order = np.argsort(events, kind="stable")
+        before = np.searchsorted(events[order], at)
+        sums = np.concatenate([[0], np.cumsum(offsets[order])])
+        held += sign * (sums[before] + before * at)
+    return held
+
+
+def memory_curve(schedule: Schedule, bins: int = 2000) -> tuple[IntArray, IntArray]:
+    """Return the edges of up to `bins` bins of steps, and the most tokens held in each."""
+    first, span = int(schedule.starts.min()), schedule.makespan - int(schedule.starts.min())
+    bins = min(bins, span)
+    edges = first + np.arange(bins + 1) * span // bins
+    # Usage falls only after a completion, so that within a bin it is largest at one or at the end.
+    peaks = tokens_held(schedule, edges[1:])
+    inside = np.searchsorted(edges, schedule.completions) - 1
+    np.maximum.at(peaks, inside, tokens_held(schedule, schedule.completions))
+    return edges, peaks
+
+
+def latency_cdf(schedule: Schedule, points: int = 500) -> tuple[IntArray, FloatArray]:
+    """Return latencies, ascending, and the share of requests with at most each of them."""
+    latencies, counts = np.unique(schedule.latencies, return_counts=True)
+    shares = np.cumsum(counts) / counts.sum()
+    if len(latencies) > points:
+        kept = np.searchsorted(shares, np.linspace(shares[0], 1, points))
+        kept = np.unique(np.minimum(kept, len(shares) - 1))
+        latencies, shares = latencies[kept], shares[kept]
+    return latencies, shares
+
+
+def sample_by_start(schedule: Schedule, count: int) -> tuple[IntArray, IntArray]:
+    """Sample requests evenly by start, with the last to complete; return them and their ranks."""
+    order = np.argsort(schedule.starts, kind="stable")
+    last = int(np.argmax(schedule.completions[order]))
+    even = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.int64)
+    ranks = np.union1d(even, last)
+    return order[ranks], ranks
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Requests stacked up to the tokens held, the first to start at the bottom."""
+
+    requests: IntArray  # from the bottom to the top, shape (n,)
+    steps: IntArray  # shape (2k,)
+    active: np.ndarray[tuple[int, int], np.dtype[np.bool_]]  # holds tokens, shape (n, 2k)
+    prompts: IntArray  # prompt tokens held, shape (n, 2k)
+    outputs: IntArray  # output tokens held, shape (n, 2k)
+
+
+def stacked_bands(schedule: Schedule) -> Bands:
+    """Stack the requests of a small instance; the space is quadratic in their number."""
+    requests = np.argsort(schedule.starts, kind="stable")
+    starts, completions = schedule.starts[requests, None], schedule.completions[requests, None]
+    events = np.unique([starts, completions])
+    steps = np.repeat(events, 2)[1:-1]
+    begins = np.repeat(events[:-1], 2)
+    active = (starts <= begins) & (begins < completions)
+    return Bands(
+        requests,
+        steps,
+        active,
+        np.where(active, schedule.instance.prompts[requests, None], 0),
+        np.where(active, steps - starts, 0),
+    )
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Requests as bars that grow while they make tokens."""
+
+    stacked: bool
+    requests: IntArray  # that are drawn, shape (n,)
+    prompts: list[FloatArray]  # corners of the part that is prompt, of each request
+    outputs: list[FloatArray]  # and of the part that is output
+    waits: list[FloatArray]  # line from arrival to start; none if stacked
+    ends: FloatArray  # upper right corners, shape (n, 2)
+
+
+def growing_bars(schedule: Schedule, rows: int) -> Bars:
+    """Return requests as bars: stacked if there are few, else a sample of them in rows."""
+    return _stacked(schedule) if len(schedule.starts) <= MAX_STACKED else _in_rows(schedule, rows)
+
+
+def _stacked(schedule: Schedule) -> Bars:
+    bands = stacked_bands(schedule)
+    tops = np.cumsum(bands.prompts + bands.outputs, axis=0)
+    middles = tops - bands.outputs
+    bottoms = middles - bands.prompts
+    prompts, outputs = [], []
+    for band, active in enumerate(bands.active):
+        steps = bands.steps[active]
+        bottom, middle, top = (edge[band, active] for edge in (bottoms, middles, tops))
+        prompts.append(_area(steps, bottom, middle))
+        outputs.append(_area(steps, middle, top))
+    last = bands.active.shape[1] - 1 - np.argmax(bands.active[:, ::-1], axis=1)
+    ends = np.stack([bands.steps[last], tops[np.arange(len(tops)), last]], axis=1)
+    return Bars(True, bands.requests, prompts, outputs, [], ends.astype(np.float64))
+
+
+def _in_rows(schedule: Schedule, rows: int) -> Bars:
+    instance = schedule.instance
+    requests, ranks = sample_by_start(schedule, rows)
+    arrivals, starts = instance.arrivals[requests], schedule.starts[requests]
+    ends = schedule.completions[requests]
+    # The largest bar just fits between two rows.
+    scale = 0.9 * len(schedule.starts) / len(requests) / int(instance.peaks[requests].max())
+    middles = ranks - scale * instance.prompts[requests]
+    tops = ranks - scale * instance.peaks[requests]
+
+    def corners(*columns: IntArray | FloatArray) -> list[FloatArray]:
+        return list(np.stack(columns, axis=1, dtype=np.float64).reshape(len(requests), -1, 2))
+
+    return Bars(
+        False,
+        requests,
+        corners(starts, ranks, ends, ranks, ends, middles, starts, middles),
+        corners(starts, middles, ends, middles, ends, tops),
+        corners(arrivals, ranks, starts, ranks),
+        np.stack([ends, tops], axis=1),
+    )
+
+
+def _area(steps: IntArray, lower: IntArray, upper: IntArray) -> FloatArray:
+    """Return the corners of the area between two lines."""
+    there, back = np.stack([steps, lower], axis=1), np.stack([steps, upper], axis=1)[::-1]
+    return np.concatenate([there, back]).astype(np.float64)
+
+
+def gap_curves(
+    explanation: GapExplanation, points: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return steps from 0 to the makespan, and the waste and order regret summed up to each."""
+    schedule = explanation.schedule
+    last = max(schedule.makespan, len(explanation.waste))
+    steps = np.unique(np.linspace(0, last, points).round().astype(np.int64))
+    waste = np.concatenate([[0.0], np.cumsum(explanation.waste)])
+    order = np.argsort(schedule.starts, kind="stable")
+    regret = np.concatenate([[0.0], np.cumsum(explanation.regrets[order])])
+    begun = np.searchsorted(schedule.starts[order], steps, side="right")
+    return steps.astype(np.float64), waste[np.minimum(steps, len(waste) - 1)], regret[begun]
+
+
+def mean_per_bin(values: IntArray | FloatArray, bins: int) -> tuple[IntArray, FloatArray]:
+    """Return the first step of each of up to `bins` bins, and the mean of each column in it."""
+    width = -(-len(values) // bins)
+    edges = np.arange(0, len(values), width)
+    counts = np.diff(np.append(edges, len(values)))
+    sums = np.add.reduceat(values, edges, axis=0).astype(np.float64)
+    return edges, sums / (counts if values.ndim == 1 else counts[:, None])
+
+
+def most_per_bin(times: FloatArray, values: IntArray, bins: int) -> tuple[FloatArray, IntArray]:
+    """Split batches evenly into intervals; return the end and the largest value of each."""
+    if len(times) <= bins:
+        return times, values
+    begins = np.linspace(0, len(times), bins, endpoint=False).astype(np.int64)
+    ends = np.append(begins[1:], len(times)) - 1
+    return times[ends], np.maximum.reduceat(values, begins)
+
+
+def lookahead_curve(comparison: ClusterComparison) -> FloatArray:
+    """Return rows of lookahead, mean imbalance in ms and its interval, by ascending lookahead."""
+    rows = sorted(
+        (runs[0].lookahead, *comparison.mean("imbalance_ms", policy))
+        for policy, runs in comparison.runs.items()
+        if runs[0].lookahead is not None
+    )
+    if not rows:
+        raise InstanceError("no policy with a lookahead has run; compare_lookaheads runs some")
+    return np.array(rows, dtype=np.float64)
+
 
 _MEANS = ("policy", "knows", "runs", "failed", "mean_latency", "difference", "gap", "largest_gap")
 _MAX_MARKED = 40  # points of a line that get markers

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.container import Container
     from matplotlib.figure import Figure
 
-    from optsched.experiments.comparison import Comparison
+    from optsched.experiments.results import Comparison
     from optsched.problem.instance import Instance
     from optsched.simulate.seconds.execution import ClockedRun
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from optsched._internal.numbers import at_least as at_least
 from optsched._internal.numbers import down, interval, number, proven
 from optsched._internal.numbers import percent as percent
-from optsched._internal.student import Interval
+from optsched._internal.statistics import Interval
 from optsched.policies import POLICIES
 from optsched.problem.forecasts import described
 
 if TYPE_CHECKING:
-    from optsched.experiments.comparison import ClusterComparison, Comparison, Replications
-    from optsched.experiments.regrets import Regret
-    from optsched.experiments.regrets.result import Band
-    from optsched.experiments.sweeps import Sweep
+    from optsched.experiments.comparison import Replications
+    from optsched.experiments.regret import Band, Regret
+    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.sweep import Sweep
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.routing import RoutingLoss
 

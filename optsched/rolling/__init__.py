@@ -2,4 +2,4 @@
 
 from optsched._internal.extensions import extend
 
-extend("runner", rolling="optsched.rolling.runner:RUNNER")
+extend("runner", rolling="optsched.rolling.driver:RUNNER")

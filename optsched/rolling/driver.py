@@ -1,28 +1,137 @@
-"""The driver of a rolling horizon: state, window, plan, and what starts now."""
+"""The driver of a rolling horizon, and what it reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from optsched._internal.extensions import draw
 from optsched._internal.loading import stopwatch
-from optsched.errors import OptschedError, PolicyError, shown
-from optsched.models.running import NOTHING_RUNNING, Running
+from optsched._internal.numbers import duration
+from optsched.errors import OptschedError, PolicyError, is_interrupt, shown
+from optsched.models.program import NOTHING_RUNNING, Running
+from optsched.policies import DecisionPolicy
+from optsched.problem.execution import Execution
 from optsched.problem.instance import Instance
-from optsched.rolling.plans import PLANS
-from optsched.rolling.scenarios import Past, plan_is_worse
-from optsched.rolling.window import Window, prices_of_rest
-from optsched.search.window import add_all, admit_now
+from optsched.rolling.plans import PLANS, Past, Window, plan_is_worse, prices_of_rest
+from optsched.search.sliding import add_all, admit_now
+from optsched.simulate.runners import Runner, in_steps, of_attempts, run_decided
+from optsched.simulate.seconds.execution import ClockedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.policies.decision import State
     from optsched.policies.rolling import RollingPolicy
     from optsched.problem.forecasts import Forecast
+    from optsched.simulate.settings import Task
+
+
+_MANY = 0.1  # of the decisions, beyond which plans that are lost are worth a word
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Decisions:
+    """How the decisions of one run came about: `Execution.decisions` of a rolling horizon."""
+
+    policy: RollingPolicy
+    counts: Counts
+    seconds: float
+    interrupted: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Decisions of {self.policy.name!r}: {len(self)}, {self.fallbacks} by the fallback>"
+
+    def __len__(self) -> int:
+        """Return the number of reviews at which it was decided what starts next."""
+        return len(self.counts.seconds) + self.counts.interrupted
+
+    @property
+    def fallbacks(self) -> int:
+        """Decisions of the fallback, for whatever reason."""
+        return len(self) - self.counts.planned
+
+    @property
+    def fell_back(self) -> str:
+        """Say how many plans failed or came too late, if more than a tenth of all; else nothing."""
+        lost = self.counts.failed + self.counts.late
+        if lost <= _MANY * len(self):
+            return ""
+        return f"{lost:,} of {len(self):,} plans fell back on {self.policy.order.name}"
+
+    @property
+    def over_budget(self) -> int:
+        """Decisions that took more than twice the budget."""
+        return int((np.array(self.counts.seconds) > 2 * self.policy.budget).sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return settings and counts as plain data; seconds are None where nothing was decided."""
+        policy, counts = self.policy, self.counts
+        seconds = np.array(counts.seconds)
+        some = len(seconds) > 0
+        settings = ("window", "horizon", "replan_interval", "budget")
+        counted = ("planned", "failed", "late", "overruled", "without_budget", "cut")
+        return {
+            "model": policy.model if isinstance(policy.model, str) else "own",
+            **{name: getattr(policy, name) for name in settings},
+            "length_estimate": policy.length_estimate,
+            "scenarios": policy.scenarios,
+            "fallback": policy.order.name,
+            "decisions": len(self),
+            "fallbacks": self.fallbacks,
+            **{name: getattr(counts, name) for name in counted},
+            "interrupted": self.interrupted,
+            "after_interruption": counts.interrupted,
+            "over_budget": self.over_budget,
+            "reasons": dict(counts.reasons),
+            "median_seconds": float(np.median(seconds)) if some else None,
+            "p99_seconds": float(np.quantile(seconds, 0.99)) if some else None,
+            "max_seconds": float(seconds.max()) if some else None,
+            "seconds": self.seconds,
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the share of decisions that took at most so long, and the budget."""
+        return draw("plot_decision_times", self, ax)
+
+    def __str__(self) -> str:
+        facts = self.to_dict()
+        lines = [
+            f"{facts['decisions']:,} decisions on windows of up to {facts['window']} requests: "
+            f"{facts['planned']:,} planned by {facts['model']}, {facts['fallbacks']:,} by the "
+            f"fallback {facts['fallback']}"
+        ]
+        if facts["budget"] == 0:
+            lines.append("  the budget is zero, so nothing was planned")
+        elif facts["fallbacks"]:
+            lines.append(
+                f"  of these {facts['failed']:,} because no plan was found, {facts['late']:,} "
+                f"because it came too late, {facts['overruled']:,} because the fallback was better "
+                "in possible scenarios"
+            )
+        if self.interrupted:
+            lines.append(
+                f"  interrupted: no more planning; the fallback made the last "
+                f"{facts['after_interruption']:,} decisions"
+            )
+        lines += [f"  {count:,} times: {reason}" for reason, count in facts["reasons"].items()]
+        if facts["median_seconds"] is not None:
+            lines.append(
+                f"  a decision took {duration(facts['median_seconds'])} in the median, "
+                f"{duration(facts['max_seconds'])} at most; {facts['over_budget']:,} took more "
+                f"than twice the budget of {duration(facts['budget'])}"
+            )
+        if facts["cut"]:
+            lines.append(
+                f"  the budget cut {facts['cut']:,} searches short: another run may differ"
+            )
+        return "\n".join(lines)
+
 
 _NEW = -1  # planned start of a request that no plan has seen
 _LATER = np.iinfo(np.int64).max  # and of one beyond the window
@@ -294,3 +403,34 @@ def _next(known: Instance, window: Window, rest: IntArray) -> IntArray:
     usage[1 : len(window.load) + 1] = window.load
     add_all(window.prompts, window.outputs, usage, np.zeros(len(window), dtype=np.int64), 1)
     return admit_now(known.prompts, known.outputs, known.memory, usage, rest, 1.0, 1)
+
+
+AnyRun = TypeVar("AnyRun", Execution, ClockedRun)
+
+
+def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
+    """Run a rolling horizon; Ctrl-C ends its planning, and the fallback decides the rest."""
+    policy = task.policy
+    driver = Driver(policy, task.seed, task.on_progress, sure=task.intervals != "column")
+
+    def carried_out(decide: Callable[[State], IntArray]) -> AnyRun:
+        asked = DecisionPolicy(policy.name, policy.description, decide)
+        return carry_out(task._replace(policy=asked))
+
+    began = stopwatch()
+    interrupted = False
+    try:
+        run = carried_out(driver)
+    except (KeyboardInterrupt, SystemError) as stop:
+        if not is_interrupt(stop):
+            raise
+        interrupted = True
+        run = carried_out(Finisher(driver))
+    decisions = Decisions(policy, driver.counts, stopwatch() - began, interrupted)
+    return replace(run, decisions=decisions)
+
+
+RUNNER = Runner(
+    lambda task: _rolling(task, lambda asked: in_steps(asked, run_decided(asked))),
+    lambda task: _rolling(task, lambda asked: of_attempts(asked, run_decided(asked))),
+)

@@ -1,4 +1,9 @@
-"""What annealings share: budgets and temperatures, and kernels on memory and orders by start."""
+"""Simulated annealing over orders, with moves whose effect is found by replay.
+
+They start near each other; where a few large requests hold most of the memory, many moves begin
+with those. On several workers each is put back where it can start sooner. Starts cost their weight
+a step, and what their memory takes at given prices.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ONE, compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
+from optsched._internal.small_kernels import copy
+from optsched._internal.start_prices import price_of_start
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.start_prices import PriceSums
     from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
 
     Usage = npt.NDArray[np.int32]
     RandomState = npt.NDArray[np.uint64]
@@ -201,3 +210,412 @@ def occupy_before(
             spent += STEP_WORK * (over - begin)
             end = max(end, over)
     return end, spent
+
+
+_MAX_TAKEN = 6  # requests taken out at once, beside small ones
+_REACH = 15  # positions by start within which they lie
+_REACH_LARGE = 8  # positions among the large requests within which those lie that are moved
+_BEFORE = 40  # positions before a large request among which it finds some to push away
+_SPARE = 64  # places in the order of a worker for requests that come
+_SMALL = 24  # small requests that make room for large ones, less one
+_TWO = 0.7  # of the moves on several workers, those that may concern two of them
+
+
+class Places(NamedTuple):
+    """The workers, and on which of them each kind of request may run."""
+
+    memories: IntArray  # (G,)
+    kind: IntArray  # of each request
+    allowed: BoolArray  # (kinds, G)
+
+    @classmethod
+    def of(cls, instance: Instance, workers: Workers) -> Places:
+        """Group the requests by the workers on which they may run."""
+        allowed, kind = workers.kinds(instance)
+        return cls(np.array(workers.memories), kind, allowed)
+
+
+class Moves(NamedTuple):
+    """A schedule, and the best one met."""
+
+    starts: IntArray
+    placement: IntArray
+    orders: IntArray  # the requests of each worker by start, shape (G, most of a worker)
+    counts: IntArray  # (G,)
+    position: IntArray  # of each request in the order of the only worker
+    large: IntArray  # large requests, on one worker by start
+    place: IntArray  # of each request among the large ones by start, or -1
+    usage: Usage  # what all hold: so many steps of each worker in turn
+    best: IntArray
+    best_placement: IntArray
+    costs: FloatArray  # of both
+
+    @classmethod
+    def of(
+        cls,
+        starts: IntArray,
+        placement: IntArray,
+        usage: Usage,
+        workers: int,
+        cost: float,
+        large: IntArray | tuple[()] = (),
+    ) -> Moves:
+        """Begin with a schedule."""
+        counts = np.bincount(placement, minlength=workers)
+        orders = np.zeros((workers, min(len(starts), 2 * int(counts.max())) + _SPARE), np.int64)
+        for worker, count in enumerate(counts):
+            requests = np.flatnonzero(placement == worker)
+            orders[worker, :count] = requests[np.argsort(starts[requests], kind="stable")]
+        position, place = np.full((2, len(starts)), -1)
+        chosen = np.array(large, dtype=np.int64)
+        if workers == 1:
+            position[orders[0, : counts[0]]] = np.arange(counts[0])
+            chosen = chosen[np.argsort(position[chosen])]
+            place[chosen] = np.arange(len(chosen))
+        return cls(
+            starts.copy(),
+            placement.copy(),
+            orders,
+            counts,
+            position,
+            chosen,
+            place,
+            usage,
+            starts.copy(),
+            placement.copy(),
+            np.array([cost, cost]),
+        )
+
+
+@compiled
+def _is_new(taken: IntArray, number: int, request: int) -> bool:
+    """Whether a request is not among those taken so far."""
+    for rank in range(number):  # noqa: SIM110
+        if taken[rank] == request:
+            return False
+    return True
+
+
+@compiled
+def _draw(
+    order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
+) -> int:
+    """Draw some distinct requests from positions low to high; return their number."""
+    wanted = min(wanted, high - low + 1)
+    number = ZERO
+    while number < wanted:
+        request = order[low + int(uniform(random) * (high - low + 1))]
+        if _is_new(taken, number, request):
+            taken[number] = request
+            number += 1
+    return number
+
+
+@compiled
+def _begin_with_first(
+    starts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    number: int,
+    begin: IntArray,
+    random: RandomState,
+) -> None:
+    """Let requests begin when the first of them had started, some of them later."""
+    earliest = starts[taken[0]]
+    for rank in range(1, number):
+        earliest = min(earliest, starts[taken[rank]])
+    for rank in range(number):
+        begin[rank] = max(earliest, arrivals[taken[rank]])
+        if delay and uniform(random) < 0.5:
+            begin[rank] += int(uniform(random) * (delay + 1))
+
+
+@compiled_apart
+def _take_large(
+    large: IntArray,
+    starts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    span: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> tuple[int, int]:
+    """Choose large requests, and from when each may start; return their number and the least."""
+    centre = int(uniform(random) * len(large))
+    if uniform(random) < 0.6:
+        low, high = max(0, centre - _REACH_LARGE), min(len(large) - 1, centre + _REACH_LARGE)
+        number = _draw(large, low, high, 1 + int(uniform(random) * (_MAX_TAKEN - 1)), taken, random)
+        earliest = starts[taken[0]]
+        for rank in range(1, number):
+            earliest = min(earliest, starts[taken[rank]])
+        if uniform(random) < 0.3:
+            earliest = max(0, earliest - int(uniform(random) * span))
+    else:
+        # One that waits comes earlier, and pushes away some that run then.
+        request = large[centre]
+        earliest = starts[request]
+        earliest -= int(uniform(random) ** 2 * (earliest - arrivals[request]))
+        taken[0], number = request, ONE
+        wanted = 1 + int(uniform(random) * 4)
+        for _ in range(2 * _MAX_TAKEN):
+            other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
+            runs = starts[other] < earliest + outputs[request]
+            runs = runs and starts[other] + outputs[other] > earliest
+            if runs and number < wanted and _is_new(taken, number, other):
+                taken[number] = other
+                number += 1
+    for rank in range(number):
+        begin[rank] = max(earliest, arrivals[taken[rank]])
+        if uniform(random) < 0.2:
+            begin[rank] += int(uniform(random) ** 2 * span)
+    return number, earliest
+
+
+@compiled_apart
+def _take_small(
+    order: IntArray,
+    place: IntArray,
+    starts: IntArray,
+    arrivals: IntArray,
+    earliest: int,
+    taken: IntArray,
+    begin: IntArray,
+    number: int,
+    random: RandomState,
+) -> int:
+    """Add small requests in the way of the large ones taken; return the number of all."""
+    low = first_from(starts, order, earliest)
+    small = 0
+    first = uniform(random) < 0.5  # the small ones are put back before the large ones
+    for at in range(low, min(len(order), low + int(uniform(random) * _SMALL))):
+        request = order[at]
+        if place[request] < 0:
+            taken[number + small] = request
+            begin[number + small] = max(earliest, arrivals[request])
+            small += 1
+    count = number + small
+    if first and small:
+        requests, steps = taken[:count].copy(), begin[:count].copy()
+        for rank in range(count):
+            taken[(rank + small) % count] = requests[rank]
+            begin[(rank + small) % count] = steps[rank]
+    return count
+
+
+@compiled_apart
+def _take_near(
+    request: int,
+    starts: IntArray,
+    placement: IntArray,
+    orders: IntArray,
+    counts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> tuple[int, int]:
+    """Choose requests that start near one, there or on another worker; return how many, and it."""
+    one = placement[request]
+    other = int(uniform(random) * len(counts)) if uniform(random) < _TWO else one
+    wanted = 1 + int(uniform(random) * _MAX_TAKEN)
+    taken[0], number = request, ONE
+    for _ in range(wanted - 1):
+        worker = one if uniform(random) < 0.5 else other
+        count = counts[worker]
+        if count == 0:
+            continue
+        order = orders[worker, :count]
+        place = first_from(starts, order, starts[request])
+        place += int(uniform(random) * (2 * _REACH + 1)) - _REACH
+        near = order[min(max(place, 0), count - 1)]
+        if _is_new(taken, number, near):
+            taken[number] = near
+            number += 1
+    for rank in range(number - 1, 0, -1):
+        swap = int(uniform(random) * (rank + 1))
+        taken[rank], taken[swap] = taken[swap], taken[rank]
+    _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
+    return number, other
+
+
+@compiled_apart
+def _relocate(
+    starts: IntArray,
+    placement: IntArray,
+    orders: IntArray,
+    counts: IntArray,
+    request: int,
+    start: int,
+    worker: int,
+) -> None:
+    """Move a request to another start and worker, in the orders too."""
+    order, count = orders[placement[request]], counts[placement[request]]
+    place = first_from(starts, order[:count], starts[request])
+    while order[place] != request:
+        place += 1
+    for later in range(place, count - 1):
+        order[later] = order[later + 1]
+    counts[placement[request]] -= 1
+    order, count = orders[worker], counts[worker]
+    place = first_from(starts, order[:count], start)
+    for later in range(count, place, -1):
+        order[later] = order[later - 1]
+    order[place] = request
+    counts[worker] += 1
+    starts[request], placement[request] = start, worker
+
+
+@compiled
+def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
+    """Move a request whose start has changed to its place in the order by start."""
+    place, start = position[request], starts[request]
+    while place > 0 and starts[order[place - 1]] > start:
+        order[place] = order[place - 1]
+        position[order[place]] = place
+        place -= 1
+    while place < len(order) - 1 and starts[order[place + 1]] < start:
+        order[place] = order[place + 1]
+        position[order[place]] = place
+        place += 1
+    order[place] = request
+    position[request] = place
+
+
+@compiled
+def move_starts(
+    requests: Requests,
+    places: Places,
+    prices: PriceSums,
+    state: Moves,
+    share: float,
+    delay: int,
+    random: RandomState,
+    leg: Leg,
+) -> float:
+    """Move requests until the work of a leg is done; return the work."""
+    # A share of the moves begins with a large request; requests are put back later than they could
+    # by up to a delay.
+    prompts, outputs, arrivals, weights, _ = requests
+    memories, kinds, allowed = places
+    total, moment = prices
+    starts, placement, orders, counts, position, large, place, usage, best, _, costs = state
+    best_placement = state.best_placement
+    workers = len(memories)
+    steps = len(usage) // workers
+    count = _MAX_TAKEN + _SMALL
+    taken, begin = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    # Starts as places in the usage.
+    old, new = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    order = orders[0, : counts[0]]
+    span = 0
+    for at in range(len(large)):
+        span += outputs[large[at]]
+    if len(large):
+        span = int(span / len(large))
+    at_best = costs[0] == costs[1]
+    spent = 0.0
+    one = other = ZERO
+    while spent < leg.work:
+        temperature = temperature_after(leg, spent)
+        # Choose requests, and from when each may start.
+        if workers > 1:
+            if uniform(random) < share:
+                request = large[int(uniform(random) * len(large))]
+            else:
+                request = int(uniform(random) * len(starts))
+            one = placement[request]
+            number, other = _take_near(
+                request, starts, placement, orders, counts, arrivals, delay, taken, begin, random
+            )
+        elif share > 0 and uniform(random) < share:
+            number, earliest = _take_large(
+                large, starts, outputs, arrivals, span, taken, begin, random
+            )
+            if uniform(random) >= 0.5:
+                number = _take_small(
+                    order, place, starts, arrivals, earliest, taken, begin, number, random
+                )
+        else:
+            # Some that start near each other.
+            centre = int(uniform(random) * len(order))
+            low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
+            number = _draw(order, low, high, 1 + int(uniform(random) * _MAX_TAKEN), taken, random)
+            _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
+        # Take them out.
+        before, rest = 0.0, 0.0
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output, start = prompts[request], outputs[request], starts[request]
+            before += weights[request] * start
+            before += price_of_start(prompt, output, start, total, moment)
+            rest += weights[request] * begin[rank]
+            old[rank] = placement[request] * steps + start
+            add_usage(usage, prompt, output, old[rank], MINUS_ONE)
+            spent += STEP_WORK * output
+        # Put them back in this order, each as soon as it fits; `rest` is the least the others add.
+        budget = before - temperature * math.log(1.0 - uniform(random))
+        after = 0.0
+        placed = ZERO
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output, weight = prompts[request], outputs[request], weights[request]
+            rest -= weight * begin[rank]
+            latest = min(int((budget - after - rest) / weight), steps - 2 - output)
+            start = MINUS_ONE
+            for turn in range(2 if one != other else 1):
+                worker = other if turn else one
+                if allowed[kinds[request], worker]:
+                    end = latest if start < 0 else start - 1
+                    base = worker * steps
+                    at = earliest_fit(
+                        usage, memories[worker], prompt, output, base + begin[rank], base + end
+                    )
+                    if at >= 0:
+                        start, new[rank] = at - base, at
+            spent += STEP_WORK * output
+            if workers > 1:
+                last = latest if start < 0 else start  # before `begin` where nothing was looked at
+                spent += STEP_WORK * max(output + last - begin[rank], 0)
+            if start < 0:
+                break
+            after += weight * start + price_of_start(prompt, output, start, total, moment)
+            add_usage(usage, prompt, output, new[rank], ONE)
+            placed += 1
+        spent += MOVE_WORK
+        room = orders.shape[1] - number
+        if placed < number or after > budget or counts[one] > room or counts[other] > room:
+            # Take those out again that are placed so far, and put all back where they were.
+            for rank in range(placed):
+                request = taken[rank]
+                add_usage(usage, prompts[request], outputs[request], new[rank], MINUS_ONE)
+            for rank in range(number):
+                request = taken[rank]
+                add_usage(usage, prompts[request], outputs[request], old[rank], ONE)
+            continue
+        # Accept; the best schedule is written down when it is left.
+        if after > before and at_best:
+            copy(starts, best, 0, len(starts))
+            copy(placement, best_placement, 0, len(starts))
+            at_best = False
+        costs[0] += after - before
+        for rank in range(number):
+            request = taken[rank]
+            worker = new[rank] // steps
+            start = new[rank] - worker * steps
+            if workers > 1:
+                _relocate(starts, placement, orders, counts, request, start, worker)
+                continue
+            starts[request] = start
+            _resort(order, position, starts, request)
+            if place[request] >= 0:
+                _resort(large, place, starts, request)
+        if costs[0] < costs[1]:
+            costs[1] = costs[0]
+            at_best = True
+    if at_best:
+        copy(starts, best, 0, len(starts))
+        copy(placement, best_placement, 0, len(starts))
+    return spent

@@ -1,4 +1,4 @@
-"""A beam over time that starts large requests where memory is worth it.
+"""Beam search over orders of admission.
 
 At prices of memory a schedule costs the bound plus the regrets of its starts plus what the memory
 it leaves idle is worth (`optsched.bounds.lagrangian`). So a node that has decided what
@@ -8,38 +8,55 @@ it will still hold, and the least cost of every other request from that step on.
 Small requests are background: they hold memory from their arrival on, or where the known schedule
 starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
 children are kept, one for each set that has started.
+
+Schedules never fill the memory, so the prices are those of a share of it. They only guide. With
+arrivals they come from an ascent on a coarse grid, offline from the relaxation.
+
+Single runs scatter, so there are many narrow ones with settings of their own; the better ones are
+repeated with more width (docs/research.md). Offline, where the first one gains, there are few, as
+wide as the work allows.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import PriceSums
+from optsched.bounds.bound import bound, coarse_prices, smoothed
+from optsched.bounds.lagrangian import weights_of
 from optsched.errors import OptschedError
-from optsched.search.annealing import empty_usage
-from optsched.search.beam_costs import Large, tabulate
+from optsched.problem.schedule import Schedule
+from optsched.search.annealing import MAX_STEPS, empty_usage
 from optsched.search.beam_kernels import (
     CHILDREN,
     MAX_STARTS,
     Active,
     Children,
+    Large,
     Log,
     Nodes,
     add_chosen,
     sweep,
+    tabulate,
 )
+from optsched.search.search import search
+from optsched.search.sliding import parts_of_windows, slide
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.bounds.lagrangian import Objective
+    from optsched.certificates.prices import Certificate
     from optsched.problem.instance import Instance
-    from optsched.problem.schedule import Schedule
     from optsched.search.annealing import Usage
+
 
 _CHUNK = 1e7  # work between two looks at the clock
 _TABLE = 4_000_000  # entries of a table of least costs at most
@@ -242,3 +259,267 @@ class Beam:
             starts[self.log.requests[at]] = self.log.starts[at]
             at = self.log.before[at]
         return starts
+
+
+_ROUNDS = 300  # of an ascent on a coarse grid
+_CELLS, _CELLS_MANY, _MANY = 25, 12, 5_000  # in an output; fewer from so many requests on
+_SMOOTH = 4  # cells over which its prices are smoothed
+# Settings to try: what is added to the share of memory that a known schedule makes use of;
+# quantiles of memory-time from which requests are large; and large requests for each slice.
+_MEMORY, _MEMORY_ARRIVALS = (0.0, -0.02, 0.02), (0.02, 0.045, 0.0)
+_QUANTILES, _QUANTILES_ARRIVALS = (0.7, 0.6, 0.85), (0.7, 0.55, 0.75)
+_STARTS, _STARTS_ARRIVALS = (0.1, 0.15, 0.2), (0.7, 1.0, 0.4)
+_MANY_OFFLINE = 10_000  # requests from which slices hold fewer of more that wait
+_NEAR = 0.007, 0.05, 0.2  # by which shares and quantiles, and relatively starts, vary by seed
+_WORK_OF_WINDOWS = 2.5e5  # for each request, from which windows slide with arrivals
+_NODES = 0.35  # share of the work before they do, of fewer than many requests
+_FEW_PLANS, _TRIED = 2, 0.4  # that first runs keep, and their share of the work
+_MANY_PLANS, _MOST_PLANS = 40, 100  # with more, another setting gains more; and at most
+_NARROW, _WIDE, _WIDEST = 10, 100, 1000  # width of the first run, of one without others, of any
+_POLISH = 0.1  # of the work of a run, for a search from what it found
+_HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
+_GAINS = 0.997  # times the cost of the start, below which width offline gains more than a choice
+_DEARER = 1.2  # offline wide runs take so much more for their width than narrow ones
+_WIDER = 3  # times the width of the runs before, for a third as many
+
+
+class Setting(NamedTuple):
+    """What a run of the beam goes by."""
+
+    share: float  # of the memory that the prices are for
+    quantile: float
+    starts: float  # large requests for each slice, or 0 for windows that slide
+
+
+class Run(NamedTuple):
+    """What a run of the beam has found, if it got to the end, and what it took."""
+
+    schedule: Schedule | None
+    work: float
+    seconds: float = 0.0
+
+
+def start_by_beam(
+    start: Schedule,
+    certificate: Certificate,
+    *,
+    work: float,
+    seed: int = 0,
+    threads: int = 1,
+    deadline: float = math.inf,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> Schedule:
+    """Return the best schedule of several runs, or the start if none gets to its end."""
+    # It may cost more than the start, which has often been searched: a search from it may find more
+    # than one from the start. Deadlines are not respected.
+    if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
+        return start
+    runs = _Runs(start, certificate, work, seed, Watch(deadline, stop), threads, on_progress)
+    memory = _MEMORY_ARRIVALS if runs.arriving else _MEMORY
+    settings = _settings(start.instance, [runs.usage() + each for each in memory], seed)
+    sliding = runs.arriving and work >= _WORK_OF_WINDOWS * len(start.instance)
+    rest = (1 - _NODES) * work if sliding else 0.0
+    runs.left -= rest
+    if not sliding or len(start.instance) < _MANY:
+        _by_nodes(runs, settings)
+    runs.left += rest
+    if sliding:
+        _by_windows(runs, [each._replace(starts=0.0) for each in settings])
+    return runs.best
+
+
+def _by_windows(runs: _Runs, settings: list[Setting]) -> None:
+    """Slide windows at several settings, and with the rest of the work at the best ones."""
+    runs.follow(settings[:1], _FEW_PLANS)
+    unit = max(runs.done, 1.0) / _FEW_PLANS
+    number = min(len(settings), 1 + int(_TRIED * runs.ahead / unit / _FEW_PLANS))
+    runs.follow(settings[1:number], _FEW_PLANS)
+    plans = int(runs.ahead / unit)
+    best = [each for each in runs.ranked() if not each.starts][: max(1, plans // _MANY_PLANS)]
+    if best and (width := min(plans // len(best), _MOST_PLANS)) > _FEW_PLANS:
+        runs.follow(best, width)
+
+
+def _by_nodes(runs: _Runs, settings: list[Setting]) -> None:
+    """Follow narrow beams, and wider ones at the better settings."""
+    # The first run says what others will take; all rounds of them take about as much.
+    runs.follow(settings[:1], _NARROW)
+    unit, number = max(runs.done, 1.0) / _NARROW, len(settings)
+    rounds = 1 + round(math.log(max(1.0, number / runs.threads), _WIDER))
+    if not runs.arriving and runs.ratio < _GAINS and runs.ahead > _WIDE * unit:
+        # Width gains more than a choice.
+        number, rounds = min(number, max(runs.threads, round(runs.ahead / unit / _WIDEST))), 1
+        unit *= _DEARER
+    width = min(_WIDEST, int(runs.ahead / unit / (rounds * number)))
+    if width > _NARROW:
+        runs.follow(settings[:number], width)
+    else:
+        width = _NARROW
+        number = min(number, 1 + max(0, int(runs.ahead / unit / (rounds * width))))
+        runs.follow(settings[1:number], width)
+    for left in range(rounds - 1, 0, -1):
+        if number == 1 or runs.ahead <= 0 or runs.ratio > _HOPELESS:
+            break
+        before, width = width, min(_WIDER * width, _WIDEST)
+        number = min(number, max(runs.threads, int(runs.ahead / unit / (left * width))))
+        width = min(width, int(runs.ahead / unit / number))
+        if width <= before:
+            break
+        runs.follow(runs.ranked()[:number], width)
+
+
+def _settings(instance: Instance, shares: list[float], seed: int) -> list[Setting]:
+    """Return settings in an order in which neighbours differ in everything."""
+    quantiles, starts = _QUANTILES_ARRIVALS, _STARTS_ARRIVALS
+    if not instance.arrivals.any():
+        quantiles, shorter = _QUANTILES, min(1.0, _MANY_OFFLINE / len(instance))
+        starts = (_STARTS[0] * shorter, _STARTS[1] * shorter, _STARTS[2] * shorter)
+    turns = [(one, (one + turn) % 3, (one + 2 * turn) % 3) for turn in range(3) for one in range(3)]
+    far = np.zeros((len(turns), 3))
+    if seed:
+        far = np.random.default_rng(seed).uniform(-1, 1, far.shape) * _NEAR
+    return [
+        # Few shares, as their prices take time.
+        Setting(shares[i] + far[i, 0], quantiles[j] + far[turn, 1], starts[k] * (1 + far[turn, 2]))
+        for turn, (i, j, k) in enumerate(turns)
+    ]
+
+
+class _Runs:
+    """Runs of the beam from one schedule, what they took, and the best schedule found."""
+
+    def __init__(
+        self,
+        start: Schedule,
+        certificate: Certificate,
+        work: float,
+        seed: int,
+        watch: Watch,
+        threads: int,
+        on_progress: Callable[[float], None] | None,
+    ) -> None:
+        self._start, self._certificate, self._watch = start, certificate, watch
+        self._seed, self.threads, self._on_progress = seed, threads, on_progress
+        self._weights = weights_of(start.instance, certificate.objective)
+        self.arriving = bool(start.instance.arrivals.any())
+        self._prices: dict[float, FloatArray] = {}
+        self._costs: dict[Setting, float] = {}
+        self.best, self._least = start, math.inf
+        self.left, self.done = work, 0.0
+        self._spent, self._took = 0.0, 0.0  # work and seconds of the last runs
+
+    def usage(self) -> float:
+        """Return what the memory that the schedule holds is worth, as a share of all there is."""
+        held = self._start.memory_profile()[1:]
+        prices = np.array(self._certificate.prices)[: len(held)]
+        all_there_is = float(prices.sum()) * self._start.instance.memory
+        return float(prices @ held[: len(prices)]) / all_there_is if all_there_is else 1.0
+
+    @property
+    def ahead(self) -> float:
+        """The work that is left and for which there is time, at the speed of the last runs."""
+        seconds = self.threads * (self._watch.deadline - stopwatch())
+        return min(self.left, max(self._spent, 1.0) / max(self._took, 1e-9) * seconds)
+
+    @property
+    def ratio(self) -> float:
+        """The cost of the best run over that of the start."""
+        return self._least / float(self._weights @ self._start.latencies)
+
+    def ranked(self) -> list[Setting]:
+        """Return the settings of runs that got to the end, the best first."""
+        return sorted(self._costs, key=self._costs.__getitem__)
+
+    def follow(self, settings: list[Setting], width: int) -> None:
+        """Run some settings."""
+        for setting in settings:
+            self._price(setting)
+
+        def run(setting: Setting) -> Run:
+            began = stopwatch()
+            found = self._run(setting, width)
+            return found._replace(seconds=stopwatch() - began)
+
+        if self.threads == 1:
+            found = [run(setting) for setting in settings]
+        else:
+            with ThreadPoolExecutor(self.threads) as pool:
+                found = list(pool.map(run, settings))
+        self.done = sum(each.work for each in found)
+        self.left -= self.done
+        self._spent, self._took = self.done, sum(each.seconds for each in found)
+        for each, setting in zip(found, settings, strict=True):
+            if each.schedule is None:
+                continue
+            cost = self._costs[setting] = float(self._weights @ each.schedule.latencies)
+            if cost < self._least:
+                self.best, self._least = each.schedule, cost
+        if self._on_progress is not None:
+            self._on_progress(self._least)
+
+    def _price(self, setting: Setting) -> None:
+        """Find prices for a share of the memory."""
+        share, schedule = setting.share, self._start
+        if share in self._prices or self._watch.over:
+            return
+        instance, objective = schedule.instance, cast("Objective", self._certificate.objective)
+        memory = max(share * instance.memory, float(instance.peaks.max()))
+        if not self.arriving:
+            certificate = bound(
+                instance.replace(memory=int(memory)), "lagrangian", objective
+            ).certificate
+            assert certificate is not None
+            prices = np.array(certificate.prices) / certificate.denominator
+        else:
+            large = instance.areas >= np.quantile(instance.areas, setting.quantile)
+            prices, cell, work = coarse_prices(
+                schedule,
+                objective,
+                large,
+                memory,
+                rounds=_ROUNDS,
+                cells=_CELLS if len(instance) < _MANY else _CELLS_MANY,
+                deadline=self._watch.deadline,
+                stop=self._watch.stop,
+            )
+            prices = smoothed(prices, _SMOOTH * cell)
+            self.left -= work
+        self._prices[share] = prices
+
+    def _run(self, setting: Setting, width: int) -> Run:
+        if self._watch.over or setting.share not in self._prices:
+            return Run(None, 0.0)
+        start = self._start
+        small, background = background_of(start, setting.quantile)
+        if small.all():
+            return Run(None, 0.0)
+        parts, most = start.starts[~small], 2 * max(self.left, 0.0)
+        sliding = not setting.starts
+        beam = Beam(
+            start.instance,
+            self._weights,
+            self._prices[setting.share],
+            ~small,
+            background,
+            parts_of_windows(start, ~small) if sliding else slices(parts, setting.starts),
+            1 if sliding else width,
+        )
+        if sliding:
+            starts, work = slide(beam.large, width, self._seed, lambda: self._watch.over, most)
+        else:
+            starts, work = beam.follow(self._watch, most)
+        if starts is None:
+            return Run(None, work)
+        found = np.where(small, background.starts, 0)
+        found[~small] = starts
+        # Some runs leave more to a search than others.
+        polished = search(
+            Schedule(start.instance, found, "beam"),
+            self._weights,
+            work=_POLISH * work,
+            seed=self._seed,
+            deadline=self._watch.deadline,
+            stop=self._watch.stop,
+        )
+        return Run(polished.schedule, (1 + _POLISH) * work)

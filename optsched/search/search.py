@@ -32,11 +32,13 @@ from optsched.search.annealing import (
     STRIDE,
     Budget,
     Cooling,
+    Moves,
+    Places,
     Requests,
     empty_usage,
+    move_starts,
     new_random,
 )
-from optsched.search.moves import Moves, Places, move_starts
 from optsched.search.orders import Orders, anneal_orders
 
 if TYPE_CHECKING:

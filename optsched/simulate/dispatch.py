@@ -14,8 +14,7 @@ from optsched.problem.forecasts import forecast
 from optsched.problem.workers import as_workers
 from optsched.simulate.cluster.run import run_cluster
 from optsched.simulate.runners import runner_of
-from optsched.simulate.settings import settings_of
-from optsched.simulate.task import Task
+from optsched.simulate.settings import Task, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from optsched.problem.workers import Workers
     from optsched.simulate.cluster import Cluster, ClusterRun
     from optsched.simulate.cluster.routing import Routing
-    from optsched.simulate.replicas.result import RoutedRun
+    from optsched.simulate.replicas.run import RoutedRun
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import AnyClock, RunOptions, RunSettings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_TOKENS
+from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.extensions import added
 from optsched.admission import require_steps
@@ -18,17 +18,19 @@ from optsched.policies.base import window_of
 from optsched.problem.execution import Execution, Loop, Stall, kept_before
 from optsched.problem.forecasts import Beliefs, forecast
 from optsched.problem.work import work_by_output
-from optsched.simulate.likely import steps_ahead, tables
 from optsched.simulate.replicas.engines import EngineWorkers
 from optsched.simulate.seconds import serving
-from optsched.simulate.seconds.admission import admit_on_clock
-from optsched.simulate.seconds.batches import new_log, timing
+from optsched.simulate.seconds.batches import admit_on_clock, new_log, timing
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 from optsched.simulate.seconds.waiting import serve_waiting
-from optsched.simulate.steps import chance, overflow, preemption
-from optsched.simulate.steps.attempts import new_worker
-from optsched.simulate.steps.decisions import run_decisions
-from optsched.simulate.steps.rules import admit_chosen, admit_in_order_of
+from optsched.simulate.steps import chance, decisions, preemption
+from optsched.simulate.steps.chance import steps_ahead, tables
+from optsched.simulate.steps.decisions import (
+    admit_chosen,
+    admit_in_order_of,
+    new_worker,
+    run_decisions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,12 +39,10 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.policies import Policy
     from optsched.policies.base import BatchSelector
-    from optsched.policies.chance import ChancePolicy
-    from optsched.policies.overflow import OverflowPolicy
-    from optsched.policies.robust import IntervalPolicy
+    from optsched.policies.robust import ChancePolicy, IntervalPolicy, OverflowPolicy
     from optsched.problem.premises import Preemption
     from optsched.simulate.seconds.batches import BatchLog
-    from optsched.simulate.task import Task
+    from optsched.simulate.settings import Task
 
 _MAX_URGENCY = 2.0**55  # of a request with its upper bound; six times it fits
 
@@ -167,7 +167,7 @@ def run_to_threshold(task: Task) -> Attempts:
     """Run a policy that admits to a threshold and clears where the memory overflows."""
     instance, clock = task.instance, task.clock
     policy: OverflowPolicy = task.policy
-    rules = overflow.Thresholds(
+    rules = decisions.Thresholds(
         serving.share_of(1 - Fraction(str(policy.alpha)), instance.memory),
         1.0 if policy.beta is None else policy.beta,
         task.patience,
@@ -176,16 +176,16 @@ def run_to_threshold(task: Task) -> Attempts:
     requests, worker = requests_of(instance, clock), new_worker(len(instance))
     with timing(clock) as timer:
         attempts, log, outcome, since, lasted, looping = interruptible_kernel(
-            overflow.run_to_threshold, len(instance)
+            decisions.run_to_threshold, len(instance)
         )(requests, rules, worker, new_log(), timer, task.until)
     loop = stall = None
-    if outcome == overflow.LOOPS:
+    if outcome == decisions.LOOPS:
         members = tuple(looping.tolist())
         if clock.unit == "steps":  # none is admitted: the same at every step
             loop = Loop(int(since), max(1, int(lasted)), members)
         else:
             loop = Loop(since, lasted, members, clock.unit)
-    elif outcome == overflow.STALLED:
+    elif outcome == decisions.STALLED:
         stall = _stall(since, int(lasted), clock)
     running = int(worker.now.active[0])
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished(), loop, stall)

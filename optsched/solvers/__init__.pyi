@@ -3,9 +3,9 @@ from .backends.base import Capabilities as Capabilities
 from .backends.base import Options as Options
 from .backends.base import Progress as Progress
 from .backends.base import check_start as check_start
-from .backends.child import prepare as prepare
 from .backends.driver import BACK_ENDS as BACK_ENDS
 from .backends.driver import capabilities as capabilities
+from .backends.driver import prepare as prepare
 from .backends.driver import solve_events as solve_events
 from .backends.driver import solve_linear as solve_linear
 from .backends.files import read_model as read_model
@@ -15,6 +15,6 @@ from .backends.pyomo import from_pyomo as from_pyomo
 from .balance.balance import BALANCE_METHODS as BALANCE_METHODS
 from .balance.balance import Assignment as Assignment
 from .balance.balance import assign_balanced as assign_balanced
-from .selection.batch import BATCH_METHODS as BATCH_METHODS
-from .selection.batch import Batch as Batch
-from .selection.batch import select_batch as select_batch
+from .selection import BATCH_METHODS as BATCH_METHODS
+from .selection import Batch as Batch
+from .selection import select_batch as select_batch

@@ -1,7 +1,6 @@
 """Where instances come from: traces in files, and families of random or adversarial requests."""
 
 from optsched.problem.request_types import RequestTypes, poisson_requests, read_types
-from optsched.workloads import adversarial as adversarial
 from optsched.workloads.families import FAMILIES, WorkloadFamily, family
 from optsched.workloads.trace import SkippedRow, read_trace, read_trace_skipping
 

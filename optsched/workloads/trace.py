@@ -20,24 +20,22 @@ from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
 from optsched._internal.request_rules import BrokenRule, broken_rules
 from optsched.errors import InstanceError, named, require
 from optsched.problem.instance import Instance
-from optsched.workloads import files
+from optsched.workloads import formats
 from optsched.workloads.families import family_from_text
-from optsched.workloads.files import (
-    csv_header,
-    csv_numbers,
-    csv_rows,
-    jsonl_rows,
-    keys_of,
-    numbered,
-    opened,
-)
 from optsched.workloads.formats import (
     JSONL_FORMATS,
     NUMBER,
     WHOLE,
     Values,
     conversations,
+    csv_header,
+    csv_numbers,
+    csv_rows,
     jsonl_format,
+    jsonl_rows,
+    keys_of,
+    numbered,
+    opened,
     read_cells,
     recognised,
 )
@@ -46,8 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
     from optsched._internal.arrays import IntArray
-    from optsched.workloads.files import Block
-    from optsched.workloads.formats import TraceFormat
+    from optsched.workloads.formats import Block, TraceFormat
 
 _HEADER_BYTES = 1 << 16
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
@@ -104,7 +101,7 @@ class Trace:
         return Instance(**fields), skipped
 
     def _blocks(self, lines: Iterable[bytes], line: int = 2) -> Generator[Block, None, None]:
-        size = min(files.BLOCK, self.limit)
+        size = min(formats.BLOCK, self.limit)
         if self.form in JSONL_FORMATS:
             lines = itertools.chain(io.BytesIO(self.first), lines)
             return jsonl_rows(lines, self.header, size, self._is_request)

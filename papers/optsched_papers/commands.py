@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from optsched.cli.common import DONE, INTERRUPTED, Output
-from optsched.cli.given import only_for
+from optsched.cli.given import DONE, INTERRUPTED, Output, only_for
 from optsched.cli.options import JOBS, command, flag, option
 from optsched.errors import OptschedError
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.files import write_whole
 from optsched._internal.fingerprints import fingerprint
 from optsched._version import __version__
-from optsched.experiments.cells import Places
-from optsched.experiments.store import open_folder, sealed, unsealed
+from optsched.experiments.cells import Places, open_folder, sealed, unsealed
 from optsched_papers.claims import IN_SHAPE, LABELS, REPRODUCED
 from optsched_papers.driver import Reproduction, get_target, reproduce
 from optsched_papers.targets import TARGETS

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import pandas as pd
 
 from optsched._internal.fingerprints import fingerprint
-from optsched.experiments.cells import INTERRUPTED, Places, finish
-from optsched.experiments.store import JsonFolder, Store
+from optsched.experiments.cells import INTERRUPTED, JsonFolder, Places, Store, finish
 from optsched.report.series import plot_bars, plot_series
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from plots_of_targets import drawn
 from quick_targets import quick
 
 from optsched import Cluster, Instance, family, run, solve
+from optsched.errors import ModelError
 from optsched.models import BalanceProgram, BalanceState
-from optsched.models.linear.model import ModelError
 from optsched.simulate.cluster import BalanceRouting, PowerLaw
 from optsched_papers.bf_io.imbalance import (
     PROVEN_CONSTANT,

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import OptschedError
-from optsched.experiments.cells import Places
-from optsched.experiments.store import sealed, unsealed
+from optsched.experiments.cells import Places, sealed, unsealed
 from optsched_papers import TARGETS, reproduce, reproduce_into
 from optsched_papers.claims import (
     BEYOND,

@@ -13,7 +13,7 @@ from quick_targets import quick
 from strategies import instances
 
 from optsched import Instance, bound, family
-from optsched.bounds.expected_starts import expected_starts
+from optsched.bounds.lagrangian import expected_starts
 from optsched.models import LatencyRelaxation
 from optsched.solvers import solve_linear
 from optsched_papers.sorted_f.relaxation import coarse_starts, halves, relax_lp, short_first

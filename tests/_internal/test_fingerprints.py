@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from optsched import POLICIES, Instance, PriorityPolicy, RunSettings
 from optsched._internal.fingerprints import fingerprint
 from optsched.clock import FunctionClock, LinearClock
-from optsched.experiments.own import portable
-from optsched.experiments.regrets.cell import Task
-from optsched.experiments.regrets.source import read_source
-from optsched.experiments.sweeps.run import Run, Source
-from optsched.optimum.params import SolveParams
+from optsched.experiments.cells import portable
+from optsched.experiments.regret_cells import Task, read_source
+from optsched.experiments.sweep_plan import Run, Source
+from optsched.optimum.state import SolveParams
 from optsched.policies import VllmPolicy
 from optsched.problem.forecasts import Beliefs
 from optsched.problem.workers import ROUTERS, Workers

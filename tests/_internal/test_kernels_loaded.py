@@ -29,7 +29,7 @@ for options in ({{}}, {{"rate": 0.5}}):
 """
     offline, first, online, then = printed(code).splitlines()
     assert offline == online == "branch and bound"
-    known = {"optsched.bounds.lagrangian", "optsched.bounds.relaxation"}
+    known = {"optsched.bounds.lagrangian"}
     assert set(first.split()) == set(then.split()) == known
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from optsched import Bound, Instance, Optimum, RunSettings, Schedule, Solution
 from optsched._internal import numbers
 from optsched._internal.numbers import duration, proven
-from optsched.experiments.comparison import Comparison
+from optsched.experiments.results import Comparison
 from optsched.report.tables import comparison_table, facts_table, to_text
 from optsched.simulate import run
 from optsched.solvers.backends.base import Progress

@@ -18,7 +18,7 @@ from literal import lagrangian, mean_busy_time_bound, optimum
 from strategies import instances
 
 from optsched import Certificate, Instance, OptschedError, Schedule, bound, family, run, verify
-from optsched.bounds import one_worker
+from optsched.bounds import ascent
 from optsched.bounds.lagrangian import certify, cheapest_starts
 from optsched.errors import CertificateError
 
@@ -214,7 +214,7 @@ def test_ctrl_c_is_heard_inside_kernels(monkeypatch):
 
     instance = family("uniform", n=20_000, seed=1)
     bound(instance, "closed-form")
-    monkeypatch.setattr(one_worker, "certify", deaf)
+    monkeypatch.setattr(ascent, "certify", deaf)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     began = time.perf_counter()
     timer.start()
@@ -227,6 +227,6 @@ def test_ctrl_c_is_heard_inside_kernels(monkeypatch):
 def test_the_better_bound_is_left_out_where_it_takes_long(monkeypatch):
     instance = family("uniform", n=50, seed=1)
     assert bound(instance).method == "lagrangian"
-    monkeypatch.setattr(one_worker, "_MAX_SEARCH", 0)
+    monkeypatch.setattr(ascent, "_MAX_SEARCH", 0)
     assert bound(instance).method == "closed-form"
     assert bound(instance, "lagrangian").method == "lagrangian"

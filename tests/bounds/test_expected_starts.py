@@ -11,8 +11,8 @@ from scipy.stats import kendalltau
 from strategies import instances
 
 from optsched import Instance, family
-from optsched.bounds import expected_starts as module
-from optsched.bounds.expected_starts import averaged_starts, expected_starts
+from optsched.bounds import lagrangian as module
+from optsched.bounds.lagrangian import averaged_starts, expected_starts
 from optsched.errors import SolverError
 
 

@@ -17,11 +17,11 @@ from brute_force_clocked import (
 from effort import share
 
 from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify
-from optsched.bounds.clock_ascent import price_on_clock
 from optsched.bounds.on_clock import (
     is_decoding_cheapest,
     least_work,
     machine_bound,
+    price_on_clock,
     share_of,
 )
 from optsched.certificates.on_clock import verify_on_clock

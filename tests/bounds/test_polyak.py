@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from optsched.bounds.polyak import PolyakAscent
+from optsched.bounds.ascent import PolyakAscent
 
 
 class Tent(PolyakAscent):

@@ -32,10 +32,10 @@ from optsched.bounds.sawtooth import (
     improve_charges,
     sawtooth_bound,
 )
-from optsched.certificates.sawtooth import SawtoothCertificate
+from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import CertificateError
-from optsched.optimum.params import Tuning
-from optsched.search.worker_lists import list_on_workers
+from optsched.optimum.state import Tuning
+from optsched.search.orders import list_on_workers
 
 TINY = instances(max_requests=4, max_memory=12, max_arrival=5, max_output=5)
 

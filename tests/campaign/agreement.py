@@ -31,7 +31,7 @@ from optsched.models import (
     WaitThresholds,
     equilibrium,
 )
-from optsched.models.objectives import schedule_cost
+from optsched.models.hindsight import schedule_cost
 from optsched.models.solution import Stopped
 
 TITLE = "agreement of solvers"

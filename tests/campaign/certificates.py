@@ -29,9 +29,9 @@ from optsched import (
 )
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
-from optsched.certificates import configurations, on_clock, sawtooth
+from optsched.certificates import configurations, on_clock, prices
 from optsched.certificates.configurations import ConfigurationCertificate, items
-from optsched.certificates.sawtooth import SawtoothCertificate
+from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import CertificateError
 
 JOINT = "optsched-joint-certificate"
@@ -159,7 +159,7 @@ def _another_objective(content, problem, rng):
 
 def _another_kind(content, problem, rng):
     content["format"] = str(
-        rng.choice([configurations.FORMAT, sawtooth.FORMAT, JOINT, on_clock.FORMAT, ""])
+        rng.choice([configurations.FORMAT, prices.SAWTOOTH, JOINT, on_clock.FORMAT, ""])
     )
     return problem
 

@@ -10,7 +10,7 @@ from brute_force_clocked import EXACT, certificate_of, drawn, least_latency, lea
 from campaign.case import HangError, Outcome, one_sentence, within
 from campaign.certificates import changed
 from optsched import bound, read_certificate, verify
-from optsched.bounds.clock_ascent import price_on_clock
+from optsched.bounds.on_clock import price_on_clock
 from optsched.errors import CertificateError
 from optsched.problem.premises import STORAGES
 from optsched.problem.work import arrival_times

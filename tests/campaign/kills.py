@@ -39,8 +39,7 @@ TOML = (
 TARGETS = ("robust-theorem-5-1", "sorted-f-table-ec-1")
 #: Every row is written at once, so that there is always something to lose.
 EAGER = (
-    "import optsched.cli, optsched.experiments.sweeps.folder as f; f.FLUSH_EVERY = 0; "
-    "optsched.cli.main()"
+    "import optsched.cli, optsched.experiments.sweep as f; f.FLUSH_EVERY = 0; optsched.cli.main()"
 )
 
 

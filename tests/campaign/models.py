@@ -15,8 +15,8 @@ from optsched import Instance, RequestTypes, run, solve
 from optsched.bounds.configurations import configuration_bound
 from optsched.clock import affine
 from optsched.models import BalanceProgram, BatchSelection, WaitThresholds, equilibrium
-from optsched.models.objectives import schedule_cost
-from optsched.optimum.params import SolveParams
+from optsched.models.hindsight import schedule_cost
+from optsched.optimum.state import SolveParams
 from optsched.policies import BASIC
 from optsched.search.exact.search import ALL, solve_exact
 

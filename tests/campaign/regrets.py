@@ -9,11 +9,9 @@ from campaign.case import HangError, Outcome, within
 from campaign.enumeration import optima
 from campaign.models import draw
 from optsched.errors import InstanceError
-from optsched.experiments.cells import Places
-from optsched.experiments.regrets.cell import Task
-from optsched.experiments.regrets.driver import _enclosed
-from optsched.experiments.regrets.source import Source
-from optsched.experiments.store import Store
+from optsched.experiments.cells import Places, Store
+from optsched.experiments.regret import _enclosed
+from optsched.experiments.regret_cells import Source, Task
 from optsched.policies import get_policies
 from optsched.problem.work import arrival_times
 

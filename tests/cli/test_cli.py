@@ -464,7 +464,7 @@ def another(x):
 def test_a_first_call_says_once_that_kernels_are_compiled(tmp_path):
     """In notebooks and scripts too; on the command line not where all is to be quiet."""
     said = "optsched: compiling kernels, which takes a while once on this machine\n"
-    code = "from called import another, outer\nfrom optsched.cli.common import Output\n"
+    code = "from called import another, outer\nfrom optsched.cli.given import Output\n"
     in_progress = "with Output(None, {}).progress('running'): outer(1); another(1)"
     for place, call, words in (
         ("quiet", in_progress.format(True), ""),

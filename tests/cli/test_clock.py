@@ -30,7 +30,7 @@ def test_compare_on_a_clock(optsched_command):
 
 
 def test_an_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
-    from optsched.experiments.comparison import comparing
+    from optsched.experiments import comparison as comparing
 
     original = comparing.run
 

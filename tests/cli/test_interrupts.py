@@ -15,7 +15,7 @@ import optsched.cli
 
 
 def test_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
-    from optsched.experiments.comparison import comparing
+    from optsched.experiments import comparison as comparing
 
     original = comparing.run
 

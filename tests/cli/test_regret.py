@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from optsched.experiments.regrets import driver
+from optsched.experiments import regret as regret_room
 
 SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--jobs", 1)
 
@@ -48,7 +48,7 @@ def test_a_trace_is_resampled(optsched_command, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
-    original = driver.perform
+    original = regret_room.perform
     calls = []
 
     def stopped(task):
@@ -57,7 +57,7 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
             raise KeyboardInterrupt
         return original(task)
 
-    monkeypatch.setattr(driver, "perform", stopped)
+    monkeypatch.setattr(regret_room, "perform", stopped)
     code, out, err = optsched_command("regret", "family:equal-prompts", *SMALL, "--json", "-")
     assert code == 130
     content = json.loads(out)
@@ -96,7 +96,7 @@ def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
 
 
 def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, monkeypatch):
-    original, done = driver.perform, []
+    original, done = regret_room.perform, []
 
     def counted(task):
         if len(done) == 3:
@@ -108,7 +108,7 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
     line = ("regret", "family:equal-prompts", *SMALL, "--keep-instances", out, "--json", "-")
     _, whole, _ = optsched_command(*line[:-4], "--json", "-")
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "perform", counted)
+        patch.setattr(regret_room, "perform", counted)
         code, _, err = optsched_command(*line)
         assert (code, "3 instances were finished; --resume does the others" in err) == (130, True)
         code, _, err = optsched_command(*line)
@@ -125,7 +125,7 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
         for cell in content["cells"]:
             del cell["seconds"]
     assert first == second
-    monkeypatch.setattr(driver, "perform", lambda task: pytest.fail("done again"))
+    monkeypatch.setattr(regret_room, "perform", lambda task: pytest.fail("done again"))
     code, fewer, _ = optsched_command(*line, "--resume", "--loads", "0.6")
     assert (code, len(json.loads(fewer)["cells"])) == (0, 4)
 

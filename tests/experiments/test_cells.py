@@ -9,8 +9,7 @@ import signal
 import pytest
 
 from optsched import OptschedError
-from optsched.experiments.cells import COMPLETE, INTERRUPTED, Places, finish
-from optsched.experiments.store import JsonFolder, Store
+from optsched.experiments.cells import COMPLETE, INTERRUPTED, JsonFolder, Places, Store, finish
 
 CALLS = []
 

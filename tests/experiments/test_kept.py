@@ -10,11 +10,11 @@ import pytest
 
 from optsched import Instance, OptschedError, read_sweep, sweep
 from optsched.clock import LinearClock
-from optsched.experiments.regrets import regret_into
-from optsched.experiments.regrets.driver import _tasks as tasks
-from optsched.experiments.store import JsonFolder
-from optsched.experiments.sweeps import plan
-from optsched.experiments.sweeps.plan import read_plan
+from optsched.experiments import sweep_plan
+from optsched.experiments.cells import JsonFolder
+from optsched.experiments.regret import _tasks as tasks
+from optsched.experiments.regret import regret_into
+from optsched.experiments.sweep_plan import read_plan
 from optsched.policies import PriorityPolicy, VllmPolicy
 
 CLOCK = {"name": "c", "constant": 0.1, "prefill_tokens": 0.01, "hinges": [[8, 0.5]]}
@@ -115,7 +115,7 @@ def keys_of_regrets(folder):
 
 
 def test_no_two_of_200_pairs_of_questions_share_what_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "rehearse", lambda *_, **options: None)  # some cannot run
+    monkeypatch.setattr(sweep_plan, "rehearse", lambda *_, **options: None)  # some cannot run
     pairs = 0
     for found in (list(keys_of_sweeps(tmp_path)), list(keys_of_regrets(tmp_path))):
         for keys, others in itertools.combinations(found, 2):

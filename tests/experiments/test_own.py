@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import optsched
 from optsched import POLICIES, DecisionPolicy, OptschedError, PriorityPolicy, RollingPolicy, sweep
-from optsched.experiments.own import Own, carried, portable
-from optsched.experiments.regrets import regret_into
+from optsched.experiments.cells import Own, carried, portable
+from optsched.experiments.regret import regret_into
 from optsched.policies import BatchPolicy, DynamicPolicy, get_policy
 from optsched.problem.workers import get_router
 
@@ -124,7 +124,7 @@ def test_whatever_a_function_calls_counts(module, old, new):
 def test_a_fingerprint_is_the_same_in_another_process(module, tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from optsched.policies import "
-        "get_policy; from optsched.experiments.own import portable; "
+        "get_policy; from optsched.experiments.cells import portable; "
         "print([portable(get_policy(f'of_a_user:{x}')).fingerprint for x in ('careful', 'peak')])"
     )
     module()

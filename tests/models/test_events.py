@@ -14,7 +14,7 @@ from strategies import instances
 from optsched import Instance, Schedule
 from optsched.errors import ModelError
 from optsched.models import EventProgram, Running
-from optsched.models.objectives import SCHEDULE_OBJECTIVES
+from optsched.models.hindsight import SCHEDULE_OBJECTIVES
 
 
 @st.composite

@@ -14,7 +14,7 @@ from optsched import HindsightProgram, Instance, LinearModel, Schedule, run, ver
 from optsched.bounds.lagrangian import certify
 from optsched.errors import ModelError
 from optsched.models import LatencyRelaxation, Running, latest_starts, safe_horizon
-from optsched.models.objectives import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
+from optsched.models.hindsight import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
 
 
 @st.composite

@@ -12,7 +12,7 @@ from strategies import tiny_joint
 from optsched import HindsightProgram, Instance, Schedule, Workers, family, solve
 from optsched.errors import ModelError
 from optsched.models import EventProgram, Running
-from optsched.models.placing import largest_first, renumbered
+from optsched.models.program import largest_first, renumbered
 from optsched.solvers.backends.files import read_model, write_model
 
 

@@ -16,11 +16,10 @@ from strategies import instances
 
 from optsched import Instance, Solution, explain_infeasibility, family
 from optsched.errors import ModelError, SolverError
-from optsched.models.conflict import Windows
-from optsched.models.running import Running
-from optsched.models.solution import Stopped
-from optsched.optimum import conflict as conflicts
-from optsched.optimum.conflict import reduce
+from optsched.models.program import Running
+from optsched.models.solution import Stopped, Windows
+from optsched.optimum import programs as conflicts
+from optsched.optimum.programs import reduce
 
 
 class Tight(NamedTuple):

@@ -10,12 +10,12 @@ import time
 import pytest
 from fresh import printed
 
+import optsched.optimum.stages.exact
 import optsched.optimum.stages.improve
-import optsched.optimum.stages.placing_exact
 import optsched.optimum.stages.plan
 from optsched import Instance, OptschedError, SolveParams, family, solve, verify
 from optsched.bounds import lagrangian
-from optsched.optimum.params import Tuning
+from optsched.optimum.state import Tuning
 
 DEAF = 8.0  # seconds that a stage hears nothing
 
@@ -91,14 +91,14 @@ def test_ctrl_c_ends_a_solve_of_several_workers_with_its_interval(deafen, at):
 def test_ctrl_c_ends_the_search_over_parts_with_its_interval(monkeypatch):
     instance = family("uniform", n=8, seed=2)
     solve(instance, workers=2, time_limit=0.1)
-    ordered = optsched.optimum.stages.placing_exact.solve_parts
+    ordered = optsched.optimum.stages.exact.solve_parts
 
     def interrupted(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.1)
         return ordered(*arguments, **options)
 
-    monkeypatch.setattr(optsched.optimum.stages.placing_exact, "solve_parts", interrupted)
+    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_parts", interrupted)
     found = solve(instance, workers=2, time_limit=60)
     assert found.status == "interrupted"
     assert not found.schedule.check()

@@ -34,7 +34,7 @@ from optsched.models import (
     LatencyRelaxation,
     Running,
 )
-from optsched.models.objectives import SCHEDULE_OBJECTIVES
+from optsched.models.hindsight import SCHEDULE_OBJECTIVES
 from optsched.optimum.stages.plan import first_of
 
 

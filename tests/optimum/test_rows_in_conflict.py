@@ -14,7 +14,7 @@ from optsched import HindsightProgram, Instance, Solution, explain_infeasibility
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models import Family, RowConflict
 from optsched.models.solution import Stopped
-from optsched.optimum import conflict as conflicts
+from optsched.optimum import programs as conflicts
 
 
 def some_point(model, rows):

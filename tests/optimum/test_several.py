@@ -23,8 +23,8 @@ from optsched import (
 from optsched import verify as verify_certificate
 from optsched.admission import admit_in_window
 from optsched.models import EventProgram
+from optsched.search.orders import list_on_workers
 from optsched.search.search import search
-from optsched.search.worker_lists import list_on_workers
 
 
 def test_lists_and_moves_are_feasible_on_any_workers():

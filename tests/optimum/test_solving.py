@@ -33,7 +33,7 @@ from optsched import (
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.certificates.configurations import verify_configuration
 from optsched.models import BatchSelection
-from optsched.models.objectives import schedule_cost
+from optsched.models.hindsight import schedule_cost
 from optsched.optimum.solving import METHODS, proven_horizon
 from optsched.policies import BASIC, PriorityPolicy
 

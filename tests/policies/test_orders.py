@@ -23,7 +23,7 @@ from strategies import instances
 from optsched import Instance, compare, family, run
 from optsched.errors import PolicyError, SolverError
 from optsched.policies import BASIC, POLICIES, BatchPolicy, PriorityPolicy
-from optsched.policies.sorted_f import sorted_f
+from optsched.policies.priorities import sorted_f
 from optsched.solvers import select_batch
 
 KNOW_OUTPUTS = [

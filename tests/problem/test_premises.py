@@ -17,7 +17,7 @@ import optsched
 from optsched import Instance, Workers, bound, compare, get_clock, read_certificate, run, verify
 from optsched.clock import FunctionClock
 from optsched.errors import OptschedError, PolicyError
-from optsched.experiments.regrets.cell import Cell, Task, perform
+from optsched.experiments.regret_cells import Cell, Task, perform
 from optsched.policies import get_policies, get_policy
 from optsched.problem.premises import NOWHERE, strongest, uncovered
 from optsched.problem.work import arrival_times

@@ -111,5 +111,5 @@ def test_objects_plot_themselves(example):
 
 
 def test_matplotlib_and_plotly_load_when_used():
-    code = "import optsched.report.schedules, optsched.report.pages"
+    code = "import optsched.report.runs, optsched.report.pages"
     assert not imports(code, "matplotlib", "plotly", "jinja2")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optsched.report
-from optsched.experiments.comparison.comparing import UNDER_INTERVALS
+from optsched.experiments.comparison import UNDER_INTERVALS
 from optsched.policies import BASIC, POLICIES
 from optsched.policies.serving import ENGINES
 from optsched.report import save_figure, set_title, share_legend

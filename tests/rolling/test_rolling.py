@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 import optsched
-import optsched.search.window
+import optsched.search.sliding
 from optsched import (
     Instance,
     OptschedError,
@@ -79,7 +79,7 @@ def test_without_a_budget_it_is_its_fallback_at_scale(load, fallback):
 @pytest.fixture
 def unhurried(monkeypatch):
     """Let searches have far more time than their work takes, so that the clock cuts none."""
-    monkeypatch.setattr(optsched.search.window, "_SHARE", 1e-4)
+    monkeypatch.setattr(optsched.search.sliding, "_SHARE", 1e-4)
     return 20.0
 
 
@@ -255,7 +255,7 @@ def test_on_the_unit_clock_it_decides_as_in_steps():
 
 
 def test_rolling_in_a_sweep(tmp_path):
-    from optsched.experiments.sweeps.run import Run, Source, perform
+    from optsched.experiments.sweep_plan import Run, Source, perform
 
     source = Source((("family", "exponential"), ("n", 30), ("load", 0.9)))
     row = perform(Run(source, "rolling", (), seed=2))

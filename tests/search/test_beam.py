@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import OptschedError, Schedule, bound, family, run
-from optsched.bounds.coarse import coarse_prices, smoothed
+from optsched.bounds.bound import coarse_prices, smoothed
 from optsched.bounds.lagrangian import certify
 from optsched.search.beam import (
     Background,
     Beam,
     Watch,
+    _Runs,
     background_of,
     slices,
+    start_by_beam,
 )
-from optsched.search.beam_runs import _Runs, start_by_beam
 from optsched.search.search import search
 
 

@@ -39,7 +39,7 @@ from trace_samples import (
 import optsched
 from optsched import Instance, read_trace
 from optsched.errors import InstanceError
-from optsched.workloads import files, read_trace_skipping
+from optsched.workloads import formats, read_trace_skipping
 
 
 @pytest.mark.parametrize(
@@ -268,14 +268,14 @@ def test_reading_a_trace_loads_neither_pandas_nor_pyarrow(trace):
     [("x,1\n", "must be a whole number"), ("1,2,3\n", "the row has 3 cells"), ("1,2\n", "")],
 )
 def test_blocks_of_numbers_give_what_single_cells_give(trace, monkeypatch, last, words):
-    monkeypatch.setattr(files, "BYTES", 100)
+    monkeypatch.setattr(formats, "BYTES", 100)
     rows = "".join(f"{i}.0, {i + 1}\n\n" for i in range(500))
     path = trace("prompt_tokens,output_tokens\n" + rows + last + "7,1e1\n")
     fast, skipped = read_trace_skipping(path, 2000)
     assert [row.line for row in skipped] == ([1002] if words else [])
     assert all(words in row.reason for row in skipped)
     assert len(read_trace_skipping(path, 2000, limit=321)[0]) == 321
-    monkeypatch.setattr(files, "_PLAIN", b"")
+    monkeypatch.setattr(formats, "_PLAIN", b"")
     assert read_trace_skipping(path, 2000) == (fast, skipped)
     assert fast.prompts[-1] == 7
 

@@ -1,5 +1,9 @@
 """The library: named instances, each with the best schedule and the best bound that are known.
 
+A request is in every batch of its worker from its start on until it has all its tokens. A batch
+begins when the one before has ended and all that start in it have arrived. So what such a schedule
+costs is verified without a simulator, and its memory by `Schedule.check`, batches being steps.
+
 Of requests only recipes are kept: a family with its seed, or rows of a public trace.
 """
 
@@ -10,12 +14,14 @@ import math
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import resources
+from io import BytesIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.json import read_object
+from optsched._internal.files import read_object
 from optsched._internal.numbers import percent, proven
 from optsched.certificates.prices import read_certificate, verify
 from optsched.clock import LinearClock, get_clock
@@ -27,22 +33,122 @@ from optsched.errors import (
     ScheduleError,
     nearest,
 )
-from optsched.experiments.records.batches import in_batches, latency_on
-from optsched.experiments.records.packing import unpack
 from optsched.problem.premises import World, uncovered
 from optsched.problem.schedule import Schedule
-from optsched.problem.work import step_of
+from optsched.problem.work import arrival_times, step_of
 from optsched.problem.workers import Workers
 from optsched.workloads import read_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from optsched._internal.arrays import IntArray
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.prices import AnyCertificate
     from optsched.problem.instance import Instance
+    from optsched.simulate.replicas.run import RoutedRun
+    from optsched.simulate.seconds.execution import ClockedRun
 
-__all__ = ["Finder", "Record", "in_batches", "library"]
+
+#: The certificate as JSON without its long lists, and how the names of these begin.
+PROOF = "proof"
+
+
+def unpack(content: bytes) -> tuple[dict[str, IntArray], AnyCertificate]:
+    """Return the lists of whole numbers and the certificate that an .npz file holds."""
+    with np.load(BytesIO(content)) as archive:
+        files: dict[str, npt.NDArray[np.uint8]] = dict(archive)
+    proof: dict[str, Any] = json.loads(files.pop(PROOF).tobytes())
+    numbers: dict[str, IntArray] = {}
+    for key, planes in files.items():
+        name, _, order = key.rpartition(" ")  # how often differences were taken
+        numbers[name] = _from_bytes(planes)
+        for _ in range(int(order)):
+            numbers[name] = np.cumsum(numbers[name])
+    for name in [name for name in numbers if name.startswith(PROOF)]:
+        key, values = name.removeprefix(PROOF), numbers.pop(name).tolist()
+        if (lengths := proof[key]) is not None:  # of a list of lists
+            ends = np.cumsum([0, *lengths]).tolist()
+            values = [values[begin:end] for begin, end in pairwise(ends)]
+        proof[key] = values
+    return numbers, read_certificate(json.dumps(proof))
+
+
+def _from_bytes(planes: npt.NDArray[np.uint8]) -> IntArray:
+    """Return numbers of which the lowest bytes come first, and the sign is the lowest bit."""
+    every = np.zeros((planes.shape[1], 8), dtype=np.uint8)
+    every[:, : len(planes)] = planes.T
+    unsigned = every.view("<u8").reshape(-1)
+    halves, signs = (unsigned >> np.uint64(1)).astype(np.int64), unsigned & np.uint64(1)
+    values: IntArray = halves ^ -signs.astype(np.int64)
+    return values
+
+
+_ROUNDING = 1e-9  # relative, of times that are added up in another order
+
+
+def in_batches(run: ClockedRun | RoutedRun) -> Schedule:
+    """Return the starts of a run in batches; no request may be stopped, or prefilled in chunks.
+
+    Examples
+    --------
+    >>> import optsched
+    >>> timed = optsched.Instance([62, 62], [2, 1], memory=64)
+    >>> in_batches(optsched.run(timed, "fcfs", clock="affine:0.01,0.001")).starts
+    array([0, 2])
+    """
+    untimed, made = run.instance.replace(arrivals=None, deadlines=None), cast("Any", run)
+    if getattr(run.clock, "coefficients", None) is None:
+        raise ScheduleError(f"the run of {run.policy} is on no clock that is a weighted sum")
+    several = {"workers": made.workers, "placement": made.placement} if hasattr(run, "runs") else {}
+    starts = np.zeros(len(untimed), dtype=np.int64)
+    for worker, each in enumerate(getattr(run, "runs", (run,))):
+        if each is not None:
+            own = made.requests_on(worker) if several else slice(None)
+            starts[own] = each.last_batch - each.instance.outputs + 1
+    plan = Schedule(untimed, starts, run.policy, **several)
+    late = latency_on(made.clock, plan, run.instance) > run.total_latency * (1 + _ROUNDING)
+    if run.unfinished or run.preemptions or plan.check() or late:
+        raise ScheduleError(
+            f"the run of {run.policy} leaves requests unfinished, stops them, or takes prompts in "
+            "chunks, which starts cannot say; take the run of an order, such as work"
+        )
+    return plan
+
+
+def latency_on(clock: LinearClock, plan: Schedule, instance: Instance) -> float:
+    """Return the total latency of starts in batches, in the unit of the clock."""
+    arrivals, total = arrival_times(instance, clock), []
+    for worker in np.unique(plan.placement).tolist():
+        requests = plan.requests_on(worker)
+        ends = _ends(clock, plan.on(worker), arrivals[requests])
+        total += (ends[plan.completions[requests] - 1] - arrivals[requests]).tolist()
+    return math.fsum(total)
+
+
+def _ends(clock: LinearClock, plan: Schedule, arrivals: FloatArray) -> FloatArray:
+    """Return when the batches of a worker end."""
+    starts, prompts, batches = plan.starts, plan.instance.prompts, plan.makespan
+
+    def count(at: IntArray, what: IntArray | None = None) -> FloatArray:
+        return np.bincount(at, what, batches + 1)[:batches].astype(np.float64)
+
+    held = plan.memory_profile()[1:].astype(np.float64)  # when each batch ends
+    active = np.cumsum(count(starts) - count(plan.completions))
+    prefilled, decodes = count(starts, prompts), active - count(starts[prompts > 0])
+    resident = held - active - prefilled
+    contents = [prefilled, decodes, resident, count(starts, prompts * prompts), held]
+    lasts = clock.coefficients @ np.array([np.ones(batches), *contents])
+    for tokens, slope in clock.hinges:
+        lasts += slope * np.maximum(prefilled + decodes - tokens, 0)
+    lasts[active == 0] = 0.0  # there is no such batch
+    ready = np.zeros(batches)
+    np.maximum.at(ready, starts, arrivals)
+    passed = np.cumsum(lasts)
+    ends: FloatArray = passed + np.maximum.accumulate(ready - (passed - lasts))
+    return ends
+
 
 #: Public traces, by the names that recipes give them.
 TRACES = {
@@ -181,7 +287,7 @@ class Record:
 
     def proven(self, certificate: AnyCertificate, instance: Instance) -> float:
         """Verify a certificate, and return the bound on the total latency that it proves."""
-        from optsched._internal.exact import round_down
+        from optsched._internal.numbers import round_down
 
         workers = self.memories if self.clock is None and self.workers != "1" else None
         fingerprint = instance.fingerprint if workers is None else workers.fingerprint(instance)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.views import draw
+from optsched._internal.extensions import draw
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import InfeasibleError
 from optsched.problem.request_types import RequestTypes, decimal
@@ -102,7 +102,7 @@ class Equilibrium:
             raise InfeasibleError(f"{self.overload}: lower the rates or use a faster clock")
 
     def plot(self, memory: int | None = None, ax: Axes | None = None) -> Axes:
-        """Plot memory against load; see `optsched.report.fluid.plot_equilibrium`."""
+        """Plot memory against load; see `optsched.report.models.plot_equilibrium`."""
         return draw("plot_equilibrium", self, memory, ax)
 
     def __repr__(self) -> str:

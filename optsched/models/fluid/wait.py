@@ -1,7 +1,8 @@
-r"""How many requests of each type to wait for before a batch takes them in (WAIT, Fluid Eq. 9)."""
+"""WAIT: thresholds, queues and whole numbers."""
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from dataclasses import dataclass
@@ -12,16 +13,12 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, as_integers, checked_memory
-from optsched._internal.views import draw
+from optsched._internal.extensions import draw
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
-from optsched.models.fluid.equilibrium import (
-    Equilibrium,
-    constant_of,
-    equilibrium,
-    exact_terms,
-)
-from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
+from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium, exact_terms
+from optsched.models.linear.arrays import Family, Rows, Variables, as_point, whole_numbers
+from optsched.models.linear.model import LinearModel
 from optsched.models.program import Program
 from optsched.problem.request_types import decimal
 
@@ -34,6 +31,60 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.problem.request_types import RequestTypes
+
+
+def queue_decay(
+    previous: npt.ArrayLike, threshold: npt.ArrayLike, share: npt.ArrayLike
+) -> FloatArray:
+    r"""Compute :math:`\theta` of the queue in front of a segment, at which (16) holds (Lemma 8)."""
+    # Each batch of the segment before sends Binomial(n', p) requests on, and n leave the queue
+    # once as many wait. At least n + c wait after a given batch with probability exp(-theta c) at
+    # most, where theta > 0 is the root of exp(-theta n) (1 - p + p exp(theta))^n' = 1 (16), which
+    # exists if p n' < n < n'.
+    before, here, going = np.broadcast_arrays(
+        *(np.asarray(values, dtype=np.float64) for values in (previous, threshold, share))
+    )
+    decay = np.where(here >= before, np.inf, 0.0)
+    # What rounding of the share may make of equality is equality.
+    inside = (here < before) & (here - going * before > 1e-9 * before)
+    n, size, p = here[inside], before[inside], going[inside]
+    # (16) in logarithms is convex and linear in the end: its root lies below that of the line,
+    # and Newton's steps from there only go down, to the root.
+    theta = -size * np.log(p) / (size - n)
+    for _ in range(200):
+        tail = (1 - p) * np.exp(-theta)
+        value = np.where(
+            theta > 0.5,
+            theta * (size - n) + size * np.log(p + tail),
+            size * np.log1p(p * np.expm1(np.minimum(theta, 1))) - theta * n,
+        )
+        step = value / (size * p / (p + tail) - n)
+        theta = theta - step
+        if (np.abs(step) <= 1e-14 * theta).all():
+            break
+    decay[inside] = theta
+    return decay
+
+
+def events_logarithm(segments: int, iterations: int, delta: float) -> float:
+    r"""Return :math:`\ln((L - 1) S / \delta)` of (12), for the queues between L segments."""
+    return math.log((segments - 1) * iterations / delta) if segments > 1 else 0.0
+
+
+def reject_growth(thresholds: IntArray, shares: FloatArray, decays: FloatArray) -> None:
+    """Reject thresholds that break (10) or hold it with equality, so that a queue has no decay."""
+    for i in np.flatnonzero(decays == 0).tolist():
+        before, here, share = int(thresholds[i - 1]), int(thresholds[i]), float(shares[i - 1])
+        how, why = "is broken", "the queue in front of it grows without end"
+        if abs(here - share * before) <= 1e-9 * before:
+            how = "holds with equality"
+            why = "theta is 0 and no finite stock covers the queue in front of it"
+        raise InfeasibleError(
+            f"(10) {how} for segment {i + 1}: {before} * {share:.6g} requests reach it per batch, "
+            f"its threshold is {here}, so {why}; it must be at least "
+            f"{math.floor(before * share * (1 + 1e-9)) + 1}"
+        )
+
 
 Objective = Literal["memory", "slack"]
 OBJECTIVES: tuple[Objective, ...] = ("memory", "slack")
@@ -260,7 +311,7 @@ class WaitPlan:
         return int(self.program.types.stages @ self.thresholds)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the slack of each type; see `optsched.report.fluid.plot_slacks`."""
+        """Plot the slack of each type; see `optsched.report.models.plot_slacks`."""
         return draw("plot_slacks", self, ax)
 
     def __repr__(self) -> str:
@@ -375,3 +426,241 @@ def check_limits(
         raise ModelError(f"the batch limit is {batch_limit}, but must be at least 1")
     if not 0 <= slack < np.inf:
         raise ModelError(f"the slack is {slack} s, but must be a number of at least 0")
+
+
+_LARGEST = 2**53  # up to here arrays of floats hold every whole number
+_SUMS = MAX_SUM // _LARGEST
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WholeThresholds(Program):
+    r"""`WaitThresholds` with whole coefficients, whole columns and finite bounds.
+
+    Rates and coefficients count as the decimals they are written as, so (9) divided by
+    :math:`\lambda_j` has rational coefficients. Over their common denominator :math:`1 / u` they
+    are whole, and the slack is a whole number of units :math:`u`, since the largest slack is
+    :math:`\min_j n_j / \lambda_j - T(n)` at whole :math:`n`. Where the slack is given, each row
+    has a denominator of its own. A threshold is at most what the limits leave beside one request of
+    each other type; without limits, what the memory of the least fixed point leaves, which no
+    optimum exceeds. Where the whole numbers are too large, `to_linear` raises a `ModelError`.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes
+    >>> from optsched.models import WaitThresholds
+    >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
+    >>> program = WaitThresholds(types, "affine:0.0085,2.7e-7", memory=8000, objective="slack")
+    >>> print(WholeThresholds(program).to_linear())
+    WAIT thresholds: max over 3 columns (3 integer), 3 rows, 8 nonzeros
+      column  threshold[type]          2  integer, 1..45
+      column  slack                    1  integer, 0..186841
+      row     time[type]               2  6 nonzeros
+      row     memory                   1  2 nonzeros
+    """
+
+    program: WaitThresholds
+
+    @functools.cached_property
+    def unit(self) -> Fraction:
+        """Unit in seconds of which the slack is a whole multiple; 1 where the slack is given."""
+        if self.program.objective == "memory":
+            return Fraction(1)
+        inverse, work, start = self._seconds
+        return _common([*inverse, *work, start])
+
+    @property
+    def _seconds(self) -> tuple[list[Fraction], list[Fraction], Fraction]:
+        """Seconds between arrivals of each type, of a request in all its batches, of no request."""
+        rates, work, start = exact_terms(self.program.types, self.program.clock)
+        return [1 / rate for rate in rates], work, start
+
+    @property
+    def most(self) -> IntArray:
+        """Thresholds that no optimum exceeds, at least 1, shape (m,)."""
+        limits = [(uses, limit) for _, _, uses, limit in limits_of(self.program)]
+        if not limits:  # the objective is then memory: a slack without limit has no model
+            uses = self.program.types.held_tokens
+            limits = [(uses, int(uses @ self.program.least_fixed_point()))]
+        left = [(most - (uses.sum() - uses)) // uses for uses, most in limits]
+        return np.asarray(np.maximum(np.min(left, axis=0), 1))
+
+    def to_linear(self) -> LinearModel:
+        """Write the program as arrays: the columns and rows of `WaitThresholds`, whole."""
+        self.program.to_linear()  # refuses a slack without limit
+        most, slack = self.most, []
+        entries, lower = self._time_rows()
+        blocks = {"threshold": entries}
+        if self.program.objective == "slack":
+            least = math.ceil(decimal(self.program.minimum_slack) / self.unit)
+            slack = [self._slack(least, most)]
+            blocks["slack"] = -np.ones((len(most), 1), dtype=np.int64)
+        return threshold_model(self.program, blocks, lower, slack, most)
+
+    def _slack(self, least: int, most: IntArray) -> Variables:
+        """Return the column of the slack, up to where the largest thresholds would leave it."""
+        inverse, work, start = self._seconds
+        between = min(count * gap for count, gap in zip(most.tolist(), inverse, strict=True))
+        upper = max((between - start - sum(work)) // self.unit, least)
+        self._require_small([upper], "the slack")
+        return Variables(Family.of("slack"), 1, lower=least, upper=upper, integer=True)
+
+    def _time_rows(self) -> tuple[IntArray, IntArray]:
+        """Return coefficients of the thresholds in (9) and its right side, all whole."""
+        inverse, work, start = self._seconds
+        given = self.program.objective == "memory"
+        if given:
+            start += decimal(self.program.minimum_slack)
+        entries, lower, most = [], [], self.most.tolist()
+        for j, gap in enumerate(inverse):
+            row = [(gap if i == j else 0) - seconds for i, seconds in enumerate(work)]
+            unit = _common([*row, start]) if given else self.unit
+            whole = [int(value / unit) for value in row]
+            right = int(start / unit)
+            # A row's sum may be larger than its parts: MAX_SUM is exact in a solver of integers.
+            reach = sum(abs(a) * b for a, b in zip(whole, most, strict=True)) // _SUMS
+            self._require_small([*whole, right, reach], f"type {self.program.types.names[j]}")
+            entries.append(whole)
+            lower.append(right)
+        return np.array(entries, dtype=np.int64), np.array(lower, dtype=np.int64)
+
+    @staticmethod
+    def _require_small(numbers: list[int], what: str) -> None:
+        """Refuse whole numbers that are not exact in arrays of floats."""
+        largest = max(map(abs, numbers))
+        if largest > _LARGEST:
+            raise ModelError(
+                f"WAIT thresholds: in whole numbers (9) has one of {len(str(largest))} digits for "
+                f"{what}, and at most 15 are exact; round the rates and the clock to fewer digits, "
+                "or take method highs"
+            )
+
+    def read(self, values: npt.ArrayLike, /) -> IntArray:
+        """Turn a point into thresholds, as `WaitThresholds.read` does."""
+        return self.program.read(values)
+
+    def write_point(self, thresholds: npt.ArrayLike, /) -> FloatArray:
+        """Turn thresholds into a point; the slack is counted in units."""
+        point = self.program.write_point(thresholds)
+        if self.program.objective == "slack":
+            point[-1] = self.program.exact_slack(thresholds) // self.unit
+        return point
+
+
+def _common(values: list[Fraction]) -> Fraction:
+    """Return the largest number of which all are whole multiples."""
+    parts = [value for value in values if value]
+    denominator = math.lcm(*(value.denominator for value in parts))
+    whole = (int(value * denominator) for value in parts)
+    return Fraction(math.gcd(*whole), denominator)
+
+
+WAITING = 0.5  # iterations that arrivals wait on average until the next one takes them in
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ThroughputProgram(Program):
+    r"""Rates to admit, of those that arrive, for the most throughput at an iteration time.
+
+    In the fluid an iteration of :math:`T` seconds holds :math:`x_j T` requests of type :math:`j` in
+    each of its :math:`k_j` stages. An arrival waits :math:`T / 2` on average and takes :math:`k_j`
+    iterations, its first token one.
+
+    .. math::
+
+        \max \quad & \sum_j k_j x_j && \text{throughput (8)} \\
+        \text{s.t.} \quad & \sum_j a_j x_j \le 1 - c_0 / T && \text{time} \\
+        & T \sum_j w_j x_j \le C && \text{memory} \\
+        & T \sum_j (k_j + \tfrac12) x_j \le L \sum_j x_j && \text{latency} \\
+        & \tfrac32 T \le F && \text{TTFT} \\
+        & 0 \le x_j \le \lambda_j
+
+    with :math:`a_j` the seconds and :math:`w_j` the tokens that a request adds to its iterations,
+    and :math:`c_0` the clock's constant. Latency and TTFT are means over the requests admitted.
+    `optsched.optimum.solving.best_throughput` finds the iteration time.
+
+    Parameters
+    ----------
+    types
+        The types that arrive.
+    clock
+        How long an iteration takes: a weighted sum, or its name.
+    iteration_s
+        Seconds :math:`T` of an iteration.
+    memory
+        Tokens :math:`C`; None for no limit.
+    latency_s, ttft_s
+        Limits :math:`L` and :math:`F` in seconds; None for none.
+    longest_s
+        With it, a relaxation for all iteration times from `iteration_s` to this one: the time is
+        that of the longest, the limits are those of the shortest.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes, solve
+    >>> from optsched.models import ThroughputProgram
+    >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
+    >>> program = ThroughputProgram(types, "affine:0.0085,2.7e-7", 0.0095, latency_s=0.15)
+    >>> solve(program).answer.round(1)
+    array([1000. ,  535.4])
+    """
+
+    types: RequestTypes
+    clock: Clock
+    iteration_s: float
+    memory: int | None = None
+    latency_s: float | None = None
+    ttft_s: float | None = None
+    longest_s: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clock", get_clock(self.clock))
+        check_limits(self.types, self.memory, None, 0.0)
+        for name in ("iteration_s", "latency_s", "ttft_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ModelError(f"{name} is {value}, but must be a positive number of seconds")
+        if self.longest_s is None:
+            object.__setattr__(self, "longest_s", self.iteration_s)
+        elif not self.longest_s >= self.iteration_s:
+            raise ModelError(
+                f"longest_s is {self.longest_s}, but must be at least iteration_s "
+                f"{self.iteration_s}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<ThroughputProgram of {len(self.types)} types, {self.iteration_s:g} s>"
+
+    def to_linear(self) -> LinearModel:
+        """Write the program as arrays.
+
+        Columns are ``share[type]`` of the arrivals that are admitted; rows ``time``, and with
+        limits ``memory``, ``latency`` and ``ttft``. Types are counted from 0.
+        """
+        types, shortest = self.types, self.iteration_s
+        family = Family.of("share", type=np.arange(len(types)))
+        columns = Variables(family, types.rates * types.stages, upper=1)
+        longest = shortest if self.longest_s is None else self.longest_s
+        left = 1 - float(constant_of(self.clock)) / longest
+        rows = [self._row("time", types.rates * types.work(self.clock), left)]
+        if self.memory is not None:
+            # Both sides over the limit, so that rows are of one size.
+            held = shortest * types.rates * types.held_tokens / self.memory
+            rows.append(self._row("memory", held, 1.0))
+        if self.latency_s is not None:
+            late = shortest * (types.stages + WAITING) / self.latency_s - 1
+            rows.append(self._row("latency", types.rates * late / types.rates.sum(), 0.0))
+        if self.ttft_s is not None:
+            first = shortest * (1 + WAITING)
+            rows.append(self._row("ttft", np.zeros(len(types)), self.ttft_s / first - 1))
+        return LinearModel.build("throughput", [columns], rows, sense="max")
+
+    def _row(self, name: str, entries: FloatArray, upper: float) -> Rows:
+        return Rows(Family.of(name), {"share": entries[None, :]}, upper=upper)
+
+    def read(self, values: npt.ArrayLike, /) -> FloatArray:
+        """Turn one share per type into requests per second that are admitted, shape (m,)."""
+        return np.asarray(self.types.rates * np.clip(as_point(values, len(self.types)), 0, 1))
+
+    def write_point(self, rates: npt.ArrayLike, /) -> FloatArray:
+        """Turn requests per second of each type into a point of the linear model."""
+        return np.asarray(np.asarray(rates, dtype=np.float64) / self.types.rates)

@@ -11,20 +11,19 @@ import numpy as np
 from optsched._internal.aside import Token
 from optsched._internal.numbers import proven
 from optsched.bounds.ascent import improve_prices
-from optsched.bounds.coarse import CELLS, coarse_prices, smoothed
+from optsched.bounds.bound import CELLS, coarse_prices, smoothed
 from optsched.bounds.configurations import ConfigurationBound, configuration_bound
 from optsched.bounds.lagrangian import certify
 from optsched.bounds.sawtooth import improve_charges, sawtooth_bound, work_of_point
-from optsched.certificates.sawtooth import SawtoothCertificate
+from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import OptschedError
 from optsched.search.annealing import WORK_PER_SECOND
-from optsched.search.beam_runs import start_by_beam
+from optsched.search.beam import start_by_beam
 from optsched.search.delays import delay_large
 from optsched.search.search import search
 
 if TYPE_CHECKING:
-    from optsched.optimum.params import Effort
-    from optsched.optimum.state import State
+    from optsched.optimum.state import Effort, State
     from optsched.problem.schedule import Schedule
 
 _SHARE = 0.5  # of the time left, for the configuration bound

@@ -1,4 +1,4 @@
-"""Which stages an instance goes through, in which order, and what ends them."""
+"""Stages that start: plans, placements."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.aside import Aside
-from optsched._internal.numbers import proven
+from optsched._internal.numbers import proven, round_down
+from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import bound
-from optsched.bounds.pools import bound_of_pools
+from optsched.bounds.lagrangian import PricedStarts
+from optsched.bounds.pools import Pools, bound_of_pools, price_pools
 from optsched.errors import InfeasibleError, OptschedError
-from optsched.optimum.params import SolveParams
 from optsched.optimum.stages.exact import (
     branch_and_bound,
+    choose_parts,
     enumerate_few,
+    has_few_parts,
+    price_sizes,
     prove_small,
     solve_program,
 )
@@ -31,20 +35,12 @@ from optsched.optimum.stages.improve import (
     search_schedules,
     start_large,
 )
-from optsched.optimum.stages.placing import (
-    list_placed,
-    raise_pool_prices,
-    wait_for_cheap_starts,
-)
-from optsched.optimum.stages.placing_exact import (
-    choose_parts,
-    has_few_parts,
-    price_sizes,
-)
-from optsched.optimum.state import State
+from optsched.optimum.state import SolveParams, State
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.problem.schedule import Schedule
+from optsched.search.annealing import WORK_PER_SECOND
+from optsched.search.orders import list_on_workers
 from optsched.simulate import run
 
 if TYPE_CHECKING:
@@ -53,9 +49,89 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.events import EventProgram
     from optsched.models.hindsight import HindsightProgram
-    from optsched.models.running import Running
+    from optsched.models.program import Running
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
+
+
+_LENGTH = 128  # of the window
+_PLACED_LISTS = (
+    (0.0, 1.4),
+    (0.25, 1.6),
+    (0.0, 2.0),
+    (0.5, 1.4),
+)  # powers of the output, and ratios
+_SHARES = (0.25, 0.5, 0.75, 1.0)  # of the wait for the cheapest start
+_RATIOS = (1.4, 2.0, 3.0, 5.0)  # of the window
+
+
+def list_placed(state: State) -> Iterator[Schedule]:
+    """Start requests in some orders, each on the worker where it leaves the least room."""
+    for key, ratio in _keys(state):
+        if not state.closed and (state.best is None or state.left > 0):
+            yield list_on_workers(state.instance, state.workers, key, ratio, _LENGTH)
+
+
+def _nested(state: State) -> bool:
+    """Whether some requests may run on some workers only."""
+    return len(Pools.of(state.instance, state.workers).members) > 1
+
+
+def _keys(state: State) -> Iterator[tuple[FloatArray, float]]:
+    """Return orders and ratios of the window."""
+    instance = state.instance
+    if (due := instance.deadlines) is not None:
+        yield due.astype(np.float64), math.inf
+        yield (due - instance.outputs).astype(np.float64), math.inf
+    areas, outputs = instance.areas.astype(np.float64), instance.outputs.astype(np.float64)
+    if state.objective == "makespan":
+        for key in (-areas, -outputs, -instance.peaks.astype(np.float64)):
+            yield key, 0.0
+        return
+    for power, ratio in _PLACED_LISTS:
+        yield areas * outputs**power / state.weights, ratio
+
+
+def raise_pool_prices(state: State) -> None:
+    """Raise the bound by better prices of the pool, and of the workers that few requests need."""
+    raise_prices(state)
+    if not _nested(state) or state.prices is None or state.finished or state.left <= 0:
+        return
+    before, seconds = state.lowest, state.share(state.tuning.prices_arrivals)
+    found = price_pools(
+        state.instance,
+        state.workers,
+        state.prices,
+        cost=state.cost,
+        work=seconds * WORK_PER_SECOND,
+        stop=state.ended,
+    )
+    value = round_down(found.value)
+    state.raise_bound(Bound(value, "nested", state.elapsed, found, workers=state.workers))
+    gained = state.lowest - before
+    state.note(f"pools: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def wait_for_cheap_starts(state: State) -> None:
+    """Let requests wait where arrivals make that pay: shares of the way to the cheapest start."""
+    instance = state.instance
+    if state.prices is None or state.best is None or not instance.arrivals.any():
+        return
+    if state.left <= 0 or state.finished:
+        return
+    before, began = state.cost, state.elapsed
+    priced = PricedStarts(state.pool, state.prices, state.best.starts)
+    wait = priced.cheapest - instance.arrivals
+    key = instance.areas / state.weights
+    for share in _SHARES:
+        releases = instance.arrivals + (share * wait).astype(np.int64)
+        for ratio in _RATIOS:
+            if state.finished or state.elapsed - began > 0.3 * state.time_limit:
+                break
+            found = list_on_workers(instance, state.workers, key, ratio, _LENGTH, releases)
+            state.offer(found)
+    state.note(f"releases: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
+
 
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C

@@ -36,10 +36,8 @@ from optsched.bounds.configurations import configuration_bound
 from optsched.errors import CertificateError, OptschedError, ScheduleError
 from optsched.models.solution import Stopped
 from optsched.problem.schedule import Schedule
-from optsched.search.exact.dominance import undominated
-from optsched.search.exact.growth import Layer, grow
-from optsched.search.exact.kernels import Search
-from optsched.search.exact.rules import ACTIVE, JUMPS, PENDING
+from optsched.search.exact.growth import Layer, grow, undominated
+from optsched.search.exact.rules import ACTIVE, JUMPS, PENDING, Search
 
 if TYPE_CHECKING:
     import threading

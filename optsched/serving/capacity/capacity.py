@@ -1,37 +1,385 @@
-"""`capacity`: how many workers a trace needs for its service level objectives."""
+"""`capacity`: the fewest workers that meet objectives."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.arrays import MAX_STEP
+from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.loading import stopwatch
+from optsched._internal.numbers import number
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.policies import get_policies
 from optsched.problem.instance import Instance
-from optsched.problem.workers import Router, get_routers
-from optsched.problem.workers.memories import MAX_WORKERS
-from optsched.serving.capacity.lower import Bounded, at_least, late_alone
-from optsched.serving.capacity.result import Capacity
-from optsched.serving.capacity.search import Search
+from optsched.problem.work import load_on_clock
+from optsched.problem.workers import MAX_WORKERS, Router, get_routers
+from optsched.serving.capacity.bounds import (
+    Attempt,
+    Bounded,
+    Plan,
+    at_least,
+    attempt,
+    attempt_alone,
+    late_alone,
+)
 from optsched.serving.capacity.slo import as_slos
 from optsched.simulate.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
+    from matplotlib.axes import Axes
+
+    from optsched.certificates.capacity import CapacityCertificate
     from optsched.policies import Policy
     from optsched.problem.workers import RouterState
+    from optsched.serving.capacity.bounds import AtLeast
     from optsched.serving.capacity.slo import Slo
     from optsched.simulate import RunSettings
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Capacity:
+    """How many workers the requests need for the objectives.
+
+    Attributes
+    ----------
+    instance
+        The requests; of several instances that which the proof is about.
+    proof
+        What is proven: `workers`, of which no scheduler needs fewer, the certificate, and `why`;
+        None where no number of workers meets the objectives, or no bound is known on the clock.
+    plans
+        The fewest workers of each policy with each router, in the order asked for.
+    impossible
+        Requests that miss a limit even alone on an idle worker.
+    possible
+        Whether any number of workers can meet the objectives.
+    world
+        The requests, batches and engines that the proof is about.
+    loads
+        The same where the requests arrive so many times as fast.
+    cost
+        Cost of a worker per hour, where it is known.
+
+    Examples
+    --------
+    >>> from optsched import Instance, capacity
+    >>> found = capacity(Instance([5] * 6, [4] * 6, memory=18), "latency:max<=5steps", ["fcfs"])
+    >>> found.at_least, found.at_most, found.plans[0].router
+    (2, 3, 'least-tokens')
+    """
+
+    instance: Instance
+    slos: tuple[Slo, ...]
+    proof: AtLeast | None
+    plans: tuple[Plan, ...]
+    impossible: tuple[int, ...]
+    possible: bool
+    world: Bounded
+    seconds: float
+    cost: float | None = None
+    interrupted: bool = False
+    loads: dict[float, Capacity] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """Unit of all times: "steps" or "s"."""
+        return self.world.clock.unit if self._is_linear else "s"
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the clock has coefficients; of a function nothing is known."""
+        return self.proof is not None or not self.possible
+
+    @property
+    def at_least(self) -> int | None:
+        """Workers that anyone needs; None where no number is enough."""
+        if not self.possible:
+            return None
+        return 1 if self.proof is None else self.proof.workers
+
+    @property
+    def at_most(self) -> int | None:
+        """The fewest workers that any plan needs; None without one."""
+        return min((plan.workers for plan in self.plans if plan.workers), default=None)
+
+    @property
+    def certificate(self) -> CapacityCertificate | None:
+        """What proves `at_least`; None where nothing needs to be proven."""
+        return None if self.proof is None else self.proof.certificate
+
+    @property
+    def estimate(self) -> float | None:
+        """Workers whose work keeps up with the mean rate of arrivals: an estimate, no bound.
+
+        That is the stability condition of Nie, Si and Zhou (arXiv 2605.04595) with the time of a
+        batch that fills the memory. None where all arrive at once, and on functions as clocks.
+        """
+        load = math.inf
+        if not self.world.timed:
+            load = self.instance.load
+        elif self._is_linear and (work := load_on_clock(self.instance, self.world.clock)):
+            load = work.load
+        return load if math.isfinite(load) else None
+
+    @property
+    def answer(self) -> list[str]:
+        """The answer in sentences."""
+        asked = " and ".join(map(str, self.slos))
+        late = []
+        if self.impossible:
+            labels = [self.instance.label(request) for request in self.impossible[:5]]
+            more = f" and {len(self.impossible) - 5:,} more" if len(self.impossible) > 5 else ""
+            are = "is" if len(self.impossible) == 1 else "are"
+            late.append(
+                f"{len(self.impossible):,} request{'s' * (are == 'are')} {are} late even alone on "
+                f"an idle worker: {', '.join(labels)}{more}."
+            )
+        short = [self._short(plan) for plan in self.plans if plan.workers is None]
+        if not self.possible:
+            return [f"No number of workers meets {asked}.", *late, *short]
+        found, (blind, told) = [], self.best
+        if blind is not None:
+            found.append(
+                f"Of the plans that can be deployed, {blind} needs the fewest workers for {asked}: "
+                f"{blind.workers:,}{self._costs(blind.workers)}."
+            )
+        elif told is not None:
+            found.append(f"Every plan that meets {asked} is told all outputs, as no server is.")
+        if told is not None:
+            costs = self._costs(told.workers)
+            found.append(f"Told all outputs, {told} needs {told.workers:,}{costs}.")
+        if self.proof is None:
+            found.append("No bound is known on a clock that is a function.")
+        elif self.proof.workers == 1:
+            found.append("Nothing proves that more than one worker is needed.")
+        else:
+            costs = self._costs(self.at_least)
+            found.append(f"Any scheduler needs {self.at_least:,}{costs}: {self.proof.why}.")
+        if self.estimate is not None:
+            found.append(
+                f"Estimate, no bound: on average the work of {self.estimate:,.2f} workers arrives."
+            )
+        found += late
+        for plan in self.plans:
+            if plan.workers and (relapses := ", ".join(map(str, plan.relapses))):
+                found.append(f"{plan} falls short again with {relapses} workers.")
+        for load, each in self.loads.items():
+            most = [f"at least {each.at_least:,}"]
+            for best, knowing in zip(each.best, ("", " told all outputs"), strict=True):
+                if best is not None and (entry := f"at most {best.workers:,}") not in most:
+                    most.append(entry + knowing)
+            found.append(f"Arriving {load:g} times as fast: {', '.join(most)}.")
+        return found + short
+
+    def _costs(self, workers: int | None) -> str:
+        """Say what workers cost, where it is known."""
+        return f" ({number((self.cost or 0.0) * (workers or 0))} per hour)" * bool(self.cost)
+
+    @property
+    def best(self) -> tuple[Plan | None, Plan | None]:
+        """The plan with the fewest workers that is not told the outputs, and that which is."""
+        met = sorted((plan for plan in self.plans if plan.workers), key=lambda p: p.workers or 0)
+        blind = next((plan for plan in met if plan.knows != "outputs"), None)
+        return blind, next((plan for plan in met if plan.knows == "outputs"), None)
+
+    def _short(self, plan: Plan) -> str:
+        """Say how far a plan comes that has no number of workers."""
+        about = str(plan)
+        if plan.attempts:
+            tried = [*plan.attempts]
+            span = f"{tried[0]:,}" + f" to {tried[-1]:,}" * (len(tried) > 1)
+            about += f" does not meet it with {span} worker{'s' * (tried[-1] > 1)}"
+        else:
+            about += " does not meet it even where each request is alone on an idle worker"
+        if plan.reached is not None:
+            about += f": it attains {plan.reached.attained:.2%}"
+        least = " and ".join(map(str, plan.least(self.slos)))
+        return f"{about}; the least limit that it meets so is {least}." if least else f"{about}."
+
+    @property
+    def price(self) -> tuple[float, float]:
+        """Cost per hour: of the workers that are proven to be needed, and of those that suffice.
+
+        Those that suffice may be of a plan that is told the outputs.
+        """
+        each = self.cost or 0.0
+        least = math.inf if self.at_least is None else round(each * self.at_least, 9)
+        return least, math.inf if self.at_most is None else round(each * self.at_most, 9)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, ready for JSON."""
+        proof = self.certificate
+        content: dict[str, Any] = {
+            "answer": self.answer,
+            "objectives": [str(slo) for slo in self.slos],
+            "unit": self.unit,
+            "requests": len(self.instance),
+            "at_least": self.at_least,
+            "why": None if self.proof is None else self.proof.why,
+            "premises": None if proof is None else proof.premises.to_dict(),
+            "certificate": None if proof is None else json.loads(proof.to_json()),
+            "at_most": self.at_most,
+            "estimate": self.estimate,
+            "plans": [plan.to_dict(self.slos) for plan in self.plans],
+            "possible": self.possible,
+            "impossible": list(self.impossible),
+            "seconds": self.seconds,
+        }
+        if self.loads:
+            content["loads"] = [
+                {
+                    "load": load,
+                    "at_least": each.at_least,
+                    "at_most": each.at_most,
+                    "plans": [plan.to_dict(self.slos) for plan in each.plans],
+                }
+                for load, each in self.loads.items()
+            ]
+        return content
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot what the plans attain with each number of workers, and what is proven impossible."""
+        return draw("plot_attainment", self, ax)
+
+    def plot_growth(self, ax: Axes | None = None) -> Axes:
+        """Plot the workers needed against the load, for a result with several loads."""
+        return draw("plot_growth", self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the answer, the table and the plots as one HTML file that needs no network."""
+        write("capacity_page", path, self)
+
+    def _repr_html_(self) -> str:
+        return html("capacity_table", self)
+
+    def __repr__(self) -> str:
+        most = "" if self.at_most is None else f", at most {self.at_most}"
+        return f"<Capacity: at least {self.at_least}{most} workers>"
+
+    def __str__(self) -> str:
+        about = "\n".join(
+            line for line in str(self.instance).splitlines() if not line.startswith("  load")
+        )
+        table = text("capacity_table", self).strip("\n") + "\n\n" if self.plans else ""
+        return f"{about}\n\n{table}" + "\n".join(self.answer)
+
+
+_FAR = 16  # times the proven number of workers, and more, up to which plans are tried
+_AROUND = 2  # numbers of workers on both sides of the answer that are tried as well
+_CACHING = "enable_prefix_caching"
+
+
+def fewest(
+    tried: Callable[[int], Attempt], least: int, most: int, guess: int, known: dict[int, Attempt]
+) -> None:
+    """Try numbers of workers until the fewest that are enough, from `least` on, are `known`.
+
+    More workers need not be better, so that some numbers on both sides of the answer are tried, and
+    the search goes on from the smallest one that is enough.
+    """
+
+    def enough(count: int) -> bool:
+        if count not in known:
+            known[count] = tried(count)
+        return known[count].met
+
+    low, high, step = least - 1, min(max(guess, least), most), 1
+    while not enough(high):
+        if high == most:
+            return
+        low, high, step = high, min(most, high + step), 2 * step
+    step = 1
+    while low < least and high > least and enough(tried_next := max(least, high - step)):
+        high, step = tried_next, 2 * step
+    low = max((count for count in known if count < high), default=least - 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    while True:
+        around = [*range(high - 1 - _AROUND, high), *range(high + 1, high + 1 + _AROUND)]
+        for count in around:
+            if least <= count <= most and enough(count) and count < high:
+                high = count
+                break
+        else:
+            return
+
+
+class Search:
+    """Runs with more or fewer workers, for one policy and router after another."""
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        proven: Capacity,
+        settings: RunSettings,
+        tell: Callable[[str], object],
+    ) -> None:
+        self._instances, self._proven, self._settings = instances, proven, settings
+        self._tell = tell
+        self._alone: dict[str, Attempt | None] = {}
+        self.found: list[Plan] = []
+
+    def _run(self, policy: Policy, router: Router, workers: int) -> Attempt:
+        self._tell(f"{router.name} with {policy.name} on {workers:,} workers")
+        slos = self._proven.slos
+        return attempt(self._instances, slos, policy, router, self._settings, workers)
+
+    def fewest(self, policy: Policy, router: Router, workers: int | None) -> None:
+        """Find the fewest workers; what is known when Ctrl-C comes is kept."""
+        least = self._proven.at_least or 1
+        most = max(least, min(MAX_WORKERS, len(self._instances[0]), _FAR * (least + 3)))
+        known = (plan.workers for plan in self.found if plan.workers)
+        guess = max(known, default=least + least // 8)
+        if workers is not None:
+            least = most = guess = workers
+        if policy.name not in self._alone:
+            self._tell(f"each request alone with {policy.name}")
+            self._alone[policy.name] = attempt_alone(
+                self._instances, self._proven.slos, policy, self._settings
+            )
+        alone = self._alone[policy.name]
+        # Beside others a request may only find more in a prefix cache than alone.
+        late = alone is not None and not (alone.met or getattr(policy, _CACHING, False))
+        tried: dict[int, Attempt] = {}
+        try:
+            if workers is not None or (self._proven.possible and not late):
+                fewest(lambda count: self._run(policy, router, count), least, most, guess, tried)
+        finally:
+            if tried or alone:
+                self._keep(policy, router, tried, alone)
+
+    def _keep(
+        self, policy: Policy, router: Router, tried: dict[int, Attempt], alone: Attempt | None
+    ) -> None:
+        number = min((count for count, each in tried.items() if each.met), default=None)
+        below = tried.get((number or max(tried, default=0) + 1) - 1, None if number else alone)
+        cost = self._proven.cost
+        self.found.append(
+            Plan(
+                policy.name,
+                router.name,
+                number,
+                dict(sorted(tried.items())),
+                below.binds if below else "",
+                None if number is None or cost is None else round(number * cost, 9),
+                replace(self._settings, workers=1, router=router).knows(policy, self._instances[0]),
+                alone,
+            )
+        )
+
 
 ON_CLOCK = ("vllm", "vllm:work+plan", "work")
 IN_STEPS = ("fcfs", "area")

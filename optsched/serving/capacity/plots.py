@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.report.style import LineStyle
-    from optsched.serving.capacity.result import Capacity
+    from optsched.serving.capacity.bounds import Plan
+    from optsched.serving.capacity.capacity import Capacity
     from optsched.serving.capacity.slo import Slo
-    from optsched.serving.capacity.upper import Plan
 
 #: Numbers of workers that are proven to be too few; shows through to any background.
 _REFUTED: dict[str, Any] = {"color": VERMILLION, "alpha": 0.18, "linewidth": 0}

@@ -1,4 +1,15 @@
-"""Service level objectives: what they ask of requests, read from one line of text."""
+"""Objectives, and the demand against which they are held.
+
+Charge each batch's seconds to its requests as the bounds on a clock do (`LeastWork`, `Share`): what
+a batch charges is at most what it lasts, so that :math:`G` workers serve charges of at most
+:math:`G (e - b)` in a window :math:`[b, e]`. A request that arrives at :math:`a` and is due at
+:math:`d` is at each moment no further along its own batches than if it ran alone since :math:`a`,
+and no further back than where it would still be in time alone: the batches in between must run
+inside the window (docs/bounds.md has the proof). In steps, a batch takes one.
+
+Weights on several windows count together. Where some requests may miss their limits, those of them
+with the largest weighted demand are left out, which is the best that any scheduler can do.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +22,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.numbers import proven
+from optsched.bounds.on_clock import PARTS, least_work, share_of
+from optsched.clock import UNIT
 from optsched.errors import OptschedError, nearest, shown
+from optsched.problem.work import times_since_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.clock import LinearClock
     from optsched.problem.instance import Instance
+    from optsched.problem.premises import Storage
+
 
 METRICS = ("latency", "ttft", "tpot")
 ROUNDING = 1e-9  # relative, on a clock: times are sums of many batches
@@ -231,3 +248,196 @@ def as_slos(slo: str | Slo | Iterable[str | Slo], unit: str) -> tuple[Slo, ...]:
         raise OptschedError(f"there is no objective; {_FORMS}")
     each = (one if isinstance(one, Slo) else Slo(one) for one in given)
     return tuple(one.counted_in(unit) for one in each)
+
+
+_SAFE = 2.0**-40  # relative allowance for roundings
+_LESS = 1 - _SAFE
+FINE = 2**40  # multipliers are whole numbers of its parts
+_CELLS, _FEW_CELLS, _ALL_CELLS = 80, 12, 130_000  # of latencies, and of all requests together
+# Of a mean: up to there latencies are cut evenly, then by their ratio; less where little is left.
+_NEAR, _NEAREST, _FAR = 0.3, 1e-4, 22.0
+
+
+class Charging(NamedTuple):
+    """How the constant of batches is charged, in sixteenths: by number, by time, else by memory."""
+
+    by_requests: int = 0
+    by_time: int = 0  # to those that must decode in time, so that their batches are short
+
+
+class Demand:
+    """The demand of requests that must meet objectives together, or one mean."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        clock: LinearClock,
+        goals: Sequence[Slo],
+        charging: Charging,
+        max_num_seqs: int = 0,
+        storage: Storage = "at-once",
+        shared: bool = False,
+    ) -> None:
+        work = least_work(instance, clock)
+        self.constant, self.growth, self.decode = work.constant, work.growth, work.decode
+        self.arrivals = times_since_first(instance, clock)
+        self.first, self.own = work.first + work.constant, work.own
+        ttft, tpot, due = (np.full(len(instance), np.inf) for _ in range(3))
+        self.mean: float | None = None
+        self.whole = clock is UNIT  # then all times are whole steps
+        for goal in goals:
+            asked = goal.asked(instance)
+            for metric, values in (("ttft", ttft), ("tpot", tpot), ("latency", due)):
+                limit = goal.limits.get(metric, np.inf) * (1 if self.whole else 1 + ROUNDING)
+                values[asked] = np.minimum(values[asked], limit)
+                if goal.share is None and metric in goal.limits:
+                    self.mean = limit
+                    alone = self.own if metric == "latency" else self.first
+                    spare = max(0.0, limit - float(alone[asked].mean())) if asked.any() else 0.0
+                    values[asked] = alone[asked] + spare  # such that their mean is the limit
+        decodes = work.decodes
+        paced = np.where(decodes > 0, tpot * np.maximum(decodes, 1), 0.0)
+        due = np.minimum(due, ttft + paced)
+        if self.whole and self.mean is None:
+            ttft, due = np.floor(ttft), np.floor(due)
+        alone = self.own - self.first
+        self.impossible: BoolArray = (self.mean is None) & (
+            (self.first * _LESS > ttft)
+            | (self.own * _LESS > due)
+            | ((alone * _LESS > paced) & (decodes > 0))
+        )
+        # Without a last date only the first token has one.
+        self.decodes = np.where(np.isinf(due), 0.0, decodes)
+        self.own = np.where(np.isinf(due), self.first, self.own)
+        self.due = np.where(np.isinf(due), ttft, due)
+        self.ttft = np.minimum(ttft, self.due)
+        self.asked = np.isfinite(self.due) & ~self.impossible
+        self.allowed = sum(
+            goal.misses(int(goal.asked(instance).sum())) for goal in goals if goal.share is not None
+        )
+        self.allowed -= int(self.impossible.sum())
+        self.share = share_of(
+            instance, max_num_seqs, charging.by_requests, storage, charging.by_time
+        )
+        self.charging = charging
+        self.timed = charging.by_time / PARTS
+        self._wait(instance, clock, paced, shared)
+        span = float(self.arrivals[-1]) + float(self.own.max())
+        self.slack = 0.0 if self.whole else _SAFE * span
+        self.longest = float(self.due[self.asked].max(initial=0.0))
+        # Latencies that are looked at where they may be any, beyond those alone.
+        self.offsets = np.zeros(0)
+        if self.mean is not None:
+            most = max(_FEW_CELLS, min(_CELLS, _ALL_CELLS // len(instance)))
+            spare = float((self.due - self.own)[self.asked].max(initial=0.0))
+            near = min(_NEAR, max(_NEAREST, spare / self.mean)) if self.mean else 1.0
+            found = np.sinh(np.linspace(0.0, np.arcsinh(_FAR / near), most)) * near * self.mean
+            if self.whole:
+                found = np.unique(np.append(np.arange(most), np.ceil(found)))
+            self.offsets = found
+            self.longest = float((self.own[self.asked]).max(initial=0.0) + found[-1])
+
+    def _wait(
+        self, instance: Instance, clock: LinearClock, paced: FloatArray, shared: bool
+    ) -> None:
+        """Find for whom decoding is dear to do again, and the best multipliers of due dates."""
+        held = instance.prompts + 1.0
+        again = clock.prefill_tokens * held + clock.squared_prompts * held**2
+        if shared:  # all but two tokens may be found in a cache
+            again = 2 * clock.prefill_tokens + 4 * clock.squared_prompts * instance.prompts
+        dear = again - clock.decode_requests - clock.resident_tokens * held
+        dear *= 1 - _SAFE
+        self._dear = np.maximum(0.0, dear) * (clock.prefill_tokens >= clock.resident_tokens)
+        left = self.due - self.first
+        # Within a time per token the prefills of others may come before the first.
+        self._paused = (left < paced) & (self.decodes > 0)
+        self.spare = np.where(self.decodes > 0, np.minimum(left, paced), 0.0)
+        self.multipliers = self._best_multipliers() if self.timed else np.zeros(len(left), np.int64)
+        self.price_time()
+
+    def _best_multipliers(self) -> IntArray:
+        """Return multipliers as they are best if all requests are alike; of a mean one for all."""
+        d, c0 = np.maximum(self.decodes, 1), self.constant
+        half = np.where(self._paused, (self.first - c0) / d / 2, 0.0)
+        pace, least = self.spare / d, self.decode + self.growth + half
+        found = np.zeros(len(pace))
+        fast = (pace > c0) & np.isfinite(pace) & self.asked & (least > 0)
+        pace, half, least = pace[fast], half[fast], least[fast]
+        most = self._dear[fast] ** 2 / (4 * c0 * least) if c0 else 0 * least
+        if self.mean is not None and len(pace):
+            pace, half, least = (np.average(each, weights=d[fast]) for each in (pace, half, least))
+            most = np.inf
+        found[fast] = np.minimum(np.minimum(c0 * least / (pace + half - c0) ** 2, most), 1.0)
+        return (found * FINE).astype(np.int64)
+
+    def price_time(self) -> None:
+        """Find what is charged by time under the multipliers, plus them times the time spent."""
+        mu, d = self.multipliers / FINE, self.decodes
+        used = np.flatnonzero(mu > 0)
+        self.slope, self.extra = mu * self.timed, np.zeros(len(mu))
+        if not self.timed or not len(used):
+            return
+        mu, d, c0 = mu[used], d[used], self.constant
+        prefill = np.where(self._paused[used], self.first[used] - c0, 0.0)
+        root = np.sqrt(mu * (self.decode[used] + self.growth))
+        steep = prefill / d / mu
+        order = np.argsort(steep)
+        before = np.cumsum(prefill[order])
+        after = (d * mu)[order][::-1].cumsum()[::-1] - (d * mu)[order]
+        pairs = np.zeros(len(used))
+        pairs[order] = mu[order] * (before + steep[order] * after)
+        total = float(d @ root)
+        norm = np.sqrt(total**2 + float(d @ pairs) / 2)
+        gain = 2 * np.sqrt(c0) * (root * total + pairs / 2) / norm if norm else pairs
+        gain = np.minimum(gain, self._dear[used])
+        self.extra[used] = self.timed * (d * (c0 * mu + gain) - mu * prefill / 2)
+
+    def within(
+        self, begin: float, end: float, due: FloatArray | None = None
+    ) -> tuple[slice, FloatArray, BoolArray]:
+        """Return requests that may demand something in a window, what they do, and which wholly.
+
+        Those that are wholly in the window are also charged by time.
+        """
+        low = int(np.searchsorted(self.arrivals, begin - self.longest))
+        high = int(np.searchsorted(self.arrivals, end))
+        some = slice(low, high)
+        arrivals, first, own = self.arrivals[some], self.first[some], self.own[some]
+        last = self.due[some] if due is None else due[some]
+        ttft = self.ttft[some] if self.mean is None else last
+        due, decodes = arrivals + last, self.decodes[some]
+        done = np.maximum(0.0, begin - arrivals + self.slack)  # along its own batches, at most
+        done[arrivals >= begin] = 0.0
+        reached = own - np.maximum(0.0, due - end) - self.slack  # at least
+        reached[due + self.slack <= end] = np.inf
+        late = np.ceil(self._decodes(done, some))
+        early = np.where(np.isinf(reached), decodes, np.floor(self._decodes(reached, some)))
+        found = np.maximum(0.0, self._charges(early, some) - self._charges(late, some))
+        must = (reached >= first) | (arrivals + ttft + self.slack <= end)
+        # Of a prompt in chunks, the constant of the last batch alone is charged by share.
+        left, shared, constant = first - done, self.share.first[some], self.constant
+        last = np.minimum(left, constant)
+        tail = shared * last + np.maximum(0.0, left - last)
+        tail = np.where(done > 0, tail, first - constant * (1 - shared))
+        found += np.where(must & (left > 0), tail, 0.0)
+        asked = self.asked[some]
+        return some, np.where(asked, found, 0.0), (done == 0) & np.isinf(reached) & asked
+
+    def demanded(self, begin: float, end: float) -> tuple[slice, FloatArray]:
+        """Return requests that may demand something in a window, and all that each of them does."""
+        some, found, whole = self.within(begin, end)
+        waited = np.where(whole, self.spare[some], 0.0)
+        return some, found + whole * np.maximum(0.0, self.extra[some] - self.slope[some] * waited)
+
+    def _decodes(self, progress: FloatArray, some: slice) -> FloatArray:
+        """Return how many decodings fit into so much of a request's own time, as a real number."""
+        beyond = np.clip(progress - self.first[some], 0.0, self.own[some])
+        linear = self.constant + self.decode[some] + self.growth / 2
+        root = linear + np.sqrt(linear**2 + 2 * self.growth * beyond)
+        return np.minimum(2 * beyond / root, self.decodes[some])
+
+    def _charges(self, count: FloatArray, some: slice) -> FloatArray:
+        """Return the charges of the first so many decodings."""
+        each = self.decode[some] + self.constant * self.share.first[some]
+        grown = self.growth + self.constant * self.share.growth
+        return each * count + grown * count * (count + 1) / 2

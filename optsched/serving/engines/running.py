@@ -11,12 +11,11 @@ import numpy as np
 
 from optsched.problem.forecasts import forecast
 from optsched.serving.engines import vllm
-from optsched.serving.engines.block_cache import Prefixes
-from optsched.serving.engines.reranking import reranking
-from optsched.serving.engines.vllm_plans import planning
+from optsched.serving.engines.expected import planning, reranking
+from optsched.serving.engines.vllm import Prefixes
 from optsched.simulate.replicas.engines import EngineWorkers
 from optsched.simulate.runners import Runner, served_run
-from optsched.simulate.seconds.arrivals import Arrivals
+from optsched.simulate.seconds.batches import Arrivals
 from optsched.simulate.seconds.execution import requests_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from optsched.simulate.replicas.engines import Server
     from optsched.simulate.seconds.batches import Requests
     from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.simulate.task import Task
+    from optsched.simulate.settings import Task
 
 
 def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:

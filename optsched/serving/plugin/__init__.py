@@ -15,8 +15,8 @@ from optsched.errors import OptschedError
 from optsched.serving.plugin.watch import LOG
 
 if TYPE_CHECKING:
-    from optsched.serving.plugin.foresight import Foresight as Foresight
-    from optsched.serving.plugin.foresight import Outlook as Outlook
+    from optsched.serving.plugin.plan import Foresight as Foresight
+    from optsched.serving.plugin.plan import Outlook as Outlook
     from optsched.serving.plugin.settings import Settings as Settings
 
 _VERSIONS = ("0.33.0", "0.32.0")  # against whose recorded batches optsched is tested
@@ -28,7 +28,7 @@ _CLASSES = {
     "PlannedAsyncScheduler": ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler", True),
 }
 #: The rest, and where it is: vLLM's processes import this module whether they need it or not.
-_PARTS = {"Foresight": "foresight", "Outlook": "foresight", "Settings": "settings"}
+_PARTS = {"Foresight": "plan", "Outlook": "plan", "Settings": "settings"}
 _METHODS = ("schedule", "add_request", "_preempt_request", "_free_request")
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from optsched.errors import OptschedError
-from optsched.serving.plugin.foresight import POINT, Foresight, Outlook
-from optsched.serving.plugin.plan import Plan, Row
+from optsched.serving.plugin.plan import POINT, Foresight, Outlook, Plan, Row
 from optsched.serving.plugin.settings import Settings
 from optsched.serving.plugin.watch import LOG, Watch
 

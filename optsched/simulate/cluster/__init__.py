@@ -1,8 +1,7 @@
 """A cluster whose workers wait for the slowest at every step: facts, routing, results."""
 
 from optsched.problem.cluster import Cluster, PowerLaw
-from optsched.simulate.cluster.drift import Profiles
-from optsched.simulate.cluster.results import ClusterRun
+from optsched.simulate.cluster.results import ClusterRun, Profiles
 from optsched.simulate.cluster.routing import (
     ROUTINGS,
     BalanceRouting,

@@ -1,29 +1,249 @@
-"""The result of a run on a cluster: arrays by request and by step, and the paper's metrics."""
+"""What a run on a cluster did, its service times and drift."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arguments import as_count
+from optsched._internal.arguments import MAX_TOKENS, as_count
+from optsched._internal.arrays import as_integers
 from optsched._internal.extras import data_frame
-from optsched.errors import InstanceError
+from optsched._internal.room import require_room
+from optsched.errors import InstanceError, PolicyError
 from optsched.problem.execution import Run
 from optsched.problem.premises import World
 from optsched.problem.schedule import Violation
-from optsched.simulate.cluster.service import jain, tenants_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
     import pandas as pd
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.problem.cluster import Cluster
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
-    from optsched.simulate.cluster.service import Tenants
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """The load of each request at each of its steps, :math:`W_i = (w_i^{(1)}, ..., w_i^{(o_i)})`.
+
+    Parameters
+    ----------
+    loads
+        One sequence of whole numbers from 0 per request, as long as its output. The first is what
+        the router sees of a waiting request instead of its prompt.
+
+    Examples
+    --------
+    A prompt that is pruned while the request runs:
+
+    >>> from optsched import Cluster, Instance, run
+    >>> shrinking = Profiles([[9, 5, 2], [4, 4]])
+    >>> cluster = Cluster(1, 2)
+    >>> run(Instance([9, 4], [3, 2], 99), "fcfs", cluster=cluster, drift=shrinking).total_load
+    array([13,  9,  2])
+    """
+
+    loads: Sequence[npt.ArrayLike]
+
+
+class Gains(NamedTuple):
+    """The tokens that requests have gained by their age, in one array."""
+
+    sizes: IntArray
+    gains: IntArray
+    first: IntArray
+    last: IntArray
+    growth: IntArray
+    reserved: IntArray  # the most that each can come to hold, by what is known on admission
+
+
+def gains_of(instance: Instance, drift: float | npt.ArrayLike | Profiles, horizon: int) -> Gains:
+    r"""Tabulate :math:`w_i^{(j)}` by age."""
+    if isinstance(drift, Profiles):
+        return _profiles(instance, drift, horizon)
+    outputs = instance.outputs
+    longest = outputs if instance.output_upper is None else instance.output_upper
+    ages = int(max(outputs.max(), longest.max())) + horizon + 1
+    require_room(ages, 64, "ages of requests", "take shorter outputs or windows", InstanceError)
+    gains = _summed(np.atleast_1d(np.asarray(drift)), ages)
+    least = instance.prompts + np.minimum.accumulate(gains)[outputs - 1]
+    if least.min() < 0:
+        request = int(np.argmax(least < 0))
+        raise InstanceError(
+            f"request {request}: drift takes its load from {instance.prompts[request]} to "
+            f"{least[request]} tokens, below zero; use a drift that stops before",
+            request=request,
+        )
+    return Gains(
+        instance.prompts,
+        gains,
+        first=np.zeros_like(outputs),
+        last=np.full_like(outputs, ages),
+        growth=gains[: horizon + 1].copy(),
+        reserved=instance.prompts + np.maximum.accumulate(gains)[longest],
+    )
+
+
+def _summed(drift: npt.NDArray[Any], ages: int) -> IntArray:
+    """Sum a drift up by age, in whole tokens: what is less than one is not gained yet."""
+    if len(drift) == 0:
+        raise InstanceError("drift is an empty sequence; pass at least one number")
+    scale = 1
+    if drift.dtype.kind == "f" and np.isfinite(drift).all():
+        # Each number is the decimal that it is written as, so that ten times 0.1 is one token.
+        shares = [Fraction(str(step)) for step in drift.tolist()]
+        scale = math.lcm(*(share.denominator for share in shares))
+        if max(abs(share) for share in shares) * scale * ages > MAX_TOKENS:
+            raise InstanceError(f"drift is {drift.tolist()}, with too many digits; round it")
+        drift = np.array([int(share * scale) for share in shares])
+    steps = as_integers("drift", drift)
+    gains = np.zeros(ages + 1, dtype=np.int64)
+    gains[1:] = np.cumsum(np.pad(steps[:ages], (0, max(0, ages - len(steps))), mode="edge"))
+    return gains // scale
+
+
+def _profiles(instance: Instance, drift: Profiles, horizon: int) -> Gains:
+    if len(drift.loads) != len(instance):
+        raise InstanceError(
+            f"there are {len(drift.loads)} profiles for {len(instance)} requests; pass one each"
+        )
+    loads = [as_integers("profile", profile) for profile in drift.loads]
+    for request, (load, output) in enumerate(zip(loads, instance.outputs, strict=True)):
+        wrong = ""
+        if len(load) != output:
+            wrong = f"has {len(load)} loads, but it makes {output} tokens; pass one load per token"
+        elif load.min() < 0:
+            wrong = f"falls to {load.min()}, below zero"
+        if wrong:
+            raise InstanceError(f"request {request}: its profile {wrong}", request=request)
+    lengths = np.array([len(load) for load in loads])
+    growth = np.zeros(horizon + 1, dtype=np.int64)
+    for age in range(1, horizon + 1):
+        alive = [int(load[age] - load[0]) for load in loads if len(load) > age]
+        growth[age] = round(sum(alive) / len(alive)) if alive else growth[age - 1]
+    return Gains(
+        sizes=np.array([load[0] for load in loads]),
+        gains=np.concatenate([load - load[0] for load in loads]),
+        first=np.cumsum(lengths) - lengths,
+        last=lengths - 1,
+        growth=growth,
+        reserved=np.array([load.max() for load in loads]),
+    )
+
+
+class Tenants(NamedTuple):
+    """Who sent the requests: names, the number of each request's tenant, and weights."""
+
+    names: tuple[str, ...]
+    number: IntArray
+    weights: FloatArray
+
+
+def tenants_of(instance: Instance) -> Tenants | None:
+    """Read tenants and their mean weights from labels such as acme/17; None unless all name one."""
+    labels = instance.labels
+    if labels is None or not all("/" in label for label in labels):
+        return None
+    owners = [label.partition("/")[0] for label in labels]
+    names, number = np.unique(owners, return_inverse=True)
+    weights = np.ones(len(instance)) if instance.weights is None else instance.weights
+    means = np.bincount(number, weights) / np.bincount(number)
+    return Tenants(tuple(names.tolist()), number.astype(np.int64), means)
+
+
+def require_tenants(instance: Instance) -> Tenants:
+    """Return the tenants, or say what is missing."""
+    tenants = tenants_of(instance)
+    if tenants is None:
+        raise InstanceError(
+            "tenants are read from labels such as acme/17, but not every request has one; add a "
+            "column label",
+            column="labels",
+        )
+    return tenants
+
+
+def require_deadlines(instance: Instance) -> IntArray:
+    """Return the latest completions, or say what is missing."""
+    if instance.deadlines is None:
+        raise InstanceError(
+            "the requests have no deadlines; add a column deadline", column="deadlines"
+        )
+    return instance.deadlines
+
+
+def longest_outputs(instance: Instance) -> IntArray:
+    """Return the outputs that requests are planned with: upper bounds where there are any."""
+    return instance.outputs if instance.output_upper is None else instance.output_upper
+
+
+def fair_slots(weights: FloatArray, demands: IntArray, slots: int) -> IntArray:
+    """Divide slots max-min fair by weight, rounded down, to none more than it can use."""
+    left = np.ones(len(weights), dtype=bool)
+    shares = np.zeros(len(weights))
+    free = float(slots)
+    while left.any() and free > 0:
+        even = free * weights / weights[left].sum()
+        content = left & (demands <= even)
+        if not content.any():
+            shares[left] = even[left]
+            break
+        shares[content] = demands[content]
+        free -= float(demands[content].sum())
+        left &= ~content
+    return np.floor(shares + 1e-9).astype(np.int64)
+
+
+def slot_price(loads: IntArray, sizes: IntArray) -> int:
+    """Return the tokens of imbalance that a slot is worth to the tenant worst off."""
+    # The largest waiting request, on every worker and at every step of the window.
+    return loads.size * int(sizes.max())
+
+
+def jain(served: FloatArray, tenants: Tenants) -> float:
+    """Return Jain's index of what each tenant got by weight: 1 is even, 1 / T all to one."""
+    each = served / tenants.weights
+    total = float(each.sum())
+    return total**2 / (len(each) * float((each**2).sum())) if total > 0 else 1.0
+
+
+def require_power(cluster: Cluster) -> None:
+    """Refuse clusters whose energy has no linear form in the largest load and the sum."""
+    power = cluster.power
+    if power.utilisation != "load" or power.exponent > 1:
+        raise PolicyError(
+            "an energy price needs a power law by load with an exponent of at most 1, but the "
+            f"cluster has utilisation={power.utilisation!r}, exponent={power.exponent:g}"
+        )
+    if len(np.unique(cluster.per_worker("slowness"))) > 1:
+        raise PolicyError("an energy price needs workers of one slowness")
+
+
+def energy_bonus(cluster: Cluster, loads: IntArray, tokens: IntArray, price: float) -> IntArray:
+    """Return what small requests are worth when a joule costs price tokens of imbalance."""
+    # At each step a token of load costs some tokens of imbalance (docs/cluster.md); a request is
+    # worth what the costliest one costs more. loads: (G, H + 1); tokens: (R, H + 1).
+    power, seconds = cluster.power, cluster.seconds_per_token
+    spread = power.peak_watt - power.idle_watt
+    slowness = int(cluster.per_worker("slowness")[0])
+    peak = loads.max(axis=0) * slowness
+    of_peak = seconds * (power.idle_watt + (1 - power.exponent) * spread)
+    # Where nothing runs, the share of the load is 1 at most, and has no part in the sum.
+    overhead = np.divide(cluster.overhead_s, peak, out=np.zeros(len(peak)), where=peak > 0)
+    of_sum = power.exponent * spread * (seconds + overhead)
+    kappa = price * (of_peak + of_sum) / (1 + price * of_peak)
+    costs = slowness * tokens @ kappa
+    return np.asarray(np.rint(costs.max(initial=0) - costs), dtype=np.int64)
+
 
 WARM_UP = 300  # steps; longer than the mean output of the calibrated workload
 STUCK = 20  # times as long as all wait under first come, first served

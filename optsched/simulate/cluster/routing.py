@@ -10,7 +10,7 @@ import numpy as np
 from optsched._internal.arguments import as_count, checked
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.problem.premises import KNOWLEDGE
-from optsched.simulate.cluster.drift import Profiles
+from optsched.simulate.cluster.results import Profiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

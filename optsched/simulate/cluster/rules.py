@@ -1,4 +1,4 @@
-"""Routing by counts or current loads, step by step; compiled."""
+"""Kernels of routing rules on a cluster, and programs that are solved at every step."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_apart
+from optsched.errors import PolicyError
+from optsched.simulate.cluster import results
 from optsched.simulate.cluster.routing import NEVER
-from optsched.simulate.cluster.state import NONE, admit, advance, reveal
-from optsched.solvers.balance.greedy_kernels import ascending, largest, total
+from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
+from optsched.solvers.balance.kernels import UNLIMITED, ascending, assign, largest, total
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched.models.balance import StepGoals
+    from optsched.problem.cluster import Cluster
+    from optsched.problem.instance import Instance
+    from optsched.simulate.cluster.routing import BalanceRouting
     from optsched.simulate.cluster.state import Columns, Settings, State
+
 
 #: Policies that place one request after the other, the oldest first, until one fits nowhere.
 IN_TURN = ("fcfs", "jsq", "round-robin", "power-of-d")
@@ -205,3 +212,192 @@ def keep_to_memory(state: State, settings: Settings, chosen: IntArray) -> None:
     for position in range(len(chosen)):
         if chosen[position] == NONE:
             _give_lightest(state, space, chosen, position)
+
+
+GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
+
+
+@compiled
+def run_balanced(
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    columns: Columns,
+    revealing: bool,
+) -> int:
+    """Run so many steps, or until all requests are done; return the number of steps that ran."""
+    for row in range(len(columns.waiting)):
+        waiting = reveal(state, revealing)
+        if waiting == NONE:
+            return row
+        if waiting > 0:
+            # As many admissions as there is room for. One kernel down to `assign`: machine code is
+            # optimised again for every call in between.
+            lookahead = window_now(state, settings)
+            loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
+            sizes, slots = waiting_sizes(state), open_space(state, settings).slots
+            if settings.instant:
+                add_queues(state, loads, growth)
+            bonus = np.empty(len(sizes), dtype=np.int64)
+            bonus[:] = 0
+            if not settings.patient:
+                add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
+            memory, slowness = np.empty(len(slots), dtype=np.int64), state.slowness
+            memory[:] = UNLIMITED
+            chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
+            if settings.limited:
+                keep_to_memory(state, settings, chosen)
+            admit(state, believed, settings, chosen)
+        advance(state, believed, settings, columns, row)
+    return len(columns.waiting)
+
+
+@compiled
+def add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
+    """Add what waits in the queues of workers to their loads."""
+    for place in range(len(loads)):
+        worker = state.workers[place]
+        for ahead in range(len(growth)):
+            loads[place, ahead] += worker.queue_tokens + worker.queue_length * growth[ahead]
+
+
+@compiled
+def window_now(state: State, settings: Settings) -> int:
+    """Return the number of steps to look ahead now."""
+    now = state.now[0]
+    if settings.adaptive == 0.0:
+        return settings.lookahead
+    if now.done == 0:
+        return 0
+    slots = 0
+    for worker in state.workers:
+        slots += worker.slots
+    between = now.made / now.done * len(state.workers) / slots
+    gained = now.done_gains / max(1, now.done_sizes)
+    wanted = settings.adaptive * (1 + GAINED * gained) * between
+    return int(max(0.0, min(float(settings.lookahead), wanted + 0.5)))
+
+
+@compiled
+def add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None:
+    """Say what admission of each waiting request is worth beyond balance, by its wait."""
+    most = float(cost * largest(sizes))
+    for position in range(len(sizes)):
+        request = state.requests[state.waiting[position]]
+        if request.patience > 0:
+            share = (state.now[0].step - request.revealed) / request.patience
+            bonus[position] = np.int64(most * share * share)
+
+
+_AT_ONCE = 1e-9  # seconds; leaves a search no time for bounds that nobody reads
+
+
+class Solved:
+    """Chooses workers as `balance.run_balanced` does, by a program that may have goals."""
+
+    def __init__(self, routing: BalanceRouting, cluster: Cluster, instance: Instance) -> None:
+        self._routing, self._cluster = routing, cluster
+        self._deadlines: FloatArray | None = None  # in the unit of arrivals
+        self._tenants = results.require_tenants(instance) if routing.tenants else None
+        if routing.deadlines:
+            unit = instance.seconds_per_step or 1.0
+            self._deadlines = results.require_deadlines(instance).astype(np.float64) * unit
+        if routing.energy_price:
+            results.require_power(cluster)
+        self._outputs = results.longest_outputs(instance)  # that requests are planned with
+        self._running = np.zeros(0, dtype=np.int64)
+
+    def __call__(
+        self, state: State, believed: IntArray | None, settings: Settings, _: bool
+    ) -> IntArray:
+        """Choose a worker for each waiting request, or NONE."""
+        self._running = still_running(state, self._running)
+        chosen = self._solve_step(state, believed, settings)
+        if settings.limited:
+            keep_to_memory(state, settings, chosen)
+        admitted = state.waiting[: len(chosen)][chosen != NONE]
+        self._running = np.concatenate([self._running, admitted])
+        return chosen
+
+    def _solve_step(self, state: State, believed: IntArray | None, settings: Settings) -> IntArray:
+        lookahead, routing = window_now(state, settings), self._routing
+        loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
+        sizes, slots = waiting_sizes(state), open_space(state, settings).slots
+        if settings.instant:
+            add_queues(state, loads, growth)
+        bonus = np.zeros(len(sizes), dtype=np.int64)
+        if not settings.patient:
+            add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
+        if not slots.any():
+            return np.full(len(sizes), NONE)
+        if routing.energy_price:
+            tokens = sizes[:, None] + growth
+            bonus += results.energy_bonus(self._cluster, loads, tokens, routing.energy_price)
+        goals = None
+        if routing.deadlines or routing.tenants:
+            length = 1.0  # of a step, in the unit of arrivals: in seconds, as long as one is now
+            if settings.timed:
+                most = int((loads[:, 0] * state.slowness).max())
+                length = settings.overhead_s + settings.seconds_per_token * most
+            price = results.slot_price(loads, sizes)
+            goals = self._goals(state, believed is None, lookahead, length, price)
+        return solve_step(loads, slots, sizes, growth, state.slowness, bonus, routing, goals)
+
+    def _goals(
+        self, state: State, certain: bool, lookahead: int, length: float, price: int
+    ) -> StepGoals:
+        """Return deadlines and shortfalls of the requests that wait."""
+        from optsched.models.balance import StepGoals
+
+        requests, step, active = state.requests, int(state.now[0].step), self._running
+        waiting = state.waiting[: state.now[0].waiting]
+        latest = freed = tenant = short = None
+        if self._deadlines is not None:
+            lasts = requests["output" if certain else "lasts"][active]
+            left = requests["start"][active] + lasts - step
+            freed = np.bincount(left[left <= lookahead], minlength=lookahead + 1)[1:]
+            left = self._deadlines[waiting] - state.time[0]
+            steps = np.floor(left / length + 1e-9).astype(np.int64)
+            latest = steps - self._outputs[waiting]
+        if self._tenants is not None:
+            number, weights = self._tenants.number, self._tenants.weights
+            tenant = number[waiting]
+            running = np.bincount(number[active], minlength=len(weights))
+            demands = running + np.bincount(tenant, minlength=len(weights))
+            free = int((state.workers["slots"] - state.workers["active"]).sum())
+            slots = len(active) + min(free, len(waiting))
+            short = results.fair_slots(weights, demands, slots) - running
+        return StepGoals(latest, freed, tenant, short, price)
+
+
+def still_running(state: State, requests: IntArray) -> IntArray:
+    """Return those of the given requests that run at this step."""
+    begun = state.requests["start"][requests]
+    ends = begun + state.requests["output"][requests]
+    return np.asarray(requests[(begun >= 0) & (ends > state.now[0].step)])
+
+
+def solve_step(
+    loads: IntArray,
+    slots: IntArray,
+    sizes: IntArray,
+    growth: IntArray,
+    slowness: IntArray,
+    bonus: IntArray,
+    routing: BalanceRouting,
+    goals: StepGoals | None,
+) -> IntArray:
+    """Solve the program of one step; the solver has one thread, so that a run can be repeated."""
+    from optsched.models.balance import BalanceProgram, BalanceState
+    from optsched.solvers.backends.base import Options
+    from optsched.solvers.balance.balance import assign_balanced
+
+    step = BalanceState(loads, slots, sizes, np.diff(growth), slowness, bonus=bonus)
+    limit = _AT_ONCE if routing.method == "swap" else routing.time_limit
+    program = BalanceProgram(step, goals=goals)
+    found = assign_balanced(program, routing.method, Options(time_limit=limit, threads=1))
+    if found.answer is None:
+        raise PolicyError(
+            f"{routing.method} found no assignment of {len(sizes)} requests: {found.status}"
+        )
+    return np.array(found.answer.worker)

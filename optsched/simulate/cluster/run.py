@@ -10,10 +10,9 @@ import numpy as np
 from optsched._internal.arrays import records
 from optsched._internal.loading import stopwatch
 from optsched.errors import InstanceError, PolicyError
-from optsched.simulate.cluster import balance, rules, solved
+from optsched.simulate.cluster import rules
 from optsched.simulate.cluster import state as states
-from optsched.simulate.cluster.drift import Profiles, gains_of
-from optsched.simulate.cluster.results import ClusterRun
+from optsched.simulate.cluster.results import ClusterRun, Profiles, gains_of, longest_outputs
 from optsched.simulate.cluster.routing import (
     NEVER,
     SOLVERS,
@@ -24,7 +23,6 @@ from optsched.simulate.cluster.routing import (
     RoutingRule,
     get_routing,
 )
-from optsched.simulate.cluster.service import longest_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.problem.cluster import Cluster
     from optsched.problem.instance import Instance
-    from optsched.simulate.cluster.drift import Gains
+    from optsched.simulate.cluster.results import Gains
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
     from optsched.simulate.cluster.state import Settings, State
     from optsched.simulate.settings import RunSettings
@@ -237,9 +235,9 @@ def _kernel(
         return rules.run_in_turn, settings._replace(rule=rules.IN_TURN.index(routing.name))
     if not isinstance(routing, BalanceRouting):
         return partial(_run_choosing, partial(_ask, routing)), settings
-    kernel = balance.run_balanced
+    kernel = rules.run_balanced
     if routing.method in SOLVERS or routing.has_goals:
-        kernel = partial(_run_choosing, solved.Solved(routing, cluster, instance))
+        kernel = partial(_run_choosing, rules.Solved(routing, cluster, instance))
     return kernel, settings._replace(
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,

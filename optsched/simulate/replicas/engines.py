@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
     from optsched.simulate.seconds.batches import BatchLog, Progress, Requests
-    from optsched.simulate.task import Task
+    from optsched.simulate.settings import Task
 
 
 class Server(Protocol):

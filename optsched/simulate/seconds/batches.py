@@ -1,4 +1,9 @@
-"""What simulators with a clock share: how long a batch takes, and the log of all batches."""
+"""Batches on a clock: arrivals, admission, workers.
+
+All workers share the rows of the requests. Those that came to a worker since its last batch form a
+chain; at the next batch they are put into the first rows by arrival, which are free otherwise.
+Admission is that of the unit clock (`optsched.admission`) with batches as steps.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,107 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.arrays import ranks_in, records
+from optsched._internal.aside import interruptible_kernel
+from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.small_kernels import pop_by_key, precedes, push_by_key
+from optsched.admission import DUE, NEVER, RELEASED, STARTED, Queue, admit_window, new_queue
 from optsched.clock import BatchContent
+from optsched.errors import InstanceError
+from optsched.problem.work import arrival_times, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
+    from optsched.policies.base import BatchSelector
+    from optsched.problem.instance import Instance
+
+
+_PASSED, _CALLED, _COME = range(3)  # requests passed by, those in the heap, those that came
+
+
+class Arrivals(NamedTuple):
+    """Requests that are still to come; only times where none follows another."""
+
+    times: FloatArray
+    firsts: IntArray  # those that go on from no other, in the order in which they come
+    followers: IntArray  # all by the one they go on from
+    begins: IntArray  # where those of each request begin
+    pauses: IntArray  # in steps
+    step: float
+    called: IntArray  # heap of those whose time has become known
+    counters: IntArray
+
+    @classmethod
+    def of(cls, instance: Instance, clock: Clock, turns: IntArray) -> Arrivals:
+        """Return those of an instance, on a clock; of two at once that of the lesser turn comes."""
+        times, step = arrival_times(instance, clock), step_of(instance, clock)
+        if (follows := instance.follows) is None:
+            return cls.at(times)
+        if not step:
+            raise InstanceError(
+                f"pauses count steps, but the clock {clock.name} needs seconds; say how long a "
+                "step is (seconds_per_step)"
+            )
+        order = np.lexsort((turns, instance.arrivals))
+        firsts = order[follows[order] < 0]
+        followers = np.argsort(follows, kind="stable")
+        begins = np.searchsorted(follows[followers], np.arange(len(follows) + 1))
+        pauses = np.zeros_like(follows) if instance.pauses is None else instance.pauses.copy()
+        rest = np.zeros_like(follows), np.zeros(3, dtype=np.int64)
+        return cls(times, firsts, followers, begins, pauses, step, *rest)
+
+    @classmethod
+    def at(cls, times: FloatArray) -> Arrivals:
+        """Return arrivals at known times."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(times, *(none,) * 4, 1.0, none, np.zeros(3, dtype=np.int64))
+
+
+@compiled
+def next_arrival(arrivals: Arrivals, turns: IntArray) -> int:
+    """Return the request that comes next; of those that come at once the one of the least turn."""
+    times, firsts, counters = arrivals.times, arrivals.firsts, arrivals.counters
+    first = counters[_PASSED]
+    if len(firsts) > 0:
+        first = firsts[first] if first < len(firsts) else ZERO + len(times)
+    if counters[_CALLED] > 0:
+        called = arrivals.called[0]
+        if first == len(times) or precedes(times, turns, called, first):
+            return int(called)
+    return int(first)
+
+
+@compiled
+def pass_by(arrivals: Arrivals, turns: IntArray, index: int) -> None:
+    """Pass by the request that comes next; where the order was not known it gets its turn now."""
+    counters = arrivals.counters
+    if counters[_CALLED] == 0 or index != arrivals.called[0]:
+        counters[_PASSED] += 1
+    else:
+        counters[_CALLED] = pop_by_key(arrivals.called, counters[_CALLED], arrivals.times, turns)
+    if len(arrivals.firsts) > 0:
+        turns[index] = counters[_COME]
+        counters[_COME] += 1
+
+
+@compiled
+def call_followers(
+    arrivals: Arrivals, turns: IntArray, levels: IntArray, index: int, end: float
+) -> None:
+    """Let those that go on from a request come after their pauses; levels are their arrivals."""
+    counters, step = arrivals.counters, arrivals.step
+    for at in range(arrivals.begins[index], arrivals.begins[index + 1]):
+        turn = arrivals.followers[at]
+        come = ZERO + int(np.ceil(end / step)) + arrivals.pauses[turn]
+        levels[turn] = max(levels[turn], come)
+        arrivals.times[turn] = levels[turn] * step
+        counters[_CALLED] = push_by_key(
+            arrivals.called, counters[_CALLED], turn, arrivals.times, turns
+        )
+
 
 _COUNTS = len(BatchContent._fields)
 _Callback = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * _COUNTS)
@@ -183,3 +281,258 @@ def next_batch(worker: Any) -> tuple[int, int, int, int, int]:
     worker.entered = worker.prefill = worker.squares = 0
     worker.batch += 1
     return content
+
+
+_WORKER = (
+    "memory",
+    *BATCH,
+    *("running", "held"),  # requests and tokens in the last batch
+    "kind",  # workers of one memory and clock share the rows of requests
+    *("waiting", "waiting_prompts", "work"),
+    *("head", "tail"),  # of the chain of requests that came
+    "came",  # requests of those that come by themselves
+)
+
+
+class Queues(NamedTuple):
+    """Workers with a queue each, paused between two batches."""
+
+    workers: Records
+    now: FloatArray  # by worker, when its next batch can begin
+    usage: IntArray
+    window: IntArray
+    finishing: Records  # those that complete at a batch, modulo the longest output
+    rows: Records  # of requests by urgency, one line for each kind
+    ranks: IntArray  # of each request in these rows
+    room: Records  # one line for each kind
+    waiting: IntArray
+    counts: IntArray
+    chain: IntArray  # request that came next to the same worker
+    begun: FloatArray  # when the requests of these rows started
+    arrivals: FloatArray
+    coming: IntArray  # requests that come by themselves, in this order, to the only worker
+
+
+class Limits(NamedTuple):
+    """The rule of admission, when runs end, and whether all batches are logged."""
+
+    ratio: float
+    length: int
+    until: float
+    logged: bool = False
+
+
+def new_queues(
+    requests: Requests,
+    memories: IntArray,
+    kinds: IntArray,
+    order_of: Callable[[int], IntArray],
+    coming: IntArray | None = None,
+) -> Queues:
+    """Make idle workers; the order of what fits is asked for once for a worker of each kind."""
+    prompts, arrivals, outputs, _ = requests
+    several, count, longest = len(memories), len(prompts), int(outputs.max())
+    _, first, kinds = np.unique(kinds, return_index=True, return_inverse=True)
+    finishing = records(several * (longest + 1), ("requests", "tokens"))
+    queues, ranks = [], np.zeros((len(first), count), dtype=np.int64)
+    for kind, worker in enumerate(first.tolist()):
+        urgent = order_of(worker)
+        ranks[kind, urgent] = np.arange(len(urgent))
+        rest = np.delete(np.arange(count), urgent)  # never come here
+        every = np.concatenate([urgent, rest])
+        queues.append(new_queue(prompts, outputs, np.full(count, NEVER), memories[worker], every))
+    return Queues(
+        workers=records(several, _WORKER, memory=memories, kind=kinds, head=-1, tail=-1),
+        now=np.zeros(several),
+        usage=np.zeros((several, 4 * longest + 64), dtype=np.int64),
+        window=np.zeros((several, 2), dtype=np.int64),
+        finishing=finishing.reshape(several, longest + 1).view(np.recarray),
+        rows=np.stack([queue.requests for queue in queues]).view(np.recarray),
+        ranks=ranks,
+        room=np.stack([queue.room for queue in queues]).view(np.recarray),
+        waiting=np.zeros((several, 2 * count), dtype=np.int64),
+        counts=np.tile(queues[0].counts, (several, 1)),
+        chain=np.full(count, -1),
+        begun=np.full((len(first), count), np.nan),
+        arrivals=arrivals,
+        coming=np.zeros(0, dtype=np.int64) if coming is None else coming,
+    )
+
+
+@compiled
+def place(queues: Queues, index: int, request: int, time: float) -> None:
+    """Let a request come to a worker that was run until now."""
+    worker, now = queues.workers[index], queues.now
+    row = queues.rows[worker.kind, queues.ranks[worker.kind, request]]
+    if worker.active == 0 and worker.waiting == 0 and now[index] < time:
+        now[index] = time
+    if worker.head < 0:
+        worker.head = request
+    else:
+        queues.chain[worker.tail] = request
+    worker.tail = request
+    worker.waiting += 1
+    worker.waiting_prompts += row.prompt
+    worker.work += row.area
+
+
+@compiled
+def advance(
+    queues: Queues,
+    index: int,
+    until: float,
+    hungry: bool,
+    limits: Limits,
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
+) -> bool:
+    """Run until a time, or until it is hungry and none waits; False where the log is full."""
+    worker, counts, now = queues.workers[index], queues.counts[index], queues.now
+    usage, window = queues.usage[index], queues.window[index]
+    finishing = queues.finishing[index]
+    rows, room = queues.rows[worker.kind], queues.room[worker.kind]
+    queue = Queue(rows, queues.waiting[index], room, counts)
+    ratio, length, _, logged = limits
+    arrivals, coming, begun = queues.arrivals, queues.coming, queues.begun
+    rows_used, time, most = log.state, log.now, len(log.usage)
+    while now[index] < until:
+        batch = worker.batch
+        while worker.came < len(coming) and arrivals[coming[worker.came]] <= now[index]:
+            place(queues, index, coming[worker.came], now[index])
+            worker.came += 1
+        if worker.head >= 0 or (worker.waiting > 0 and batch >= counts[DUE]):
+            came = ZERO
+            while worker.head >= 0:
+                rows[came].arrival = batch
+                rows[came].arriving = queues.ranks[worker.kind, worker.head]
+                worker.head = queues.chain[worker.head]
+                came += 1
+            counts[RELEASED] = 0
+            admit_window(queue, worker.memory, ratio, length, batch, batch + 1, usage, window)
+            for slot in range(came):
+                rows[slot].arrival = NEVER
+            for slot in range(counts[STARTED]):
+                rank = rows[slot].started
+                request = rows[rank]
+                _begin(worker, finishing, request.prompt, request.output)
+                begun[worker.kind, rank] = now[index]
+                worker.waiting -= 1
+                worker.waiting_prompts -= request.prompt
+        if worker.active == 0:  # then none waits either: every request fits alone
+            if worker.came == len(coming):
+                return True
+            now[index] = arrivals[coming[worker.came]]
+            continue
+        if hungry and worker.waiting == 0:
+            return True
+        if not logged:
+            rows_used[0] = 0
+        elif rows_used[0] == most:
+            return False
+        time[0] = now[index]
+        if not add_batch(log, timer, next_batch(worker), worker.tokens):
+            return False
+        now[index] = time[0]
+        _let_leave(worker, finishing)
+    return True
+
+
+@compiled
+def _begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
+    """Start a request in the next batch of a worker."""
+    start(worker, prompt)
+    leaving = finishing[(worker.batch + output) % len(finishing)]
+    leaving.requests += 1
+    leaving.tokens += prompt + output
+
+
+@compiled
+def _let_leave(worker: Any, finishing: Records) -> None:
+    """Note what was in the last batch; those that are complete leave."""
+    worker.running, worker.held = worker.active, worker.tokens
+    worker.work -= worker.held
+    leaving = finishing[worker.batch % len(finishing)]
+    worker.active -= leaving.requests
+    worker.tokens -= leaving.tokens
+    leaving.requests = leaving.tokens = 0
+
+
+def admit_on_clock(
+    requests: Requests,
+    order: IntArray | BatchSelector,
+    clock: Clock,
+    *,
+    limits: tuple[float, int] = (1.0, 1),
+    until: float = np.inf,
+) -> tuple[IntArray, BatchLog]:
+    """Admit requests in order, or as a selector chooses; return their starts, and the batches."""
+    count, ordered = len(requests.prompts), isinstance(order, np.ndarray)
+    ranked = order if isinstance(order, np.ndarray) else np.arange(count)
+    # Many that arrive at once are quick to add in their order.
+    coming = np.lexsort((ranks_in(ranked), requests.arrivals))[: count if ordered else 0]
+    queues = new_queues(
+        requests, np.array([requests.memory]), np.array([0]), lambda _: ranked, coming
+    )
+    go_on = interruptible_kernel(advance, len(coming))
+    rule, log = Limits(*limits, until, logged=True), new_log()
+
+    with timing(clock) as timer:
+
+        def run(pause: float, hungry: bool) -> bool:
+            """Run as `advance` does, with as many rows as it takes."""
+            nonlocal log
+            while not go_on(queues, 0, pause, hungry, rule, log, timer):
+                if log.state[0] < len(log.usage):
+                    return False
+                log = log.doubled()
+            return True
+
+        if isinstance(order, np.ndarray):
+            run(until, hungry=False)
+        else:
+            queues.ranks[:] = -1
+            _run_chosen(requests, order, queues, until, run)
+    ranks = queues.ranks[0]
+    return np.where(ranks < 0, -1, queues.rows[0].start[ranks]), log.finished()
+
+
+def _run_chosen(
+    requests: Requests,
+    selector: BatchSelector,
+    queues: Queues,
+    until: float,
+    run: Callable[[float, bool], bool],
+) -> None:
+    """Let batches come that a selector chooses, each when the one before is used up."""
+    arrivals, now = requests.arrivals, queues.now
+    released = chosen = 0
+    while now[0] < until:
+        there = int(np.searchsorted(arrivals, now[0], side="right"))
+        hungry = there > chosen
+        pause = until
+        if hungry:
+            if there > released:
+                selector.release(np.arange(released, there))
+                released = there
+            batch = selector.next_batch()
+            _place_chosen(queues, requests, batch, chosen)
+            chosen += len(batch)
+        elif there < len(arrivals):
+            pause = min(arrivals[there], until)
+        if not run(pause, hungry):
+            return
+        if not hungry:
+            if there == len(arrivals):
+                return
+            now[0] = max(now[0], pause)
+
+
+@compiled
+def _place_chosen(queues: Queues, requests: Requests, batch: IntArray, rank: int) -> None:
+    """Let a batch come, the first of which has a rank."""
+    for request in batch:
+        queues.ranks[0, request] = rank
+        row = queues.rows[0, rank]
+        row.prompt, row.output = requests.prompts[request], requests.outputs[request]
+        place(queues, ZERO, request, queues.now[0])
+        rank += 1

@@ -1,26 +1,166 @@
-"""Runs of a policy that is a Python function, asked step by step."""
+"""Runs in steps.
+
+A hash of (seed, request, attempt) ranks ties, once when a request enters the queue and once when it
+starts, so that a run depends on the seed alone.
+
+While no request arrives, a backfill plan stays the same: what runs by then was part of it, and less
+room makes no start earlier. So a new one is made at arrivals only, and only as far as it decides
+what starts before the next one. Offline the plan is made once (serial schedule generation).
+
+When the greedy policy overflows, the worker becomes empty. If it was empty before with no
+completion and no arrival since, the two states are equal, and the run repeats in a loop. Later
+arrivals do not free its requests: these stand first in the queue, so that each round admits all of
+them at its beginning, and others only make a round end sooner. A request that is alone above the
+threshold is never admitted, nor is any after it: a loop whose period is one step. Random clearing
+repeats a state without repeating itself; such a run is given up after `patience` steps.
+"""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in, records
+from optsched._internal.aside import interruptible_kernel
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.small_kernels import pop, push
+from optsched.admission import (
+    NEVER,
+    admit_by_priority,
+    admit_in_order,
+    admit_in_window,
+    admit_window,
+    earliest_start,
+    empty_worker,
+    new_queue,
+    slide,
+)
 from optsched.clock import BatchContent
 from optsched.errors import PolicyError, shown
+from optsched.policies.base import window_of
 from optsched.policies.decision import Decision, State
+from optsched.problem.execution import Execution, unpreempted
 from optsched.problem.work import arrival_times
-from optsched.simulate.seconds.batches import new_log
+from optsched.simulate.seconds.batches import (
+    BATCH,
+    add_batch,
+    new_log,
+    next_batch,
+    start,
+    with_room,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy, Rule
     from optsched.problem.forecasts import Forecast
-    from optsched.simulate.seconds.batches import BatchLog
-    from optsched.simulate.task import Task
+    from optsched.problem.instance import Instance
+    from optsched.simulate.seconds.batches import BatchLog, Requests
+    from optsched.simulate.settings import Task
+
+
+WAITS, RUNS = ZERO, ONE  # roles of a request that is ranked
+
+_WORKER = (
+    *("released", "waiting", "done", "logged"),  # requests, and attempts that have ended
+    *BATCH,
+)
+
+
+class Worker(NamedTuple):
+    """State of a worker between two batches; shape (n,) but for the first."""
+
+    now: Records  # (1,), counters
+    running: IntArray  # requests
+    starts: IntArray  # of the present attempts, in batches
+    attempts: IntArray  # that were preempted, of each request
+
+
+def new_worker(count: int) -> Worker:
+    """Make a worker on which none of so many requests has run."""
+    arrays = (np.zeros(count, dtype=np.int64) for _ in range(3))
+    return Worker(records(1, _WORKER), *arrays)
+
+
+@compiled
+def random_rank(seed: int, request: int, attempt: int, role: int) -> int:
+    """Hash to a number in [0, 2^63): the finaliser of splitmix64, once per argument."""
+    mixed = np.uint64(0)
+    for part in (seed, request, attempt, role):
+        mixed += np.uint64(0x9E3779B97F4A7C15) + np.uint64(part)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return np.int64(mixed >> np.uint64(1))  # type: ignore[return-value]  # int() would be unsigned
+
+
+@compiled
+def admit(worker: Worker, request: int, prompt: int) -> None:
+    """Let a request start in the next batch."""
+    now = worker.now[0]
+    worker.starts[request] = now.batch
+    worker.running[now.active] = request
+    start(now, prompt)
+
+
+@compiled
+def end(worker: Worker, log: IntArray, request: int, prompt: int) -> IntArray:
+    """Free the memory of a request, and log its attempt."""
+    now = worker.now[0]
+    now.active -= 1
+    now.tokens -= prompt + now.batch - worker.starts[request]
+    return _logged(worker, log, request)
+
+
+@compiled
+def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
+    """Write an attempt down; return the log, a larger one where it was full."""
+    if logged == log.shape[1]:
+        larger = np.empty((3, 2 * logged), dtype=np.int64)
+        for row in range(3):
+            for column in range(logged):
+                larger[row, column] = log[row, column]
+        log = larger
+    log[0, logged], log[1, logged], log[2, logged] = request, start, tokens
+    return log
+
+
+@compiled
+def _logged(worker: Worker, log: IntArray, request: int) -> IntArray:
+    """Write down the attempt of a request that runs."""
+    now, first = worker.now[0], worker.starts[request]
+    log = log_attempt(log, now.logged, request, first, now.batch - first)
+    now.logged += 1
+    return log
+
+
+@compiled
+def all_attempts(worker: Worker, log: IntArray) -> IntArray:
+    """Return all attempts, those that are still running last."""
+    for place in range(worker.now[0].active):
+        log = _logged(worker, log, worker.running[place])
+    return log[:, : worker.now[0].logged].copy()
+
+
+@compiled
+def least_made(worker: Worker, seed: int) -> int:
+    """Return the place of the running request that has made the fewest tokens."""
+    now = worker.now[0]
+    chosen, fewest, lowest = MINUS_ONE, ZERO, ZERO
+    for place in range(now.active):
+        request = worker.running[place]
+        made = now.batch - worker.starts[request]
+        if chosen >= 0 and made > fewest:
+            continue
+        rank = random_rank(seed, request, worker.attempts[request], RUNS)
+        if chosen < 0 or made < fewest or rank < lowest:
+            chosen, fewest, lowest = ZERO + place, made, rank
+    return chosen
 
 
 def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool]:
@@ -252,3 +392,243 @@ class _Run:
         log.state[0], log.now[0] = len(contents), self.now
         spans = np.array(self._spans, dtype=np.float64).reshape(-1, 2)
         return log._replace(contents=contents, spans=spans, usage=contents[:, -1].copy())
+
+
+def admit_in_order_of(task: Task) -> Execution:
+    """Run an order of requests under its rule."""
+    return _executed(task, _ordered(task.instance, task.policy))
+
+
+def admit_chosen(task: Task) -> Execution:
+    """Run a choice of batches under its rule."""
+    instance, policy = task.instance, task.policy
+    if policy.rule == "prefix":
+        return _executed(task, admit_batches(instance, policy.batches(instance)))
+    order = _batch_order(instance, policy)
+    return _executed(task, _admit_by_plan(instance, order, policy.rule))
+
+
+def _executed(task: Task, starts: IntArray) -> Execution:
+    """Return the run of a policy that preempts nothing."""
+    return unpreempted(task.instance, task.policy.name, starts, task.intervals)
+
+
+def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
+    priority = policy.order(instance)
+    if policy.rule == "prefix":
+        return admit_by_priority(instance, priority)
+    if policy.rule != "backfill":
+        return admit_in_window(instance, priority, *window_of(policy.rule))
+    rank = ranks_in(priority)
+    return _admit_by_plan(instance, lambda waiting: waiting[np.argsort(rank[waiting])], policy.rule)
+
+
+def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
+    """Admit requests batch by batch; a batch is chosen when the one before is used up."""
+    arrivals = instance.arrivals
+    starts = np.zeros(len(instance), dtype=np.int64)
+    usage = empty_worker(int(instance.outputs.max()))
+    released = waiting = clock = 0
+    while True:
+        if not waiting:
+            if released == len(instance):
+                return starts
+            clock = max(clock, int(arrivals[released]))
+        there = int(np.searchsorted(arrivals, clock, side="right"))
+        if there > released:
+            selector.release(np.arange(released, there))
+            waiting += there - released
+            released = there
+        batch = selector.next_batch()
+        waiting -= len(batch)
+        clock = admit_in_order(
+            instance.prompts, instance.outputs, instance.memory, batch, clock, starts, *usage
+        )
+
+
+def _lengths(instance: Instance) -> tuple[IntArray, IntArray, int]:
+    return instance.prompts, instance.outputs, instance.memory
+
+
+def _batch_order(instance: Instance, policy: BatchPolicy) -> Callable[[IntArray], IntArray]:
+    def order(waiting: IntArray) -> IntArray:
+        # The selector sees no others.
+        selector = policy.batches(instance.take(waiting))
+        selector.release(np.arange(len(waiting)))
+        batches: list[IntArray] = []
+        chosen = 0
+        while chosen < len(waiting):
+            batches.append(selector.next_batch())
+            chosen += len(batches[-1])
+        return waiting[np.concatenate(batches)]
+
+    return order
+
+
+def _admit_by_plan(
+    instance: Instance, order: Callable[[IntArray], IntArray], rule: Rule
+) -> IntArray:
+    """Order the waiting requests whenever some arrive, and admit until the next arrival."""
+    starts = np.full(len(instance), -1)
+    usage, window = empty_worker(int(instance.outputs.max()))
+    waiting = np.zeros(0, dtype=np.int64)
+    steps, first = np.unique(instance.arrivals, return_index=True)
+    ends = [*first[1:].tolist(), len(instance)]
+    for at, step in enumerate(steps.tolist()):
+        until = int(steps[at + 1]) if at + 1 < len(steps) else NEVER
+        waiting = order(np.concatenate([waiting, np.arange(first[at], ends[at])]))
+        if rule == "backfill":
+            plan = interruptible_kernel(_backfill, len(waiting))
+            usage = plan(*_lengths(instance), waiting, step, until, starts, usage, window)
+        else:
+            count, memory = len(waiting), instance.memory
+            lengths = instance.prompts[waiting], instance.outputs[waiting]
+            queue = new_queue(*lengths, np.full(count, step), memory, np.arange(count))
+            admit = interruptible_kernel(admit_window, count)
+            admit(queue, memory, *window_of(rule), step, until, usage, window)
+            starts[waiting] = queue.requests.start
+        waiting = np.sort(waiting[starts[waiting] < 0])
+    return starts
+
+
+@compiled
+def _backfill(
+    prompts: IntArray,
+    outputs: IntArray,
+    memory: int,
+    order: IntArray,
+    clock: int,
+    until: int,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> IntArray:
+    """Plan in order and start what is planned before a step; return the usage, perhaps longer."""
+    if clock - window[0] > len(usage) // 2:
+        slide(usage, window, clock)
+    base, running_end = window[0], window[1]
+    planned = np.empty(len(order), dtype=np.int64)
+    count = 0
+    least = prompts[order]  # of this and later ones
+    for place in range(len(order) - 2, -1, -1):
+        least[place] = min(least[place], least[place + 1])
+    free = clock  # none of them fits at a step before
+    for request in order:
+        prompt, output = prompts[request], outputs[request]
+        while free < window[1] and usage[free + 1 - base] + least[count] + 1 > memory:
+            free += 1
+        if free >= until:
+            break
+        start = earliest_start(usage, window, memory, prompt, output, free)
+        planned[count] = start
+        count += 1
+        if start + output - base >= len(usage):
+            longer = np.zeros(max(2 * len(usage), start + output - base + 64), dtype=np.int64)
+            longer[: len(usage)] = usage
+            usage = longer
+        for token in range(1, output + 1):
+            usage[start - base + token] += prompt + token
+        window[1] = max(window[1], start + output)
+    for place in range(count):
+        request, start = order[place], planned[place]
+        if start < until:
+            starts[request] = start
+            running_end = max(running_end, start + outputs[request])
+            continue
+        for token in range(1, outputs[request] + 1):
+            usage[start - base + token] -= prompts[request] + token
+    window[1] = running_end
+    return usage
+
+
+COMPLETE, LOOPS, STALLED, STOPPED = 0, 1, 2, 3
+
+
+class Thresholds(NamedTuple):
+    """How a policy admits and clears."""
+
+    threshold: int  # tokens held after the next batch up to which requests are admitted
+    clears: float  # probability of each running request's preemption, drawn until the batch fits
+    patience: int  # batches and draws without a completion or an arrival before giving up
+    seed: int  # of the draws
+
+
+@compiled
+def run_to_threshold(
+    requests: Requests,
+    rules: Thresholds,
+    worker: Worker,
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
+    until: float,
+) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
+    """Run all requests, or until it is certain or likely that they will never complete."""
+    prompts, arrivals, outputs, memory = requests
+    threshold, clears, patience, seed = rules
+    count, now, running, starts = len(prompts), worker.now[0], worker.running, worker.starts
+    attempts = np.empty((3, count + 16), dtype=np.int64)
+    none = np.empty(0, dtype=np.int64)
+    waiting = np.empty(count, dtype=np.int64)  # a heap of indices, which ascend with the arrivals
+    draws = progress = 0
+    before = (-1, -1)  # completions and arrivals when the worker was empty last
+    emptied = 0.0
+    while True:
+        time = log.now[0]
+        while now.released < count and arrivals[now.released] <= time:
+            now.waiting = push(waiting, now.waiting, now.released)
+            now.released += 1
+            progress = now.batch
+        overflows = now.tokens + now.active > memory
+        overflowing = np.sort(running[: now.active]) if overflows else none
+        while now.tokens + now.active > memory:
+            kept = 0
+            for place in range(now.active):
+                request = running[place]
+                share = random_rank(seed, request, draws, 0) * 2.0**-63
+                if clears < 1.0 and share >= clears:
+                    running[kept] = request
+                    kept += 1
+                    continue
+                attempts = end(worker, attempts, request, prompts[request])
+                now.waiting = push(waiting, now.waiting, request)
+            draws += 1
+            progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
+            if now.batch - progress > patience:
+                break
+        if now.active == 0 and clears >= 1.0:
+            if overflows and before[0] == now.done and before[1] == now.released:
+                ended = all_attempts(worker, attempts)
+                return ended, log, LOOPS, emptied, time - emptied, overflowing
+            before = (now.done, now.released)
+            emptied = time
+        idle = now.batch - progress
+        if idle > patience:
+            now.active = 0
+            return all_attempts(worker, attempts), log, STALLED, time, float(idle), none
+        while now.waiting > 0:
+            request = waiting[0]
+            if now.tokens + now.active + prompts[request] + 1 > threshold:
+                break
+            now.waiting = pop(waiting, now.waiting)
+            admit(worker, request, prompts[request])
+        if now.active == 0:
+            ended = all_attempts(worker, attempts)
+            if now.waiting > 0:
+                return ended, log, LOOPS, time, 0.0, waiting[:1].copy()
+            if now.released == count:
+                return ended, log, COMPLETE, time, 0.0, none
+            log.now[0] = arrivals[now.released]
+            continue
+        log = with_room(log)
+        if time >= until or not add_batch(log, timer, next_batch(now), now.tokens):
+            return all_attempts(worker, attempts), log, STOPPED, time, 0.0, none
+        kept = 0
+        for place in range(now.active):
+            request = running[place]
+            if now.batch - starts[request] < outputs[request]:
+                running[kept] = request
+                kept += 1
+                continue
+            attempts = end(worker, attempts, request, prompts[request])
+            now.done += 1
+            progress = now.batch

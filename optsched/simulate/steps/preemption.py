@@ -15,7 +15,7 @@ import numpy as np
 
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched.simulate.seconds.batches import add_batch, with_room
-from optsched.simulate.steps.attempts import RUNS, WAITS, log_attempt, random_rank
+from optsched.simulate.steps.decisions import RUNS, WAITS, log_attempt, random_rank
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import as_count
-from optsched._internal.exact import in_units, round_down
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import in_units, percent, proven, round_down
 from optsched.errors import SolverError, shown
+from optsched.models.hindsight import cost_unit, schedule_cost
 from optsched.models.linear.model import LinearModel
-from optsched.models.objectives import cost_unit, schedule_cost
 from optsched.models.solution import Solution, Stopped, next_cost
 
 if TYPE_CHECKING:

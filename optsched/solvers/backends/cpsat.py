@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.exact import in_units
+from optsched._internal.numbers import in_units
 from optsched.errors import SolverError
 from optsched.models.solution import Stopped
 from optsched.solvers.backends.base import (

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.exact import exact_dot
+from optsched._internal.numbers import exact_dot
 from optsched.errors import SolverError
-from optsched.models.placing import by_use, largest_first
+from optsched.models.program import by_use, largest_first
 from optsched.solvers.backends import cpsat
 from optsched.solvers.backends.base import Answer, EventModel, Options, Reporter, whole_multiple
 

@@ -17,9 +17,9 @@ from scipy import sparse
 from optsched._internal.arguments import checked
 from optsched._internal.files import write_whole
 from optsched._internal.room import require_nonzeros
-from optsched.errors import SolverError
-from optsched.models.linear.arrays import LinearArrays
-from optsched.models.linear.model import Family, LinearModel, ModelError
+from optsched.errors import ModelError, SolverError
+from optsched.models.linear.arrays import Family, LinearArrays
+from optsched.models.linear.model import LinearModel
 from optsched.solvers.backends import highs
 
 if TYPE_CHECKING:

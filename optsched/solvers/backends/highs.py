@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.exact import exact_dot, in_units, round_down
+from optsched._internal.numbers import exact_dot, in_units, round_down
 from optsched.errors import SolverError
 from optsched.models.solution import Stopped
 from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name

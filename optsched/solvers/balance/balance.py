@@ -1,4 +1,4 @@
-r"""BF-IO's step program solved, by search or by a solver.
+r"""Methods that assign requests to workers.
 
 Two bounds hold for every assignment. At step :math:`k + h` no peak is below the largest load
 :math:`m_h` of the full workers and of the loads already there, and worker :math:`g` can at most be
@@ -16,18 +16,76 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched.errors import SolverError, require_known
-from optsched.models.cluster.balance_state import WAITING
+from optsched.models.balance import WAITING
 from optsched.models.solution import Solution, Stopped
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import PLAIN, solve_linear
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from optsched._internal.arrays import IntArray
-    from optsched.models.cluster.balance import BalanceProgram
-    from optsched.models.cluster.balance_state import BalanceState
+    from optsched.models.balance import BalanceProgram, BalanceState, StepGoals
     from optsched.solvers.backends.base import OnProgress
+
+
+def search_with_goals(
+    program: BalanceProgram, search: Callable[[IntArray], IntArray]
+) -> IntArray | None:
+    """Search with requests forced in that goals require; None if deadlines find no room."""
+    goals, state = program.goals, program.state
+    assert goals is not None
+    due = _due(goals, program.admissions, state.lookahead)
+    served = _served(goals, due, program.admissions)
+    # More than all that another request in its slot can save.
+    worth = state.bonus.sum() + state.tokens.max() * state.alive.shape[1] * len(state.free) * 2
+    best: IntArray | None = None
+    for requests in (due, served) if len(served) > len(due) else (due,):
+        bonus = state.bonus.copy()
+        bonus[requests] += int(worth) * int(state.slowness.max())
+        chosen = search(bonus)
+        kept = int((chosen != WAITING).sum()) == program.admissions
+        if not kept or not goals.admits(chosen, state.lookahead):
+            continue
+        if best is None or program.cost(chosen) < program.cost(best):
+            best = chosen
+    return best
+
+
+def _due(goals: StepGoals, admitted: int, lookahead: int) -> IntArray:
+    """Return the requests due first, as many as deadlines require now."""
+    if goals.latest is None:
+        return np.zeros(0, dtype=np.int64)
+    number = int(goals.required(admitted, lookahead).max())
+    order = np.argsort(goals.latest, kind="stable")
+    return np.asarray(order[goals.latest[order] >= 0][:number])
+
+
+def _served(goals: StepGoals, due: IntArray, admitted: int) -> IntArray:
+    """Add the oldest requests of tenants, so that the largest shortfall becomes the least."""
+    if goals.tenant is None or goals.short is None:
+        return due
+    tenants = len(goals.short)
+    served = np.bincount(goals.tenant[due], minlength=tenants)
+    others = np.setdiff1d(np.arange(len(goals.tenant)), due)
+    there = np.bincount(goals.tenant[others], minlength=tenants)
+    low, high = 0, int(goals.short.max(initial=0))
+    while low < high:  # the least shortfall that the admissions suffice for
+        level = (low + high) // 2
+        if _missing(goals.short - served, there, level).sum() <= admitted - len(due):
+            high = level
+        else:
+            low = level + 1
+    wanted = _missing(goals.short - served, there, high)
+    oldest = [others[goals.tenant[others] == t][: wanted[t]] for t in range(tenants)]
+    return np.concatenate([due, *oldest])
+
+
+def _missing(short: IntArray, there: IntArray, level: int) -> IntArray:
+    """Return how many of each tenant are to be admitted so that none is further short."""
+    return np.minimum(there, np.maximum(short - level, 0))
+
 
 BALANCE_METHODS = ("auto", "swap", "greedy", "highs", "cp-sat")
 
@@ -143,8 +201,6 @@ def _first(program: BalanceProgram, method: str) -> _Found:
 
 def _first_with_goals(program: BalanceProgram, method: str) -> _Found:
     """Return what swap finds where some requests must be admitted, if it finds room for them."""
-    from optsched.solvers.balance.goals import search_with_goals
-
     if method == "greedy":
         raise SolverError("method 'greedy' knows no goals; use 'swap', 'highs' or 'cp-sat'")
     state = program.state
@@ -156,8 +212,7 @@ def _first_with_goals(program: BalanceProgram, method: str) -> _Found:
 
 
 def _search(state: BalanceState, rounds: int) -> IntArray:
-    from optsched.solvers.balance.greedy_kernels import UNLIMITED
-    from optsched.solvers.balance.swap_kernels import assign, assign_profiles
+    from optsched.solvers.balance.kernels import UNLIMITED, assign, assign_profiles
 
     memory = np.full(len(state.free), UNLIMITED) if state.memory is None else state.memory
     each = state.drift.ndim == 2

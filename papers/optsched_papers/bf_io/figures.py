@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.report.curves import mean_per_bin
 from optsched.report.runs import plot_trajectories
-from optsched.report.series import plot_bars, plot_series
+from optsched.report.series import mean_per_bin, plot_bars, plot_series
 from optsched.report.style import REFERENCE, TEXT_SIZE
 from optsched.simulate import run
 from optsched.simulate.cluster import BalanceRouting, Cluster

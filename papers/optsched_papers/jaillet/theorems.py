@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from optsched.bounds.bound import bound
-from optsched.bounds.machines import machines_bound
+from optsched.bounds.pools import machines_bound
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.report.series import plot_bars, plot_series
 from optsched.report.style import LIMIT, TEXT_SIZE
 from optsched.search.exact.search import solve_exact
-from optsched.search.pacing import start_evenly
+from optsched.search.orders import start_evenly
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import at_least, at_most, beside, number, refutable, shape

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from optsched.bounds.expected_starts import expected_starts
-from optsched.models.relaxation import LatencyRelaxation
+from optsched.bounds.lagrangian import expected_starts
+from optsched.models.hindsight import LatencyRelaxation
 from optsched.problem.instance import Instance
 from optsched.solvers.backends.driver import solve_linear
 from optsched.workloads import family

@@ -15,8 +15,8 @@ import numpy as np
 
 from optsched.admission import admit_by_priority
 from optsched.problem.schedule import Schedule
-from optsched.search.exact.few import solve_few
-from optsched.solvers.selection.batch import select_batch
+from optsched.search.exact.growth import solve_few
+from optsched.solvers.selection import select_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

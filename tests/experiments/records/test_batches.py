@@ -13,7 +13,7 @@ from strategies import DYADIC, drawn_instance, instances
 from optsched import Instance, Schedule, get_clock, run
 from optsched.clock import LinearClock
 from optsched.errors import ScheduleError
-from optsched.experiments.records.batches import in_batches, latency_on
+from optsched.experiments.records import in_batches, latency_on
 
 HINGED = LinearClock("hinged", 0.5, 0.125, 0.25, 0.0625, hinges=((3, 0.5), (5, 0.25)))
 

@@ -25,8 +25,7 @@ from optsched.errors import (
     OptschedError,
     ScheduleError,
 )
-from optsched.experiments.records import TRACES, Record
-from optsched.experiments.records.packing import unpack
+from optsched.experiments.records import TRACES, Record, unpack
 
 ROOT = Path(__file__).parents[3]
 RECORDS = optsched.library()

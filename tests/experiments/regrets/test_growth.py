@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from optsched import OptschedError
-from optsched.experiments.regrets import growth_of
+from optsched.experiments.regret import growth_of
 
 HORIZONS = [100, 300, 1000, 3000, 10_000, 30_000]
 

@@ -14,10 +14,9 @@ import optsched
 from optsched import Instance, OptschedError, bound, family, get_clock, regret, run, verify
 from optsched.bounds import bound as bounds
 from optsched.clock import FunctionClock
-from optsched.experiments.regrets import driver
-from optsched.experiments.regrets.cell import Cell, Task, enclose, perform
-from optsched.experiments.regrets.result import Regret
-from optsched.experiments.regrets.source import read_source
+from optsched.experiments import regret as regret_room
+from optsched.experiments.regret import Regret
+from optsched.experiments.regret_cells import Cell, Task, enclose, perform, read_source
 from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_policies
 from optsched.problem.work import load_on_clock
 
@@ -190,14 +189,14 @@ def test_an_interrupted_run_keeps_its_cells(monkeypatch):
     def at_once(task):
         raise SystemError("while loading a kernel") from KeyboardInterrupt()
 
-    monkeypatch.setattr(driver, "perform", at_once)
+    monkeypatch.setattr(regret_room, "perform", at_once)
     with pytest.raises(KeyboardInterrupt):
         regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
 
     def broken(task):
         raise SystemError("of another kind")
 
-    monkeypatch.setattr(driver, "perform", broken)
+    monkeypatch.setattr(regret_room, "perform", broken)
     with pytest.raises(SystemError):
         regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optsched import OptschedError
-from optsched.experiments.regrets import overload_threshold
+from optsched.experiments.regret_cells import overload_threshold
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from deadly_source import DeadlySource
 
 import optsched
 from optsched import OptschedError, sweep
-from optsched.experiments.executors import on_dask
-from optsched.experiments.sweeps.plan import read_plan
-from optsched.experiments.sweeps.run import Run, killed, perform
+from optsched.experiments.cells import on_dask
+from optsched.experiments.sweep_plan import Run, killed, perform, read_plan
 
 TESTS = Path(__file__).resolve().parents[2]
 WORKERS = 2

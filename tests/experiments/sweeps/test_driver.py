@@ -18,10 +18,8 @@ from scipy import stats
 
 import optsched
 from optsched import DecisionPolicy, OptschedError, read_sweep, sweep
-from optsched.experiments.executors import on_local_cores
-from optsched.experiments.store import sealed, unsealed
-from optsched.experiments.sweeps.plan import read_plan
-from optsched.experiments.sweeps.run import Run, killed, perform
+from optsched.experiments.cells import on_local_cores, sealed, unsealed
+from optsched.experiments.sweep_plan import Run, killed, perform, read_plan
 from optsched.policies import Decision
 
 CONFIG = {
@@ -331,7 +329,7 @@ def longer_sweep(folder, seeds, jobs):
         'policies = [{name = ["sorted-f", "area"]}]\n'
     )
     code = (
-        "import optsched.cli, optsched.experiments.sweeps.folder as f; f.FLUSH_EVERY = 0; "
+        "import optsched.cli, optsched.experiments.sweep as f; f.FLUSH_EVERY = 0; "
         "optsched.cli.main()"
     )
     words = ["sweep", config, "--out", folder / "out", "--jobs", jobs]

@@ -12,7 +12,7 @@ from literal_balance import allowed, draw_state, imbalance, least_imbalance
 from optsched import solve
 from optsched.errors import InstanceError, ModelError
 from optsched.models import BalanceProgram, BalanceState
-from optsched.models.cluster.balance import FORMS
+from optsched.models.balance import FORMS
 
 KINDS = [(False, False), (True, False), (False, True), (True, True)]
 

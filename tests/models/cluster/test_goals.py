@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from optsched import solve
 from optsched.errors import InstanceError, SolverError
 from optsched.models import BalanceProgram, BalanceState, StepGoals
-from optsched.models.cluster.balance import FORMS
+from optsched.models.balance import FORMS
 
 SOLVERS = ("highs", "cp-sat")
 

@@ -15,7 +15,7 @@ from strategies import instances
 
 from optsched import HindsightProgram, Instance, LinearModel
 from optsched.models import Family, Rows, Variables
-from optsched.models.objectives import SCHEDULE_OBJECTIVES
+from optsched.models.hindsight import SCHEDULE_OBJECTIVES
 
 
 def entries(model):

@@ -9,8 +9,7 @@ from effort import share
 
 from optsched import Instance, OptschedError, Schedule, Workers, family, solve
 from optsched.bounds.configurations import configuration_bound
-from optsched.search.exact.parts import MOST, solve_parts
-from optsched.search.exact.parts_kernels import Few, bound_parts, order_part
+from optsched.search.exact.parts import MOST, Few, bound_parts, order_part, solve_parts
 
 
 def tiny(rng, count):

@@ -16,8 +16,7 @@ from literal import usage_at
 from priced_instances import loose_certificate, one_by_one
 from strategies import tiny_instance
 
-from optsched.search.exact.dominance import undominated
-from optsched.search.exact.growth import Layer
+from optsched.search.exact.growth import Layer, undominated
 from optsched.search.exact.rules import (
     ACTIVE,
     HELD,

@@ -22,8 +22,7 @@ from optsched.bounds.configurations import configuration_bound
 from optsched.models.solution import Stopped
 from optsched.search.exact import states
 from optsched.search.exact.search import solve_exact
-from optsched.search.exact.states import Graph, solve_by_states
-from optsched.search.exact.states_kernels import NONE
+from optsched.search.exact.states import NONE, Graph, solve_by_states
 
 TOGETHER = {"max_requests": 4, "max_memory": 12, "max_arrival": 0, "max_output": 4}
 

@@ -13,8 +13,8 @@ import optsched
 from optsched import Instance, Slo, capacity, run
 from optsched.clock import LinearClock
 from optsched.errors import OptschedError
-from optsched.serving.capacity.search import fewest
-from optsched.serving.capacity.upper import Attempt
+from optsched.serving.capacity.bounds import Attempt
+from optsched.serving.capacity.capacity import fewest
 
 TRACE = optsched.family("uniform", n=60, seed=2, load=2.5)
 CLOCK = LinearClock("fast", 0.3, 0.002, 0.004, 0.0002)

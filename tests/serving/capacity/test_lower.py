@@ -18,10 +18,10 @@ from optsched.clock import UNIT, BatchContent, LinearClock
 from optsched.errors import CertificateError
 from optsched.policies import get_policy
 from optsched.problem.work import arrival_times
+from optsched.serving.capacity.bounds import Bounded, at_least, late_alone
 from optsched.serving.capacity.capacity import _going_on_from_a_cache
 from optsched.serving.capacity.capacity import _world as capacity_world
-from optsched.serving.capacity.demand import Charging, Demand
-from optsched.serving.capacity.lower import Bounded, at_least, late_alone
+from optsched.serving.capacity.slo import Charging, Demand
 from optsched.simulate.settings import settings_of
 
 

@@ -264,8 +264,7 @@ def test_a_rule_in_python_can_do_what_the_compiled_one_does():
         lookahead = 4
 
         def route(self, state):
-            from optsched.solvers.balance.greedy_kernels import UNLIMITED
-            from optsched.solvers.balance.swap_kernels import assign
+            from optsched.solvers.balance.kernels import UNLIMITED, assign
 
             ones = np.ones(len(state.free), dtype=np.int64)
             none = np.zeros(len(state.waiting), dtype=np.int64)

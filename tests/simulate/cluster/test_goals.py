@@ -9,7 +9,7 @@ import pytest
 
 from optsched import Cluster, Instance, run
 from optsched.errors import InstanceError, PolicyError
-from optsched.simulate.cluster import BalanceRouting, PowerLaw, solved
+from optsched.simulate.cluster import BalanceRouting, PowerLaw, rules
 
 
 def instance_of(rng, n=30, *, timed=False):
@@ -46,7 +46,7 @@ def literal_shares(demands, weights, slots):
 @pytest.mark.parametrize("lookahead", [0, 3])
 def test_goals_of_a_step_are_those_of_the_run_read_literally(monkeypatch, lookahead):
     rng = np.random.default_rng(8)
-    instance, seen, inner = instance_of(rng), [], solved.solve_step
+    instance, seen, inner = instance_of(rng), [], rules.solve_step
     cluster = Cluster(3, 2)
 
     def noted(loads, slots, sizes, growth, slowness, bonus, routing, goals):
@@ -54,7 +54,7 @@ def test_goals_of_a_step_are_those_of_the_run_read_literally(monkeypatch, lookah
         seen.append((goals, sizes, int(slots.sum()), chosen))
         return chosen
 
-    monkeypatch.setattr(solved, "solve_step", noted)
+    monkeypatch.setattr(rules, "solve_step", noted)
     routing = BalanceRouting(lookahead, "cp-sat", deadlines=True, tenants=True)
     done = run(instance, routing, cluster=cluster, reveal=7)
     ends = done.starts + instance.outputs
@@ -87,7 +87,7 @@ def test_goals_of_a_step_are_those_of_the_run_read_literally(monkeypatch, lookah
 
 
 def test_what_runs_is_what_all_requests_of_the_run_say(monkeypatch):
-    rng, looked_at, inner = np.random.default_rng(3), [], solved.still_running
+    rng, looked_at, inner = np.random.default_rng(3), [], rules.still_running
 
     def of_all(state, requests):
         begun = state.requests["start"]
@@ -97,7 +97,7 @@ def test_what_runs_is_what_all_requests_of_the_run_say(monkeypatch):
         looked_at.append((len(requests), len(runs)))
         return found
 
-    monkeypatch.setattr(solved, "still_running", of_all)
+    monkeypatch.setattr(rules, "still_running", of_all)
     for memory in (None, 90):  # where memory is limited, not all that are chosen start
         for seconds in (False, True):
             instance = instance_of(rng, 40, timed=seconds)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from optsched import Cluster, Instance
 from optsched.simulate.cluster import PowerLaw
-from optsched.simulate.cluster.service import energy_bonus, fair_slots, jain, tenants_of
+from optsched.simulate.cluster.results import energy_bonus, fair_slots, jain, tenants_of
 
 LOADS = st.lists(st.integers(1, 10**6), min_size=2, max_size=6)
 

@@ -16,7 +16,7 @@ from optsched.problem.workers import ROUTERS, Load, Workers
 from optsched.serving.engines.policy import VllmPolicy
 from optsched.simulate import RunSettings
 from optsched.simulate.runners import runner_of
-from optsched.simulate.task import Task
+from optsched.simulate.settings import Task
 
 CLOCK = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
 SMALL = {"max_num_seqs": 3, "max_num_batched_tokens": 8}

@@ -11,7 +11,7 @@ from optsched.errors import ClockError, InstanceError, PolicyError
 from optsched.policies import DecisionPolicy
 from optsched.simulate import RunSettings
 from optsched.simulate.runners import run_decided, run_planned, run_to_threshold
-from optsched.simulate.task import Task
+from optsched.simulate.settings import Task
 
 CLOCKS = [
     get_clock("unit"),

@@ -12,8 +12,7 @@ from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
 from optsched.policies import get_policy
 from optsched.policies.base import window_of
 from optsched.policies.wait import Queues
-from optsched.simulate.seconds.admission import admit_on_clock
-from optsched.simulate.seconds.batches import Requests
+from optsched.simulate.seconds.batches import Requests, admit_on_clock
 from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, Limits, serve
 from optsched.simulate.seconds.waiting import serve_waiting
 

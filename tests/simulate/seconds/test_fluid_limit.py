@@ -9,8 +9,7 @@ from optsched.clock import affine
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies.wait import Queues
 from optsched.problem.request_types import RequestTypes
-from optsched.simulate.seconds.admission import admit_on_clock
-from optsched.simulate.seconds.batches import Requests
+from optsched.simulate.seconds.batches import Requests, admit_on_clock
 from optsched.simulate.seconds.waiting import serve_waiting
 
 

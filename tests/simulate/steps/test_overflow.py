@@ -14,7 +14,7 @@ from strategies import drawn_instance, instances
 
 from optsched import Instance, run
 from optsched.errors import PolicyError
-from optsched.policies.overflow import CLEARING, GREEDY
+from optsched.policies.robust import CLEARING, GREEDY
 from optsched.simulate.seconds.serving import share_of
 
 

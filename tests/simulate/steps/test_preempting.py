@@ -213,9 +213,7 @@ def test_what_is_kept_decides_what_is_made_again(
         found.schedule  # noqa: B018
     assert found.to_pandas()["tokens"].tolist() == [3, 2, 5]
     seen = []
-    monkeypatch.setattr(
-        "optsched.problem.execution.base.draw", lambda *content: seen.append(content)
-    )
+    monkeypatch.setattr("optsched.problem.execution.draw", lambda *content: seen.append(content))
     found.plot()
     assert seen[0][0] == "plot_schedule"
     assert seen[0][1].starts.tolist() == seen[0][1].instance.arrivals.tolist() == [0, 3, 5]

@@ -13,7 +13,7 @@ from strategies import drawn_instance, instances, predicted
 from optsched import Instance, forecast, run
 from optsched.policies import IntervalPolicy, PriorityPolicy
 from optsched.policies.robust import ROBUST
-from optsched.simulate.steps.attempts import random_rank as compiled_rank
+from optsched.simulate.steps.decisions import random_rank as compiled_rank
 
 POLICIES = [policy for policy in ROBUST if isinstance(policy, IntervalPolicy)]
 MAKERS = ["exact", "common:1,40", "classes:3", "relative:0.6"]

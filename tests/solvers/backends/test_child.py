@@ -22,9 +22,8 @@ from optsched import SolveParams, solve
 from optsched.errors import SolverError
 from optsched.models.solution import Stopped
 from optsched.solvers import Options, prepare
-from optsched.solvers.backends import child
-from optsched.solvers.backends.child import GRACE, Job
-from optsched.solvers.backends.driver import run
+from optsched.solvers.backends import driver as child
+from optsched.solvers.backends.driver import GRACE, Job, run
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -210,7 +209,7 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
 
         # A script without a main guard must not run twice.
         print("script", flush=True)
-        from optsched.solvers.backends import child
+        from optsched.solvers.backends import driver as child
 
         made = child.ChildChannel.__init__
         def note(self, *arguments):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from effort import share
 
-from optsched.solvers.balance.greedy_kernels import UNLIMITED
-from optsched.solvers.balance.swap_kernels import assign
+from optsched.solvers.balance.kernels import UNLIMITED, assign
 
 
 def assign_by_swap(*step, rounds=50):

@@ -16,7 +16,7 @@ from optsched import Instance
 from optsched.errors import SolverError
 from optsched.models import BatchSelection
 from optsched.solvers import BATCH_METHODS, select_batch
-from optsched.solvers.selection.batch import _least_sums
+from optsched.solvers.selection import _least_sums
 
 
 def selection_of(instance, fit="peak"):

@@ -1,0 +1,154 @@
+"""What verifiers of certificates check first."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched.errors import CertificateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import IntArray
+    from optsched.problem.instance import Instance
+    from optsched.problem.workers import Workers
+
+
+def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:
+    """Read fields, whole numbers in lists nested so deep, with the fingerprint and the value."""
+
+    def whole(value: Any, depth: int, name: str) -> Any:
+        if depth == 0 and type(value) is not int:
+            raise CertificateError(f"{where}: {name} holds {value!r}, which is not a whole number")
+        if depth and not isinstance(value, list):
+            raise CertificateError(f"{where}: {name} must be a list")
+        return tuple(whole(entry, depth - 1, name) for entry in value) if depth else value
+
+    for name in (*depths, "fingerprint"):
+        if name not in content:
+            raise CertificateError(f"{where}: the key {name!r} is missing")
+    fields = {name: whole(content[name], depth, name) for name, depth in depths.items()}
+    claim = whole(content.get("value", [0, 1]), 1, "value")
+    if len(claim) != 2 or claim[1] < 1:
+        raise CertificateError(f"{where}: value must be a numerator and a positive denominator")
+    return {**fields, "fingerprint": str(content["fingerprint"]), "value": Fraction(*claim)}
+
+
+def check_prices(denominator: int, prices: tuple[int, ...], objective: str) -> None:
+    """Reject prices of steps that prove nothing."""
+    if denominator < 1:
+        raise CertificateError(f"the denominator is {denominator}, but must be positive")
+    if objective not in ("total-latency", "weighted-latency"):
+        raise CertificateError(f"no certificate can prove anything about {objective!r}")
+    if prices and min(prices) < 0:
+        step = next(step for step, price in enumerate(prices, 1) if price < 0)
+        raise CertificateError(
+            f"the price of step {step} is {prices[step - 1]}, but cannot be negative"
+        )
+
+
+def check_fingerprint(fingerprint: str, instance: Instance, workers: Workers | None = None) -> None:
+    """Reject a certificate of another instance, or of other workers."""
+    found = instance.fingerprint if workers is None else workers.fingerprint(instance)
+    if fingerprint != found:
+        what = "instance" if workers is None else "instance or to other workers"
+        raise CertificateError(
+            f"the certificate belongs to another {what}: it was made for fingerprint "
+            f"{fingerprint[:12]}..., but here it is {found[:12]}..."
+        )
+
+
+def check_step(step: float, unit: str, instance: Instance) -> None:
+    """Reject a certificate for steps of another length, where arrivals depend on it."""
+    counted = 1.0 if unit == "steps" else instance.seconds_per_step
+    if instance.arrivals.any() and step != counted:
+        raise CertificateError(
+            f"the certificate is for steps of {step:g} {unit}, but seconds_per_step of the "
+            f"instance is {counted}; give it the same"
+        )
+
+
+_CHUNK = 8192
+
+
+def least_costs(
+    instance: Instance,
+    prices: Sequence[int],
+    denominator: int,
+    objective: str,
+    charges: Sequence[int] = (),
+    size: int = 0,
+    credited: Sequence[int] = (0,),
+) -> int:
+    """Add up what the cheapest start of each request costs, times the denominator.
+
+    The first `size` tokens of a request may be charged for beside the prices, and completing at a
+    step be credited; what is credited falls beyond the last price.
+    """
+    horizon, spent = len(prices), sum(prices) + sum(charges)
+    weights = [1.0] * len(instance)
+    if objective == "weighted-latency" and instance.weights is not None:
+        weights = instance.weights.tolist()
+    # A step of latency costs its weight times the denominator, rounded down.
+    steps = [math.floor(Fraction(weight) * denominator) for weight in weights]
+    most = max(credited)
+    # Everything below stays under `limit`; beyond 64 bits numpy computes with Python's integers.
+    limit = (instance.memory + size + horizon + 1) * (spent * 2 + max(steps)) + most
+    kind: npt.DTypeLike = np.int64 if limit < 2**62 else object
+    tokens = _Sums.of(prices, kind)
+    counted = _Sums.of(charges or [0] * horizon, kind)
+    credit = np.array(credited, dtype=kind)
+    total = 0
+    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals]).tolist()
+    for (prompt, output, arrival), step in zip(rows, steps, strict=True):
+        # From the horizon on nothing is paid and credits fall, so that no later start is cheaper.
+        last = max(horizon, arrival)
+        best = step * (last + output - arrival) - credited[min(last + output, len(credited) - 1)]
+        for first in range(arrival, horizon, _CHUNK):
+            if step * (first + output - arrival) - most >= best:
+                break  # prices are not negative
+            start = np.arange(first, min(first + _CHUNK, horizon))
+            latency = (start + output - arrival).astype(kind)
+            cost = step * latency + tokens.paid(prompt, start, start + output)
+            if charges:
+                full = start + min(max(size - prompt, 0), output)  # then it has `size` tokens
+                cost += counted.paid(prompt, start, full)
+                cost += size * counted.between(full, start + output)
+            cost -= credit[np.minimum(start + output, len(credit) - 1)]
+            best = min(best, int(cost.min()))
+        total += best
+    return total
+
+
+class _Sums(NamedTuple):
+    """Sums of prices by which costs of starts are found; steps beyond the last price are free."""
+
+    before: npt.NDArray[Any]  # of steps 1..t
+    twice: npt.NDArray[Any]  # of `before`
+
+    @classmethod
+    def of(cls, prices: Sequence[int], kind: npt.DTypeLike) -> _Sums:
+        before = np.zeros(len(prices) + 1, dtype=kind)
+        before[1:] = np.cumsum(np.array(prices, dtype=kind))
+        twice = np.zeros(len(prices) + 2, dtype=kind)
+        twice[1:] = np.cumsum(before)
+        return cls(before, twice)
+
+    def between(self, start: IntArray, end: IntArray) -> npt.NDArray[Any]:
+        """Return the price of a token at the steps after each start up to each end."""
+        last = len(self.before) - 1
+        ends, starts = self.before[np.minimum(end, last)], self.before[np.minimum(start, last)]
+        return np.asarray(ends - starts)
+
+    def paid(self, prompt: int, start: IntArray, end: IntArray) -> npt.NDArray[Any]:
+        """Return what a request pays that holds a token more at each step."""
+        end = np.minimum(end, len(self.before) - 1)
+        # sum of u * p[start + u] by parts: end * before[end] minus the sums in between
+        ramp = (end - start) * self.before[end] - (self.twice[end] - self.twice[start])
+        return np.asarray(prompt * self.between(start, end) + ramp)

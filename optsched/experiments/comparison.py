@@ -1,0 +1,527 @@
+"""Policies side by side, on one instance or on several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.arguments import checked
+from optsched._internal.extensions import draw, html, text, write
+from optsched._internal.extras import data_frame
+from optsched._internal.loading import stopwatch
+from optsched._internal.numbers import number
+from optsched._internal.statistics import CONFIDENCE, Interval, interval
+from optsched.bounds.bound import ClockBound
+from optsched.errors import (
+    InstanceError,
+    OptschedError,
+    PolicyError,
+    ScheduleError,
+    nearest,
+    require,
+)
+from optsched.experiments.results import ClusterComparison, Comparison
+from optsched.policies import get_policies, is_shipped
+from optsched.problem.execution import Execution
+from optsched.problem.instance import Instance
+from optsched.problem.premises import KNOWLEDGE, deployable
+from optsched.simulate import run
+from optsched.simulate.cluster.results import ClusterRun
+from optsched.simulate.cluster.routing import ROUTINGS, BalanceRouting, get_routings
+from optsched.simulate.cluster.run import prepared as prepared_on_cluster
+from optsched.simulate.dispatch import check_beliefs, prepared
+from optsched.simulate.runners import raise_if_interrupted
+from optsched.simulate.settings import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.bounds.ascent import Bound
+    from optsched.problem.cluster import Cluster
+    from optsched.problem.execution import Run
+    from optsched.problem.premises import Knowledge
+    from optsched.simulate import RunSettings
+    from optsched.simulate.cluster.routing import Routing
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replications:
+    """Policies on several instances: means with intervals, paired differences, gaps.
+
+    Intervals are by Student's t, as if the instances were independent draws from what is asked
+    about. All policies see the same instances, so that shared randomness cancels out of their
+    differences.
+
+    Attributes
+    ----------
+    parts
+        A `Comparison` for each instance, with bounds and gaps of its own.
+    baseline
+        The policy that differences are to; None: that of the least mean latency.
+    """
+
+    parts: tuple[Comparison, ...]
+    baseline: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.policies:
+            raise PolicyError(
+                f"no policy completes all requests of all {len(self.parts)} instances; leave out "
+                "the instances, or the policies, that do not go together"
+            )
+        if self.baseline is not None:
+            self._known(self.baseline)
+
+    @cached_property
+    def policies(self) -> list[str]:
+        """Names of the policies that completed the requests of all instances."""
+        there = [set(part.policies) for part in self.parts]
+        names = dict.fromkeys(name for part in self.parts for name in part.policies)
+        return [name for name in names if all(name in each for each in there)]
+
+    @cached_property
+    def _entries(self) -> list[dict[str, dict[str, Any]]]:
+        contents = [part.to_dict() for part in self.parts]
+        return [{entry["policy"]: entry for entry in each["policies"]} for each in contents]
+
+    def against(self, policy: str) -> Replications:
+        """Return the same with differences to this policy."""
+        return replace(self, baseline=policy)
+
+    def values(self, policy: str, metric: str = "mean_latency") -> FloatArray:
+        """Return a metric of a policy, as in `Comparison.to_dict`, one number per instance."""
+        rows = [entries[self._known(policy)] for entries in self._entries]
+        if not all(isinstance(row.get(metric, ""), int | float | None) for row in rows):
+            known = [key for key, value in rows[0].items() if isinstance(value, int | float)]
+            raise PolicyError(f"there is no metric {metric!r}: {nearest(metric, known)}")
+        return np.array([row[metric] for row in rows], dtype=np.float64)
+
+    def mean(self, policy: str, metric: str = "mean_latency") -> Interval:
+        """Return the mean of a metric over the instances, with its 95 % confidence interval."""
+        return interval(self.values(policy, metric))
+
+    def difference(self, policy: str, other: str, metric: str = "mean_latency") -> Interval:
+        """Return how much larger a metric is than that of another policy, paired by instance.
+
+        The intervals of all policies against the same other one hold together with a confidence
+        of 95 % (Bonferroni).
+        """
+        risk = (1 - CONFIDENCE) / max(1, len(self.policies) - 1)
+        return interval(self.values(policy, metric) - self.values(other, metric), 1 - risk)
+
+    @property
+    def _candidates(self) -> list[str]:
+        references = self.parts[0].references
+        return [name for name in self.policies if name not in references] or self.policies
+
+    def knows(self, policy: str) -> Knowledge:
+        """Return what a policy was told of outputs, in that instance where it was told most."""
+        told = [part[self._known(policy)].knows for part in self.parts]
+        return min(told, key=KNOWLEDGE.index)
+
+    @property
+    def least(self) -> str:
+        """The policy of the least mean latency, which need not be the best one."""
+        return min(self._candidates, key=lambda name: self.mean(name).mean)
+
+    @cached_property
+    def leading(self) -> list[str]:
+        """Policies that may be the best: none is shown to be worse than that of the least mean."""
+        return self._leading(self._candidates)
+
+    def _leading(self, names: list[str]) -> list[str]:
+        """Return those of some policies that may be the best of them."""
+        least = min(names, key=lambda name: self.mean(name).mean)
+        return [name for name in names if not self.difference(name, least).low > 0]
+
+    @property
+    def _different(self) -> int:
+        return len({part.instance.fingerprint for part in self.parts})
+
+    @property
+    def best(self) -> str | None:
+        """The policy that is shown to have the least mean latency; None where none is."""
+        return self._best(self._candidates)
+
+    @property
+    def best_deployable(self) -> str | None:
+        """The same of those that are told no outputs."""
+        return self._best([name for name in self.policies if self.knows(name) != "outputs"])
+
+    def _best(self, names: list[str]) -> str | None:
+        """Return that of some policies that is shown to have the least mean latency."""
+        leading = self._leading(names) if names else []
+        shown = len(leading) == 1 and 1 < len(self.parts) == self._different
+        return leading[0] if shown and all(part.comparable for part in self.parts) else None
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self)} instance{'s' * (len(self) > 1)}"
+
+    @property
+    def title(self) -> str:
+        """What was compared."""
+        return f"{len(self.policies)} policies on {self._count}"
+
+    @property
+    def caption(self) -> str:
+        """What the columns of the table are."""
+        first = self.parts[0]
+        return (
+            f"mean latency in {first.clock.unit if first.timed else 'steps'} over "
+            f"{self._count}, with the 95 % confidence interval by Student's t; difference to "
+            f"{self.baseline or self.least}: paired by instance, intervals that hold together; gap "
+            "to the proven bound of each instance"
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the numbers say, one sentence each."""
+        count, rest = len(self.parts), [each for each in self.leading if each != self.least]
+        if not all(part.comparable for part in self.parts):
+            found = ["Runs completed different requests, so that no policy is the best."]
+        elif self._different < count:
+            found = [
+                f"Only {self._different} of the {count} instances differ, so that intervals say "
+                "less about other instances than they seem to, and no policy is called the best."
+            ]
+        elif count == 1:
+            found = ["One instance has no intervals; pass several, such as a family under seeds."]
+        elif not rest:
+            found = [f"{self.least} is the best: shown with 95 % confidence."]
+        else:
+            found = [
+                f"{self.least} has the least mean of these instances, but {', '.join(rest)} may be "
+                "as good; more instances may tell them apart."
+            ]
+        if all(part.comparable for part in self.parts):
+            rows = [
+                (row["policy"], row["knows"], row["mean_latency"]["mean"]) for row in self.means
+            ]
+            found += deployable(rows, number)
+        missing = dict.fromkeys(run.policy for part in self.parts for run in part.incomplete)
+        return found + [f"{name} does not complete all requests everywhere." for name in missing]
+
+    def _known(self, policy: str) -> str:
+        if policy not in self.policies:
+            raise PolicyError(f"policy {policy!r} did not run: {nearest(policy, self.policies)}")
+        return policy
+
+    @property
+    def means(self) -> list[dict[str, Any]]:
+        """One row per policy, by mean latency: interval, paired difference, mean and largest gap.
+
+        A gap is that to the bound of each instance; None where one of them has none that covers it.
+        """
+        return [
+            self._summary(name)
+            for name in sorted(self.policies, key=lambda name: self.mean(name).mean)
+        ]
+
+    def _summary(self, policy: str) -> dict[str, Any]:
+        gaps = [entries[policy]["gap"] for entries in self._entries]
+        proven = all(gap is not None for gap in gaps)
+        baseline = self.baseline or self.least
+        against = None if policy == baseline else self.difference(policy, baseline).to_dict()
+        return {
+            "policy": policy,
+            "knows": self.knows(policy),
+            "mean_latency": self.mean(policy).to_dict(),
+            "difference": against,
+            "gap": sum(gaps) / len(gaps) if proven else None,
+            "largest_gap": max(gaps) if proven else None,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the runs as plain data: "instances" with bounds and premises."""
+        return {
+            "instances": [part.to_dict() for part in self.parts],
+            "confidence": CONFIDENCE,
+            "baseline": self.baseline or self.least,
+            "least": self.least,
+            "leading": self.leading,
+            "best": self.best,
+            "best_deployable": self.best_deployable,
+            "policies": self.means,
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per instance and policy, with the columns of `Comparison.to_pandas`."""
+        rows = [
+            {"instance": number, "fingerprint": part.instance.fingerprint, **entries[name]}
+            for number, (part, entries) in enumerate(zip(self.parts, self._entries, strict=True))
+            for name in self.policies
+        ]
+        return data_frame(rows).set_index(["instance", "policy"])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the mean latency of each policy with its interval."""
+        return draw("plot_means", self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write table and plot as one HTML file that needs no network."""
+        write("summary_page", path, self)
+
+    def __iter__(self) -> Iterator[Comparison]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __repr__(self) -> str:
+        best = f": best {self.best!r}" if self.best else ""
+        return f"<Replications of {', '.join(self.policies)} on {self._count}{best}>"
+
+    def __str__(self) -> str:
+        return "\n".join([text("means_table", self), *self.notes])
+
+    def _repr_html_(self) -> str:
+        return html("means_table", self)
+
+
+#: What is compared where policies may only know intervals and none are named.
+UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
+_ON_CLUSTER = ("fcfs", "jsq", "lpt", "bf-io")
+_FEW = Instance([9] * 4, [2, 3, 2, 3], 4096, [0, 1, 2, 3], seconds_per_step=1.0)
+_LOADED: set[tuple[Any, ...]] = set()  # names of policies, and in what world
+
+
+@checked(PolicyError)
+def compare(
+    instance: Any,
+    policies: Any = None,
+    settings: RunSettings | None = None,
+    *,
+    bound: Bound | ClockBound | None = None,
+    warm_up: float | None = None,
+    on_result: Callable[[Any, float], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Any:
+    """Run policies on the same requests, and compare them with each other and a proven bound.
+
+    Parameters
+    ----------
+    instance
+        The requests; or a list of instances, such as a family under several seeds, each run with a
+        seed of its own.
+    policies
+        A name, a policy object, a function (as for `run`), or a list of them. None: the basic
+        ones, which take milliseconds; under intervals those that need no outputs; on a clock
+        "work" and "mixed" beside the basic ones; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
+    settings
+        How they are run; None: in steps. Policies that do not ask what is likely run without the
+        beliefs, and one of them at least must ask.
+    bound
+        A bound that was found before; None finds one, except for clocks that are functions.
+    warm_up
+        On a clock the time before which arrivals and completions do not count in the metrics; on a
+        cluster the steps left out of averages (None: 300, or a quarter of a shorter run).
+    on_result
+        Called with each run as it completes, and the seconds that it took.
+    on_progress
+        As for `run`, called by each run.
+    **options
+        Fields of `RunSettings` but `workers` and `router`, instead of settings, or to replace some
+        of theirs.
+
+    Returns
+    -------
+    Comparison
+        All runs, those in steps checked for feasibility; those that never complete are listed
+        apart. For several instances `optsched.experiments.comparison.Replications`: means with
+        confidence intervals, paired differences, and a `Comparison` of each.
+
+    Raises
+    ------
+    PolicyError
+        If a policy is unknown, given twice, may know too little or too much, or none completes.
+    ScheduleError
+        If a policy of your own made an infeasible schedule.
+
+    Examples
+    --------
+    >>> from optsched import Cluster, Instance, compare
+    >>> comparison = compare(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
+    >>> comparison.best.policy, comparison["mc-sf"].total_latency
+    ('mc-sf-total', 64)
+    >>> round(comparison.gap("mc-sf-total"), 3)
+    0.044
+    >>> timed = compare(Instance([62, 62], [2, 1], 64), clock="affine:0.01,0.001")
+    >>> timed.best.policy, round(timed.best.mean_latency, 4)
+    ('mc-sf', 0.1465)
+    >>> requests = Instance([9, 1, 8, 2], [2, 2, 2, 2], memory=99)
+    >>> compare(requests, ["fcfs", "lpt"], cluster=Cluster(2, 2)).best.policy
+    'lpt'
+    """
+    settings = settings_of(settings, options, "compare")
+    if settings.workers is not None:
+        raise PolicyError(
+            "compare has no workers or router: optsched.routing_loss compares routers and policies "
+            "on several workers, with the best placement and order too"
+        )
+    clustered = settings.cluster is not None
+    traces = _traces(instance)
+    if not clustered and not isinstance(instance, Instance):
+        known: Any = {"bound": bound, "warm_up": warm_up, "on_result": on_result}
+        policies = compared(policies, settings)
+        parts = [
+            compare(trace, policies, settings, on_progress=on_progress, **known, seed=seed)
+            for seed, trace in enumerate(traces, settings.seed)
+        ]
+        return Replications(tuple(parts))
+    _check_bound(bound, traces[0], settings)
+    warm_up = _warm_up(warm_up, settings)
+    chosen = compared(policies, settings)
+    for trace in traces:
+        for policy in chosen:
+            if clustered:
+                prepared_on_cluster(trace, policy, settings)
+            else:
+                prepared(trace, policy, settings.of(policy))
+    if not clustered:
+        check_beliefs(chosen, settings)
+    runs: dict[str, list[Any]] = {}
+    times: list[float] = []
+    incomplete: list[Execution] = []
+    for place, trace in enumerate(traces):
+        for policy in chosen:
+            own = settings if clustered else settings.of(policy)
+            _load(policy, settings)
+            began = stopwatch()
+            found = run(trace, policy, own, seed=settings.seed + place, on_progress=on_progress)
+            seconds = found.seconds if isinstance(found, ClusterRun) else stopwatch() - began
+            if isinstance(found, Execution) and not found.all_complete:
+                incomplete.append(found)
+                continue
+            _check(found, warm_up)
+            runs.setdefault(found.policy, []).append(found)
+            times.append(seconds)
+            if on_result is not None:
+                on_result(found, seconds)
+            raise_if_interrupted(found)
+    if not runs:
+        raise PolicyError(
+            f"no policy completes all requests; policy {incomplete[0].policy!r}: its run "
+            f"{incomplete[0].why}"
+        )
+    kind = ClusterComparison if clustered else Comparison
+    result = kind(runs, tuple(times), settings, warm_up, incomplete=tuple(incomplete))
+    if traces[0].follows is not None:
+        result = replace(result, turns=True)
+    return result.bounded(bound)
+
+
+def compare_lookaheads(
+    instances: Instance | Iterable[Instance],
+    cluster: Cluster,
+    lookaheads: Iterable[int] = (0, 1, 2, 5, 10, 20, 40, 80),
+    baselines: Sequence[str | Routing] = ("fcfs",),
+    **options: Any,
+) -> ClusterComparison:
+    """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
+    routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
+    found: ClusterComparison = compare(
+        instances, [*baselines, *routings], cluster=cluster, **options
+    )
+    return found
+
+
+def _load(policy: Any, settings: RunSettings) -> None:
+    """Run a few requests by a policy of ours, once, so that the next run has nothing to load."""
+    known = policy.name, settings.rule, settings.clock is None, settings.cluster is None
+    own = getattr(settings.clock, "coefficients", ()) is None
+    if known in _LOADED or own or not (is_shipped(policy.name) or policy.name in ROUTINGS):
+        return
+    _LOADED.add(known)
+    intervals = None if settings.intervals is None else "exact"
+    few = replace(settings, beliefs=None, intervals=intervals, until=inf, steps=None, drain=False)
+    with suppress(OptschedError):  # which the run itself meets, or not
+        raise_if_interrupted(run(_FEW, policy, few))
+
+
+def _traces(instance: Any) -> list[Instance]:
+    several = isinstance(instance, Iterable) and not isinstance(instance, str)
+    traces = list(instance) if several else [instance]
+    for trace in traces:
+        require(trace, Instance, "one of the instances", "an Instance", InstanceError)
+    if not traces:
+        raise InstanceError("there is no instance to compare policies on")
+    return traces
+
+
+def _check_bound(
+    bound: Bound | ClockBound | None, instance: Instance, settings: RunSettings
+) -> None:
+    """Refuse a bound that was found for other requests, or for another kind of time."""
+    if bound is None:
+        return
+    if settings.cluster is not None:
+        raise PolicyError("bound is for one worker; leave it or the cluster out")
+    if isinstance(bound, ClockBound) != (settings.clock is not None):
+        raise PolicyError(
+            f"bound is a {type(bound).__name__}, of another kind of time than this comparison; "
+            "find one with optsched.bound and the same clock, or leave it out"
+        )
+    if bound.premises.fingerprint != instance.fingerprint:
+        raise PolicyError(
+            f"the bound of {bound.value:g} is of another instance than {instance.name!r}; leave it "
+            "out, or find it with bound(instance)"
+        )
+
+
+def _warm_up(warm_up: float | None, settings: RunSettings) -> Any:
+    """Return what is left out of the metrics, or refuse what cannot be."""
+    if settings.cluster is None:
+        if warm_up is not None and settings.clock is None:
+            raise PolicyError(
+                f"warm_up is {warm_up:g}, but is for runs on a clock or a cluster; leave it out"
+            )
+        if not 0 <= (warm_up or 0.0) < settings.until:
+            raise PolicyError(
+                f"warm_up is {warm_up:g}, but must be a time from 0 to the end of the run"
+            )
+        return warm_up or 0.0
+    longest = inf if settings.steps is None or settings.drain else settings.steps
+    if warm_up is not None and not 0 <= warm_up < longest:
+        raise InstanceError(
+            f"warm_up is {warm_up}, but must be a number of steps from 0 that the run passes; "
+            "leave it out, or give more steps"
+        )
+    return warm_up
+
+
+def compared(policies: Any, settings: RunSettings) -> Sequence[Any]:
+    """Return the policies that are named, or those that are quick and know enough."""
+    if settings.cluster is not None:
+        policies = _ON_CLUSTER if policies is None else policies
+        several = hasattr(policies, "__iter__") and not isinstance(policies, str)
+        return get_routings(policies if several else [policies])
+    if policies is not None:
+        return get_policies(policies)
+    timed = settings.clock is not None
+    if settings.intervals and not timed:
+        return get_policies(UNDER_INTERVALS)
+    prefix = settings.rule == "prefix"
+    basic = [each for each in get_policies() if prefix or "+" not in each.name]
+    return [*basic, *get_policies(["work", "mixed"])] if timed else basic
+
+
+def _check(found: Run, warm_up: Any) -> None:
+    """Refuse an infeasible schedule, and too short a run on a cluster."""
+    if isinstance(found, ClusterRun):
+        found.metrics(warm_up)
+    # No policy knows of deadlines; metrics count those that were missed.
+    if isinstance(found, Execution) and (broken := found.check()):
+        raise ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")

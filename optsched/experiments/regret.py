@@ -1,0 +1,690 @@
+r"""Regret against the hindsight optimum, and how it grows.
+
+Growth is measured per tenfold horizon :math:`T`, by a line through :math:`\log_{10} T` for each
+seed; Student's t over the seeds gives the limits of the mean slope. Regret is *bounded* if the
+upper end of its interval (against the proven bound) grows by less than the tolerance, *growing* if
+the lower end (against the best schedule known) grows by more, and *undecided* otherwise. Fewer than
+four horizons or five seeds name no growth.
+
+A finite range of horizons says nothing of those beyond it. Growth by any power of :math:`T` is
+growth per tenfold :math:`T` that itself grows, so the test looks at the upper half of the range,
+where it shows most, and where the empty worker at the start counts least.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched._internal.arguments import as_count, as_number
+from optsched._internal.extensions import draw, html, text, write
+from optsched._internal.extras import data_frame
+from optsched._internal.fingerprints import fingerprint
+from optsched._internal.numbers import number, proven
+from optsched._internal.statistics import reach, student
+from optsched._version import __version__
+from optsched.errors import OptschedError
+from optsched.experiments.cells import (
+    INTERRUPTED,
+    PLAIN,
+    JsonFolder,
+    Own,
+    Places,
+    Store,
+    carried,
+    finish,
+    loaded,
+    locked,
+    name_of,
+    open_folder,
+    refuse_begun,
+    rehearse,
+)
+from optsched.experiments.regret_cells import (
+    Cell,
+    OverloadThreshold,
+    Task,
+    numbers_of,
+    perform,
+    read_source,
+    seeds_of,
+)
+from optsched.policies import get_policies
+from optsched.problem.premises import deployable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.clock import Clock
+    from optsched.experiments.cells import Progress
+    from optsched.policies import Policy
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge
+
+    SomePolicy = str | Policy | Callable[[Any], Any]
+    SomePolicies = SomePolicy | Sequence[SomePolicy]
+
+Verdict = Literal["bounded", "grows", "undecided", "too few points"]
+_LEAST_HORIZONS, _LEAST_SEEDS = 4, 5
+TOO_FEW = (
+    f"whether regret grows is said from {_LEAST_HORIZONS} horizons and {_LEAST_SEEDS} seeds on"
+)
+POWER = 0.9  # with which a growth that is called detectable is found
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the ends of the regret interval move per tenfold horizon."""
+
+    verdict: Verdict
+    low: float  # mean growth of the lower end
+    high: float  # mean growth of the upper end
+    low_floor: float  # one-sided confidence limit: the lower end grows by more than this
+    high_ceiling: float  # and the upper end by less than this; infinite with a single seed
+    tolerance: float  # growth that does not count
+    detectable: float  # a lower end that grows by this is called growing with probability 0.9
+    power: float  # probability that an upper end that does not grow is called bounded
+    exponent: float | None  # of the horizon, by which the lower end grows; None if not known
+    horizons: tuple[int, ...]
+    seeds: int
+    confidence: float  # of each limit
+    unit: str = "steps"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, ready for JSON; None for what is infinite."""
+        return finite(vars(self))
+
+    def __str__(self) -> str:
+        if self.verdict == "bounded":
+            return (
+                f"bounded: growth above {proven(self.high_ceiling, up=True, digits=3)} {self.unit} "
+                f"per tenfold horizon is excluded (tolerance {self.tolerance:,.3g}, power "
+                f"{self.power:.2f})"
+            )
+        if self.verdict == "grows":
+            power = "" if self.exponent is None else f", like T^{self.exponent:.2f}"
+            return (
+                f"grows: by more than {proven(self.low_floor, digits=3)} {self.unit} per tenfold "
+                f"horizon{power} "
+                f"(tolerance {self.tolerance:,.3g})"
+            )
+        power = f"growth of {self.detectable:,.3g} would show"
+        if self.verdict == "too few points":
+            power = TOO_FEW
+        return (
+            f"{self.verdict}: the lower end grows by {self.low:,.3g}, the upper end by "
+            f"{self.high:,.3g} {self.unit} per tenfold horizon "
+            f"(tolerance {self.tolerance:,.3g}, {power})"
+        )
+
+
+def finite(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with None for what is infinite."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
+
+
+def growth_of(
+    horizons: Sequence[int],
+    low: npt.ArrayLike,
+    high: npt.ArrayLike,
+    tolerance: float,
+    *,
+    confidence: float = 0.95,
+    unit: str = "steps",
+) -> Growth:
+    """Test whether regret grows, from its ends: a row per seed, a column per horizon."""
+    lows, highs = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    steps = np.asarray(horizons)
+    if lows.shape != highs.shape or lows.ndim != 2 or lows.shape[1:] != steps.shape:
+        raise OptschedError(
+            f"growth needs one row per seed and one column per horizon, but there are "
+            f"{len(steps)} horizons and ends of shapes {lows.shape} and {highs.shape}"
+        )
+    if len(steps) < 2 or np.any(np.diff(steps) <= 0) or steps[0] < 1:
+        raise OptschedError("growth needs at least two horizons, ascending and positive")
+    if np.any(lows > highs):
+        raise OptschedError("a lower end of regret is above its upper end")
+    few = len(steps) < _LEAST_HORIZONS or len(lows) < _LEAST_SEEDS
+    # The upper half of the range on the scale of the lines, and two horizons at least.
+    half = min(len(steps) - 2, int(np.searchsorted(steps, math.sqrt(steps[0] * steps[-1]))))
+    steps, lows, highs = steps[half:], lows[:, half:], highs[:, half:]
+    low_line, high_line = _Slope(steps, lows, confidence), _Slope(steps, highs, confidence)
+    low_floor = low_line.mean - low_line.margin
+    high_ceiling = high_line.mean + high_line.margin
+    verdict: Verdict = "undecided"
+    if few:
+        verdict = "too few points"
+    elif high_ceiling < tolerance:
+        verdict = "bounded"
+    elif low_floor > tolerance:
+        verdict = "grows"
+    return Growth(
+        verdict,
+        low_line.mean,
+        high_line.mean,
+        low_floor,
+        high_ceiling,
+        tolerance,
+        tolerance + low_line.detectable(),
+        high_line.power(tolerance),
+        None if few else _exponent(steps, lows.mean(axis=0)),
+        tuple(steps.tolist()),
+        len(lows),
+        confidence,
+        unit,
+    )
+
+
+class _Slope:
+    """The mean over seeds of slopes against the logarithm of the horizon."""
+
+    def __init__(self, steps: npt.NDArray[np.int64], ends: FloatArray, confidence: float) -> None:
+        at = np.log10(steps)
+        at = at - at.mean()
+        slopes = ends @ at / (at @ at)
+        self.mean = float(slopes.mean())
+        self._free = len(slopes) - 1
+        self._error = float(slopes.std(ddof=1)) / math.sqrt(len(slopes)) if self._free else math.inf
+        self._limit = student(confidence, len(slopes)) if self._free else math.inf
+        self.margin = self._limit * self._error
+
+    def power(self, distance: float) -> float:
+        """Return the probability of finding that a slope so far from a limit is beyond it."""
+        from scipy import stats
+
+        if not self._free:
+            return 0.0
+        if self._error == 0:
+            return float(distance > 0)
+        shift = min(distance / self._error, 1e3)  # further is certain, and overflows
+        return float(stats.nct.sf(self._limit, self._free, shift)) if shift < 1e3 else 1.0
+
+    def detectable(self) -> float:
+        """Return the distance from a limit that is found with the probability `POWER`."""
+        from scipy import optimize
+
+        if not self._free or self._error == 0:
+            return self._error
+        far = self._error
+        while self.power(far) < POWER:
+            far *= 2
+        return float(optimize.brentq(lambda distance: self.power(distance) - POWER, 0, far))
+
+
+def _exponent(steps: npt.NDArray[np.int64], means: FloatArray) -> float | None:
+    if np.any(means <= 0):
+        return None
+    return float(np.polyfit(np.log(steps), np.log(means), 1)[0])
+
+
+_DECIMALS = 12  # of regrets that sums in another order must not change
+
+
+@dataclass(frozen=True)
+class Band:
+    """Regret of one policy at one load and horizon, over seeds, in the unit per request."""
+
+    policy: str
+    load: float
+    rate: float
+    horizon: int
+    seeds: int
+    requests: float  # in the mean
+    mean_latency: float
+    low: float  # mean lower end, against the best schedule known
+    high: float  # mean upper end, against the bound
+    floor: float  # the expected regret is above this with the confidence of the result
+    ceiling: float  # and below this; infinite with a single seed
+    ratio_low: float  # mean ends of the ratio to the least possible latency
+    ratio_high: float
+    worst_ratio: float  # the competitive ratio (Jaillet Def. 6.1) is at least this
+    knows: Knowledge | None = None  # what the policy is told of an output before it ends
+
+
+@dataclass(frozen=True, repr=False)
+class Regret:
+    """Regret of policies as intervals that are proven, instance by instance.
+
+    It is at least the distance to the best schedule known, and at most that to a proven bound.
+    Methods take the name of a policy, a load and a horizon; an `OptschedError` says which of these
+    there is no instance of, or not enough.
+
+    Attributes
+    ----------
+    source, memory
+        Where requests came from, and the tokens that the worker can hold.
+    cells
+        One entry per instance: load, horizon and seed.
+    tolerance
+        Growth per tenfold horizon that does not count.
+    status
+        "complete" or "interrupted".
+    thresholds
+        Loads at which policies become overloaded, where they were asked for.
+    confidence
+        Of bands and tests.
+    clock, unit
+        The clock, where there is one, and what times are counted in.
+    knows
+        What each policy is told of an output before it ends: "outputs", "forecast" or "nothing".
+
+    Examples
+    --------
+    >>> import optsched
+    >>> result = optsched.regret(
+    ...     "family:equal-prompts", ["mc-sf"], [0.6], [50, 100, 200, 400], seeds=5)
+    >>> band = result.band("mc-sf", 0.6, 400)
+    >>> 0 <= band.low <= band.high < 0.05
+    True
+    >>> result.growth("mc-sf", 0.6).verdict
+    'bounded'
+    """
+
+    source: str
+    memory: int
+    policies: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    tolerance: float
+    status: str = "complete"
+    thresholds: tuple[OverloadThreshold, ...] = ()
+    confidence: float = 0.95
+    clock: str | None = None
+    unit: str = "steps"
+    knows: Mapping[str, Knowledge] = field(default_factory=dict)
+
+    @cached_property
+    def _groups(self) -> dict[tuple[float, int], list[Cell]]:
+        groups: dict[tuple[float, int], list[Cell]] = {}
+        for cell in sorted(self.cells, key=lambda cell: (cell.load, cell.horizon, cell.seed)):
+            groups.setdefault((cell.load, cell.horizon), []).append(cell)
+        return groups
+
+    @property
+    def loads(self) -> list[float]:
+        """Loads with at least one instance, ascending."""
+        return sorted({cell.load for cell in self.cells})
+
+    def horizons(self, load: float) -> list[int]:
+        """Return the horizons with at least one instance of a load, ascending."""
+        return sorted({cell.horizon for cell in self.cells if cell.load == load})
+
+    def band(self, policy: str, load: float, horizon: int) -> Band:
+        """Return mean interval and confidence limits.
+
+        These are the lower end of the mean regret minus a margin, and the upper end plus a margin,
+        by Student's t over the seeds, each at half the risk.
+        """
+        cells = self._cells(load, horizon, policy)
+        ends = np.array([cell.regret(policy) for cell in cells])
+        ratios = np.array([cell.ratio(policy) for cell in cells])
+        low, high = ends.mean(axis=0).tolist()
+        below, above = self._margins(ends)
+        return Band(
+            policy,
+            load,
+            cells[0].rate,
+            horizon,
+            len(cells),
+            float(np.mean([cell.requests for cell in cells])),
+            float(np.mean([cell.latencies[policy] / cell.requests for cell in cells])),
+            low,
+            high,
+            max(0.0, low - below),  # regret is not negative
+            high + above,
+            float(ratios[:, 0].mean()),
+            float(ratios[:, 1].mean()),
+            float(ratios[:, 0].max()),
+            self.knows.get(policy),
+        )
+
+    def bands(self) -> list[Band]:
+        """Return all bands, by load, horizon and policy."""
+        return [
+            self.band(policy, load, horizon)
+            for load, horizon in self._groups
+            for policy in self.policies
+        ]
+
+    def growth(self, policy: str, load: float) -> Growth:
+        """Test whether regret grows, by the seeds for which all horizons are done."""
+        horizons = self.horizons(load)
+        if len(horizons) < 2:
+            raise OptschedError("growth needs at least two horizons")
+        ends = {
+            horizon: {cell.seed: cell.regret(policy) for cell in self._cells(load, horizon, policy)}
+            for horizon in horizons
+        }
+        seeds = sorted(set.intersection(*(set(each) for each in ends.values())))
+        if not seeds:
+            raise OptschedError("no seed was run at all horizons")
+        table = np.array([[ends[horizon][seed] for horizon in horizons] for seed in seeds])
+        table = table.round(_DECIMALS)
+        return growth_of(
+            horizons,
+            table[..., 0],
+            table[..., 1],
+            self.tolerance,
+            confidence=self.confidence,
+            unit=self.unit,
+        )
+
+    def growths(self) -> list[tuple[str, float, Growth]]:
+        """Return policy, load and growth wherever growth can be tested."""
+        found = []
+        for load in self.loads:
+            for policy in self.policies:
+                try:
+                    found.append((policy, load, self.growth(policy, load)))
+                except OptschedError:
+                    break  # an interrupted run may not have the horizons
+        return found
+
+    def difference(self, policy: str, other: str) -> pd.DataFrame:
+        """Return by load and horizon how much larger a policy's mean latency is than another's.
+
+        Both see the same instances, so that shared randomness cancels out of the confidence limits.
+        """
+        rows = []
+        for load, horizon in self._groups:
+            cells, _ = (self._cells(load, horizon, name) for name in (policy, other))
+            paired = [[(c.latencies[policy] - c.latencies[other]) / c.requests] for c in cells]
+            mean, margin = float(np.mean(paired)), self._margins(np.array(paired))[0]
+            rows.append((load, horizon, len(cells), mean, mean - margin, mean + margin))
+        columns = ["load", "horizon", "seeds", "difference", "floor", "ceiling"]
+        return data_frame(rows, columns=columns).set_index(["load", "horizon"])
+
+    def _cells(self, load: float, horizon: int, policy: str) -> list[Cell]:
+        if policy not in self.policies:
+            raise OptschedError(f"policy {policy!r} was not run; there are {self.policies}")
+        if (load, horizon) not in self._groups:
+            raise OptschedError(f"there is no instance of load {load} and horizon {horizon}")
+        return self._groups[load, horizon]
+
+    def _margins(self, values: FloatArray) -> list[float]:
+        """Return half the width of a two-sided confidence interval of each column's mean."""
+        return [reach(column, self.confidence) for column in values.T]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per policy, load and horizon, indexed by these.
+
+        `low` and `high` are the mean ends of the regret interval, against the best schedule known
+        and against the bound; `floor` and `ceiling` its confidence limits; `ratio_low`,
+        `ratio_high` and `worst_ratio` the mean ends and the largest lower end of the ratio to the
+        least possible latency; beside them `rate`, `seeds`, `requests`, `mean_latency`, `knows`.
+        """
+        frame = data_frame([vars(band) for band in self.bands()])
+        return frame.set_index(["policy", "load", "horizon"]).sort_index()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, with the rows of `to_pandas` under "intervals"."""
+        names = ("source", "memory", "policies", "status", "tolerance", "confidence", "clock")
+        return {name: getattr(self, name) for name in names} | {
+            "unit": self.unit,
+            "policies": list(self.policies),
+            "intervals": [finite(vars(band)) for band in self.bands()],
+            "growth": [
+                {"policy": policy, "load": load, **growth.to_dict()}
+                for policy, load, growth in self.growths()
+            ],
+            "thresholds": [threshold.to_dict() for threshold in self.thresholds],
+            "cells": [cell.to_dict() for cell in self.cells],
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        """What was found, one sentence each: who can be deployed, growth, and thresholds."""
+        found, growths = [], self.growths()
+        for load in self.loads:
+            horizon = self.horizons(load)[-1]
+            bands = [self.band(policy, load, horizon) for policy in self.policies]
+            rows = [(band.policy, band.knows, band.mean_latency) for band in bands]
+            ranked = sorted(rows, key=lambda row: row[2])
+            said = deployable(ranked, lambda value: f"{number(value)} {self.unit}")
+            some = any(band.knows != "outputs" for band in bands)  # and so at every load
+            where = f"Load {load:g}, horizon {horizon:,}: " * some
+            found += [where + " ".join(said)] if said else []
+        named = [each for each in growths if each[2].verdict != "too few points"]
+        told = [f"{policy}, load {load:g}: {growth}" for policy, load, growth in named]
+        few = [f"{TOO_FEW.capitalize()}; here are fewer."] * (len(named) < len(growths))
+        return [*dict.fromkeys(found), *told, *few, *map(str, self.thresholds)]
+
+    def plot(self, ax: Axes | None = None, load: float | None = None) -> Axes:
+        """Plot the regret of each policy against the horizon, at a load, or the lowest."""
+        return draw("plot_regret", self, self.loads[0] if load is None else load, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write intervals, growth and ratios as one HTML file that needs no network."""
+        write("regret_page", path, self)
+
+    def __repr__(self) -> str:
+        what = f"{', '.join(self.policies)}; {len(self.cells)} instances"
+        return f"<Regret {self.source!r}: {what}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        return html("regret_table", self)
+
+    def __str__(self) -> str:
+        interrupted = "" if self.status == "complete" else " (interrupted)"
+        clock = "" if self.clock is None else f", clock {self.clock}"
+        lines = [f"{self.source}, memory {self.memory:,} tokens{clock}{interrupted}"]
+        return "\n".join([*lines, text("regret_table", self), *self.notes])
+
+
+_TOLERANCE = 0.05  # of the mean latency of requests that are alone
+_MANIFEST = "_regret.json"
+_VARYING = ("load", "rate", "horizon", "seed")  # of the instances of one regret
+
+
+def regret(
+    source: str | Path | Instance = "family:equal-prompts",
+    policies: SomePolicies = ("mc-sf", "area"),
+    loads: float | Sequence[float] = (0.8, 1.2),
+    horizons: int | Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 5,
+    *,
+    memory: int | None = None,
+    clock: str | Clock | None = None,
+    time_limit: float = 0.0,
+    tolerance: float | None = None,
+    jobs: Any = 1,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Regret:
+    """Enclose the regret of policies between the best schedule known and a proven bound.
+
+    The regret of an instance is the policy's mean latency minus the least possible one (Jaillet
+    Def. 5.1, which takes the expectation). All policies see the same instances, and instances of
+    different horizons share no request.
+
+    Parameters
+    ----------
+    source
+        ``family:NAME,key=number,...``, a trace or an instance. The lengths of a trace are drawn
+        with replacement, and its requests arrive by a Poisson process.
+    policies
+        Names, policy objects, functions or "module:name", or one of them; they know the outputs.
+    loads
+        Memory-time that arrives per step over the memory: rate times mean :math:`A_i` over
+        :math:`M`. On a clock the work that arrives per unit of time.
+    horizons
+        Numbers of steps, or seconds on a clock, in which requests arrive. The runs go on until all
+        are completed. None takes 100, 1,000 and 10,000, or ten times as many until the first brings
+        enough requests.
+    seeds
+        How many instances per load and horizon, with seeds from 0, or the seeds themselves. Bands
+        need two, and more make them narrower.
+    memory
+        Memory of the worker in tokens; None: that of the family or the trace.
+    clock
+        A clock that is a weighted sum, or its name: horizons and regret are in its unit, and bounds
+        hold for all ways to form batches. None: steps.
+    time_limit
+        Seconds of `optsched.solve` per instance, which is called for instances of up to
+        20,000 requests. With 0 the result does not depend on the speed of the machine.
+    tolerance
+        Growth of regret per tenfold horizon, in steps, that does not count; None means 5 % of the
+        mean output.
+    jobs
+        Processes on this machine; None: one per core. Or a Dask `Client` or `Cluster`, or the
+        address of its scheduler.
+    on_progress
+        Called when an instance is finished, with `done`, `count` and `seconds_left`; printed, it
+        is one line.
+
+    Returns
+    -------
+    Regret
+        Intervals, bands, growth; after Ctrl-C those of what was finished, as "interrupted".
+
+    Raises
+    ------
+    OptschedError, PolicyError
+        If an argument is invalid, or a policy is unknown or does not complete all requests.
+
+    Examples
+    --------
+    Outputs that are all the same: waves of ten cost `mc-sf` a multiple of what is possible.
+
+    >>> import optsched
+    >>> result = optsched.regret(
+    ...     "family:equal-prompts,output_least=10", ["mc-sf"], [1.2], [100, 200, 400, 800], seeds=5)
+    >>> result.growth("mc-sf", 1.2).verdict
+    'grows'
+    """
+    tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit, clock)
+    return _enclosed(tasks, tolerance, Store(), _places(jobs), on_progress)
+
+
+def regret_into(
+    out: str | Path,
+    source: str | Path | Instance,
+    policies: SomePolicies,
+    *,
+    resume: bool = False,
+    tolerance: float | None = None,
+    jobs: Any = 1,
+    on_progress: Callable[[Progress], object] | None = None,
+    **options: Any,
+) -> Regret:
+    """Enclose the regret as `regret` does, with a folder of instances that can be resumed."""
+    places, tasks, path = _places(jobs), _tasks(source, policies, **options), Path(out)
+    settings = _settings(next(iter(tasks.values())))
+    open_folder(path, _MANIFEST, "regret", settings, resume=resume)
+    with locked(path):
+        store = JsonFolder(path, tasks)
+        if not resume:
+            refuse_begun(path, len(store), len(tasks), "instances of this regret")
+        return _enclosed(tasks, tolerance, store, places, on_progress)
+
+
+def _places(jobs: Any) -> Places:
+    """Return where instances are enclosed: on this machine, unless it is Dask's."""
+    here = jobs is None or isinstance(jobs, Real)
+    return Places(jobs) if here else Places(None, jobs)
+
+
+def _settings(task: Task) -> dict[str, Any]:
+    """Return what all instances share, in words, with a fingerprint of what those do not say."""
+    shared = {
+        each.name: getattr(part, each.name)
+        for part in (task.source, task)
+        for each in fields(part)
+        if each.name not in ("source", *_VARYING)
+    }
+    told = {name: _told(value) for name, value in shared.items()}
+    return {"source": told.pop("name"), **told, "version": __version__}
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_told(each) for each in value]
+    return value if isinstance(value, PLAIN) else f"{name_of(value)} {fingerprint(value)[:16]}"
+
+
+def _tasks(
+    source: str | Path | Instance,
+    policies: SomePolicies,
+    loads: float | Sequence[float] = (0.8, 1.2),
+    horizons: int | Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 5,
+    memory: int | None = None,
+    time_limit: float = 0.0,
+    clock: str | Clock | None = None,
+) -> dict[str, Task]:
+    """Check what is asked for, and return its instances by their keys."""
+    chosen = tuple(carried(policy) for policy in get_policies(policies))
+    drawn = read_source(source, memory, clock)
+    loads, seeds = sorted(numbers_of("loads", loads)), seeds_of(seeds)
+    rates = {load: drawn.rate(load) for load in loads}
+    if horizons is None:
+        horizons = drawn.horizons(rates[loads[0]])
+    horizons = sorted(as_count("a horizon", each) for each in numbers_of("horizons", horizons))
+    as_number("time_limit", time_limit, lambda x: x >= 0, "a number of at least 0")
+    if time_limit and clock is not None:
+        raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
+    for load in loads:
+        drawn.check(rates[load], horizons[0])
+    few = drawn.draw(rates[loads[0]], horizons[0], seeds[0])
+    for policy in chosen:
+        if isinstance(policy, Own):
+            rehearse(policy, few, clock=drawn.clock)
+    shared = fingerprint(drawn)  # found once, for it may be a long trace
+    tasks = [
+        Task(drawn, chosen, load, rates[load], horizon, seed, time_limit)
+        for horizon, seed, load in itertools.product(horizons, seeds, loads)  # quick ones first
+    ]
+    return {_key(task, shared): task for task in tasks}
+
+
+def _key(task: Task, source: Any) -> str:
+    """Return a name for the result of a task that no other question has."""
+    place = f"load-{task.load}-horizon-{task.horizon}-seed-{task.seed}"
+    return f"{place}-{fingerprint(replace(task, source=source))[:16]}"
+
+
+def _enclosed(
+    tasks: dict[str, Task],
+    tolerance: float | None,
+    store: Store[dict[str, Any]],
+    places: Places,
+    on_progress: Callable[[Progress], object] | None,
+) -> Regret:
+    """Carry out what is not in the store."""
+    task = next(iter(tasks.values()))
+    if tolerance is None:
+        tolerance = _TOLERANCE * task.source.mean_alone
+    as_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
+    policies = get_policies([loaded(policy) for policy in task.policies])
+    status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
+    if status == INTERRUPTED and not store:
+        raise KeyboardInterrupt
+    cells = [Cell(**content) for content in store.values()]
+    return Regret(
+        task.source.name,
+        task.source.memory_tokens,
+        tuple(policy.name for policy in policies),
+        tuple(sorted(cells, key=lambda cell: (cell.load, cell.horizon, cell.seed))),
+        float(tolerance),
+        status,
+        clock=None if task.source.clock is None else task.source.clock.name,
+        unit=task.source.unit,
+        knows={policy.name: policy.knows(task.source.sample) for policy in policies},
+    )
+
+
+def _plain(task: Task) -> dict[str, Any]:
+    return perform(task).to_dict()

@@ -1,0 +1,494 @@
+r"""One cell of a regret experiment: where it comes from and what it finds.
+
+Jaillet Section 5 calls a system overloaded above an arrival rate :math:`\mu^*`, without a formula.
+No schedule can serve a load above 1 for long; a policy that leaves memory idle even less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from optsched._internal.arguments import as_count, as_number
+from optsched._internal.arrays import MAX_STEP
+from optsched._internal.loading import stopwatch
+from optsched.bounds.ascent import Bound, improve_prices
+from optsched.bounds.bound import bound as find_bound
+from optsched.bounds.on_clock import least_work
+from optsched.bounds.pools import machines_bound
+from optsched.certificates.configurations import ConfigurationCertificate
+from optsched.clock import LinearClock, get_clock
+from optsched.errors import InstanceError, OptschedError, PolicyError, ScheduleError
+from optsched.experiments.cells import loaded
+from optsched.optimum.solving import solve
+from optsched.policies import get_policy
+from optsched.problem.instance import Instance
+from optsched.problem.premises import STORAGES, strongest
+from optsched.problem.work import most_work
+from optsched.search.orders import start_evenly
+from optsched.simulate import run
+from optsched.simulate.runners import raise_if_interrupted
+from optsched.workloads import family
+from optsched.workloads.families import parse_family, poisson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from optsched.bounds.bound import ClockBound
+    from optsched.clock import Clock
+    from optsched.experiments.cells import Own
+    from optsched.policies import Policy
+    from optsched.problem.execution import Execution
+    from optsched.problem.premises import Storage
+    from optsched.problem.schedule import Schedule
+    from optsched.simulate.seconds.execution import ClockedRun
+
+
+Number = TypeVar("Number", int, float)
+
+_SAMPLE = 200_000  # requests from which the mean memory-time of a family is taken
+_TICK = 2.0**-10  # seconds in which arrivals on a clock are counted
+_MAX_SEEDS = 1_000_000
+_FEWEST = 10  # requests that a horizon brings in the mean, at least
+
+
+def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
+    """Return numbers as a list, refusing an empty one and duplicates."""
+    found = list(values) if isinstance(values, Iterable) else [values]
+    for value in found:
+        as_number(f"one of the {name}", value, lambda _: True, "a number")
+    if not found:
+        raise OptschedError(f"{name} is empty; name at least one")
+    if len(set(found)) < len(found):
+        raise OptschedError(f"one of the {name} is there twice; take one out")
+    return found
+
+
+def seeds_of(seeds: Any) -> list[int]:
+    """Return seeds: those named, or that many from 0."""
+    if not isinstance(seeds, Iterable):
+        return list(range(as_count("seeds", seeds, most=_MAX_SEEDS)))
+    found: list[float] = numbers_of("seeds", list(seeds))
+    return [as_count("one of the seeds", seed, 0) for seed in found]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Draws instances of any arrival rate and number of steps."""
+
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)  # of the family: lengths, not arrivals
+    trace: Instance | None = None  # drawn from with replacement, in place of a family
+    memory: int | None = None  # None: as many tokens as the family has
+    clock: LinearClock | None = None  # None: times are in steps
+
+    @cached_property
+    def sample(self) -> Instance:
+        """The trace, or many requests of the family."""
+        if self.trace is not None:
+            return self.trace
+        return family(self.name, n=_SAMPLE, seed=0, memory=self.memory, **self.parameters)
+
+    @property
+    def memory_tokens(self) -> int:
+        """Tokens that the worker holds."""
+        return self.sample.memory
+
+    @property
+    def unit(self) -> str:
+        """What times are counted in."""
+        return "steps" if self.clock is None else self.clock.unit
+
+    @property
+    def tick(self) -> float:
+        """How long the steps are in which arrivals are counted, in the unit."""
+        return 1.0 if self.unit == "steps" else _TICK
+
+    @cached_property
+    def mean_alone(self) -> float:
+        """The mean latency of requests that are alone: in steps the mean output."""
+        if self.clock is None:
+            return float(self.sample.outputs.mean())
+        return float(least_work(self.sample, self.clock).own.mean())
+
+    def rate(self, load: float) -> float:
+        """Return the requests per unit of time that bring this share of the possible work."""
+        as_number("load", load, lambda x: x > 0, "positive")
+        if self.clock is not None:
+            return load / float(most_work(self.sample, self.clock).total.mean())
+        return load * self.sample.memory / float(self.sample.areas.mean())
+
+    def draw(self, rate: float, horizon: int, seed: int) -> Instance:
+        """Draw the requests that arrive before the horizon; other horizons have other requests."""
+        self.check(rate, horizon)
+        seconds_per_step = None if self.clock is None else self.tick
+        count = int(rate * horizon + 6 * (rate * horizon) ** 0.5)
+        while True:
+            instance = self._requests(count, rate * self.tick, seed + 2**32 * horizon)
+            if instance.arrivals[-1] >= horizon / self.tick:
+                break
+            count += count // 4
+        within = slice(int(np.searchsorted(instance.arrivals, horizon / self.tick)))
+        return Instance(
+            instance.prompts[within],
+            instance.outputs[within],
+            instance.memory,
+            instance.arrivals[within],
+            name=self.name,
+            seconds_per_step=seconds_per_step,
+        )
+
+    def check(self, rate: float, horizon: int) -> None:
+        """Refuse a horizon that is not one, or brings hardly any request."""
+        as_count("a horizon", horizon, most=MAX_STEP)
+        if rate * horizon < _FEWEST:
+            raise InstanceError(
+                f"{horizon} {self.unit} bring {rate * horizon:.3g} requests on average, but a "
+                f"horizon needs {_FEWEST}; make it longer or raise the load"
+            )
+
+    def horizons(self, rate: float) -> list[int]:
+        """Return three horizons, each ten times as long as the last, that bring enough requests."""
+        first = 100
+        while rate * first < _FEWEST:
+            first *= 10
+        return [first, 10 * first, 100 * first]
+
+    def _requests(self, count: int, rate: float, seed: int) -> Instance:
+        if self.trace is None:
+            return family(
+                self.name, n=count, seed=seed, memory=self.memory, rate=rate, **self.parameters
+            )
+        rng = np.random.default_rng(seed)
+        chosen = rng.integers(0, len(self.trace), count)
+        return Instance(
+            self.trace.prompts[chosen],
+            self.trace.outputs[chosen],
+            self.trace.memory,
+            poisson(count, rate, rng),
+            name=self.name,
+        )
+
+
+def read_source(
+    source: str | Path | Instance,
+    memory: int | None = None,
+    clock: str | Clock | None = None,
+) -> Source:
+    """Read a source: ``family:NAME,key=number,...``, an instance, or the path of a trace."""
+    timed = None if clock is None else get_clock(clock)
+    if timed is not None and not isinstance(timed, LinearClock):
+        raise OptschedError(
+            f"the clock {timed.name} is a function, for which no bound is known, and so no regret; "
+            "pass a LinearClock that is never above it"
+        )
+    return replace(_read_source(source, memory), clock=timed)
+
+
+def _read_source(source: str | Path | Instance, memory: int | None) -> Source:
+    if isinstance(source, Instance):
+        trace = source if memory is None else source.replace(memory=memory)
+        return Source(trace.name, trace=trace)
+    text = str(source)
+    if not text.startswith("family:"):
+        from optsched.workloads import read_trace
+
+        trace = read_trace(text, memory)
+        return Source(trace.name, trace=trace)
+    name, parameters = parse_family(text)
+    for parameter in ("n", "seed", "rate", "load", "seconds_per_step"):
+        if parameter in parameters:
+            raise InstanceError(
+                f"{text}: {parameter} follows from loads, horizons and seeds; leave it out"
+            )
+    family(name, n=_FEWEST, memory=memory, **parameters)  # refuses what it does not understand
+    return Source(name, parameters, memory=memory)
+
+
+_MAX_SOLVED = 20_000  # requests up to which `solve` is asked
+
+# Of the ascent, in the unit of the search: so many rounds, and never less than that.
+_ROUNDS, _LEAST_WORK = 60, 3e8
+_STEP_WORK, _REQUEST_WORK = 70.0, 1200.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """An instance to be drawn, and what to run on it."""
+
+    source: Source
+    policies: tuple[str | Policy | Own, ...]
+    load: float
+    rate: float
+    horizon: int
+    seed: int
+    time_limit: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What came of one instance: total latencies over its requests, in one unit."""
+
+    load: float  # memory-time that arrives over that which passes; on a clock work over time
+    rate: float  # requests per unit of time
+    horizon: int  # time in which requests arrive
+    seed: int
+    requests: int
+    latencies: dict[str, float]  # of each policy
+    best: float  # of the best schedule known, which was checked
+    best_by: str
+    bound: float  # no schedule has less
+    proof: str
+    seconds: float  # for everything
+    # Of engines, and of preempted requests that go on: policies, best, best_by, bound, proof
+    later: dict[str, Any] | None = None
+
+    def _ends(self, policy: str) -> tuple[float, float]:
+        """Return the best latency known and the bound, in the world of a policy."""
+        if self.later is not None and policy in self.later["policies"]:
+            return self.later["best"], self.later["bound"]
+        return self.best, self.bound
+
+    def regret(self, policy: str) -> tuple[float, float]:
+        """Return both ends of a policy's regret per request (Jaillet Def. 5.1)."""
+        latency = self.latencies[policy]
+        best, bound = self._ends(policy)
+        return (latency - best) / self.requests, (latency - bound) / self.requests
+
+    def ratio(self, policy: str) -> tuple[float, float]:
+        """Return both ends of the ratio of a policy's latency to the least possible."""
+        latency = self.latencies[policy]
+        best, bound = self._ends(policy)
+        return latency / best, latency / bound
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cell as plain data, ready for JSON."""
+        return dict(vars(self))
+
+
+def perform(task: Task) -> Cell:
+    """Draw an instance, run the policies, and enclose the optimum."""
+    began = stopwatch()
+    instance = task.source.draw(task.rate, task.horizon, task.seed)
+    drawn = (task.load, task.rate, task.horizon, task.seed, len(instance))
+    if task.source.clock is not None:
+        found, later = _on_clock(task, task.source.clock, instance)
+        return Cell(*drawn, *found, stopwatch() - began, later)
+    runs = [run(instance, loaded(policy), seed=task.seed) for policy in task.policies]
+    whole = [each for each in runs if each.preemption == "restarted"]
+    others = [each for each in runs if each.preemption != "restarted"]
+    best, proven = enclose(instance, [each.schedule for each in whole], task.time_limit)
+    for each in whole:
+        _covered(proven, each)
+    ends = best.total_latency, best.policy, math.ceil(proven.value), proven.method
+    latencies: dict[str, float] = {each.policy: each.total_latency for each in runs}
+    later = _going_on(instance, others, best) if others else None
+    return Cell(*drawn, latencies, *ends, stopwatch() - began, later)
+
+
+def _going_on(instance: Instance, runs: list[Execution], best: Schedule) -> dict[str, Any]:
+    """Return the best run known, and a bound, where preempted requests may go on."""
+    proven = find_bound(instance, "closed-form")
+    for each in runs:
+        if broken := each.check():
+            raise ScheduleError(f"the run of {each.policy!r} is infeasible: {broken[0]}")
+        _covered(proven, each)
+    known: list[Execution | Schedule] = [best, *runs]
+    least = min(known, key=lambda each: each.total_latency)
+    ends = least.total_latency, least.policy, math.ceil(proven.value), proven.method
+    return _in_own_world([each.policy for each in runs], ends)
+
+
+def _in_own_world(policies: list[str], ends: tuple[float, str, float, str]) -> dict[str, Any]:
+    names = ("policies", "best", "best_by", "bound", "proof")
+    return dict(zip(names, (policies, *ends), strict=True))
+
+
+def _on_clock(
+    task: Task, clock: LinearClock, instance: Instance
+) -> tuple[tuple[dict[str, float], float, str, float, str], dict[str, Any] | None]:
+    """Return latencies, the best checked run and a bound; the latter two also of later storage."""
+    runs = [
+        run(instance, loaded(policy), clock=clock, seed=task.seed)
+        for policy in (*task.policies, get_policy("work"))
+    ]
+    for found in runs:
+        raise_if_interrupted(found)
+        if found.unfinished:
+            raise PolicyError(
+                f"policy {found.policy!r} leaves {found.unfinished} requests unfinished; leave it "
+                "out"
+            )
+        if broken := found.check():
+            raise ScheduleError(f"the run of {found.policy!r} is infeasible: {broken[0]}")
+    latencies = {each.policy: each.total_latency for each in runs[: len(task.policies)]}
+    ends = _enclosed(instance, clock, [each for each in runs if not _is_later(each)])
+    engines = [each.policy for each in runs if _is_later(each)]
+    if not engines:
+        return (latencies, *ends), None
+    return (latencies, *ends), _in_own_world(engines, _enclosed(instance, clock, runs, STORAGES[1]))
+
+
+def _is_later(run: ClockedRun) -> bool:
+    return run.facts.storage != STORAGES[0]
+
+
+def _enclosed(
+    instance: Instance,
+    clock: LinearClock,
+    runs: list[ClockedRun],
+    storage: Storage = STORAGES[0],
+) -> tuple[float, str, float, str]:
+    """Return the best of some runs with its policy, and a bound that covers all of them."""
+    best = min(runs, key=lambda each: each.total_latency)
+    proven = find_bound(instance, clock=clock, storage=storage)
+    for each in runs:
+        _covered(proven, each)
+    return best.total_latency, best.policy, proven.value, proven.method
+
+
+def _covered(proven: Bound | ClockBound, run: Execution | ClockedRun) -> None:
+    """Refuse a run that the bound does not cover."""
+    if why := strongest([proven], run.facts)[1]:
+        raise PolicyError(f"policy {run.policy!r} has no regret: {why}; leave it out")
+
+
+def enclose(
+    instance: Instance, schedules: list[Schedule], time_limit: float = 0.0
+) -> tuple[Schedule, Bound]:
+    """Return the best schedule known, checked, and a proven bound on the total latency."""
+    known = [*schedules, run(instance, "area").schedule]
+    for schedule in known:
+        _check(schedule)
+    best = min(known, key=_total)
+    proven = find_bound(instance)
+    alike = instance.prompts.min() == instance.prompts.max()
+    if alike and (value := machines_bound(instance)) > proven.value:
+        # Age makes little difference here, so neither better prices nor an even pace gain much.
+        premises = replace(proven.premises, preemption="restarted")
+        name = "identical machines"
+        proven = replace(proven, value=value, method=name, certificate=None, premises=premises)
+    elif proven.prices is not None and best.total_latency > proven.value:
+        best = min(best, _check(start_evenly(instance)), key=_total)
+        per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)
+        work = max(_LEAST_WORK, _ROUNDS * per_round)
+        better = improve_prices(best, proven.prices, work=work)
+        if better.interrupted:
+            raise KeyboardInterrupt
+        proven = max(proven, better, key=lambda each: each.value)
+    if time_limit > 0 and len(instance) <= _MAX_SOLVED and best.total_latency > proven.value:
+        best, proven = _look_further(instance, best, proven, time_limit)
+    return best, proven
+
+
+def _look_further(
+    instance: Instance, best: Schedule, proven: Bound, time_limit: float
+) -> tuple[Schedule, Bound]:
+    found = solve(instance, time_limit=time_limit)
+    if found.status == "interrupted":
+        raise KeyboardInterrupt
+    if found.schedule.total_latency < best.total_latency:
+        best = replace(_check(found.schedule), policy="hindsight")
+    if found.bound > proven.value:
+        proof = found.certificate
+        proof = None if isinstance(proof, ConfigurationCertificate) else proof
+        premises = found.premises
+        proven = Bound(found.bound, found.proof, found.seconds, proof, premises=premises)
+    return best, proven
+
+
+def _total(schedule: Schedule) -> int:
+    return schedule.total_latency
+
+
+def _check(schedule: Schedule) -> Schedule:
+    broken = [violation for violation in schedule.check() if violation.kind != "deadline"]
+    if broken:
+        raise ScheduleError(f"the schedule of {schedule.policy!r} is infeasible: {broken[0]}")
+    return schedule
+
+
+LEFT_BEHIND = 0.01  # share of the memory-time of the second half that adds to the backlog
+_OVERLOADED = 1.25  # a load that leaves a fifth of the memory-time behind, whatever the schedule
+
+
+@dataclass(frozen=True)
+class OverloadThreshold:
+    """The loads between which a policy becomes overloaded."""
+
+    policy: str
+    stable: float  # the largest load found stable
+    overloaded: float  # the smallest load found overloaded
+    rate: float  # requests per step in the middle between them
+    horizon: int
+    seeds: int
+    tried: tuple[tuple[float, float], ...]  # loads, and the share of memory-time left behind
+
+    @property
+    def load(self) -> float:
+        """The middle between the two loads."""
+        return (self.stable + self.overloaded) / 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, ready for JSON."""
+        return vars(self) | {"load": self.load, "tried": [list(each) for each in self.tried]}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.policy} is stable at load {self.stable:.3f} and overloaded at "
+            f"{self.overloaded:.3f} ({self.rate:.4g} requests per step; {self.seeds} runs of "
+            f"{self.horizon:,} steps each)"
+        )
+
+
+def overload_threshold(
+    source: str | Path | Instance = "family:equal-prompts",
+    policy: str | Policy = "mc-sf",
+    *,
+    memory: int | None = None,
+    horizon: int = 20_000,
+    seeds: int | Sequence[int] = 3,
+    precision: float = 0.01,
+) -> OverloadThreshold:
+    """Find by bisection from which load on the backlog of a policy grows."""
+    # A load is overloaded if the memory-time of waiting requests grows by more than 1 % of what
+    # arrives, in the mean over seeds, the same at all loads. A policy that is overloaded only once
+    # chance has driven it into waves may look stable in a shorter run.
+    as_number("precision", precision, lambda x: 0 < x < 1, "between 0 and 1")
+    seeds = seeds_of(seeds)
+    drawn, chosen = read_source(source, memory), get_policy(policy)
+    stable, overloaded = 0.0, _OVERLOADED
+    drawn.check(drawn.rate(overloaded / 2), horizon)
+    tried = []
+    while overloaded - stable > precision:
+        load = (stable + overloaded) / 2
+        rate = drawn.rate(load)
+        share = float(np.mean([left_behind(drawn, chosen, rate, horizon, each) for each in seeds]))
+        tried.append((load, share))
+        if share > LEFT_BEHIND:
+            overloaded = load
+        else:
+            stable = load
+    rate = drawn.rate((stable + overloaded) / 2)
+    return OverloadThreshold(
+        chosen.name, stable, overloaded, rate, horizon, len(seeds), tuple(tried)
+    )
+
+
+def left_behind(source: Source, policy: Policy, rate: float, horizon: int, seed: int) -> float:
+    """Return the share of the second half's memory-time by which the backlog grows there."""
+    instance = source.draw(rate, horizon, seed)
+    starts, areas = run(instance, policy, seed=seed).schedule.starts, instance.areas
+    middle, end = horizon // 2, horizon
+
+    def waiting(step: int) -> float:
+        return float(areas[(instance.arrivals < step) & (starts >= step)].sum())
+
+    arrived = float(areas[instance.arrivals >= middle].sum())
+    return (waiting(end) - waiting(middle)) / max(arrived, 1.0)

@@ -1,0 +1,575 @@
+"""What comparisons return, in steps, on a clock and on a cluster."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import inf, isclose, isnan
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.extensions import draw, html, text, write
+from optsched._internal.extras import data_frame
+from optsched._internal.numbers import at_least, number, proven, round_down
+from optsched._internal.statistics import Interval, interval
+from optsched.bounds.bound import bound as find_bound
+from optsched.clock import LinearClock
+from optsched.errors import PolicyError, nearest
+from optsched.problem.premises import KNOWLEDGE, STORAGES, deployable, strongest
+from optsched.problem.schedule import Schedule
+from optsched.problem.work import load_on_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.bounds.ascent import Bound, BoundMethod
+    from optsched.bounds.bound import ClockBound
+    from optsched.problem.execution import Execution
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Claim
+    from optsched.simulate import ClockedRun, RunSettings
+    from optsched.simulate.cluster.results import ClusterRun
+
+
+ROUNDING = 1e-9  # relative, of a mean over sums of batches
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Runs of several policies side by side.
+
+    `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
+    one with the fewest unfinished requests and then the least mean latency, without the
+    `references`, which know more than the others; `tied` lists those that are as good, and
+    `best_deployable` is the best that is told no outputs. Methods take a run or the name of its
+    policy. On a cluster there may be several traces.
+
+    Attributes
+    ----------
+    runs_by_policy
+        The runs of each policy on all traces; in steps and on a clock there is one trace.
+    seconds
+        Seconds that each run took.
+    warm_up
+        Time before which nothing counts in the metrics; on a cluster steps, or None for the usual.
+    bounds
+        Proven lower bounds on the total latency, each under premises of its own.
+    incomplete
+        Runs in steps that do not complete all requests, which are not compared.
+    turns
+        Whether requests arrived when others had ended, in each run at times of its own.
+
+    Examples
+    --------
+    >>> from optsched import Instance, compare
+    >>> compare(Instance([1], [2], memory=3), "area").to_pandas().loc["area", "makespan"]
+    np.int64(2)
+    """
+
+    runs_by_policy: dict[str, list[Any]]
+    seconds: tuple[float, ...]
+    settings: RunSettings
+    warm_up: Any = 0.0
+    bounds: tuple[Any, ...] = ()
+    incomplete: tuple[Execution, ...] = ()
+    turns: bool = False
+
+    @property
+    def runs(self) -> Any:
+        """One run per policy; on a cluster a dictionary with those on all traces by policy."""
+        return tuple(self)
+
+    @property
+    def instance(self) -> Instance:
+        """The requests; on a cluster those of the first trace."""
+        return next(iter(self)).instance  # type: ignore[no-any-return]
+
+    @property
+    def cluster(self) -> Any:
+        """The cluster; None in steps and on a clock."""
+        return self.settings.cluster
+
+    @property
+    def clock(self) -> Any:
+        """How long batches take; None in steps and on a cluster."""
+        return self.settings.clock
+
+    @property
+    def intervals(self) -> str | None:
+        """What policies know of the outputs; None: everything they need."""
+        return self.settings.intervals
+
+    @property
+    def timed(self) -> bool:
+        """Whether the runs are on a clock."""
+        return self.clock is not None
+
+    @property
+    def _view(self) -> tuple[str, str, str]:
+        """Names of table, plot and page in `optsched.report`."""
+        if self.timed:
+            return "clock_table", "plot_clock_comparison", "clock_page"
+        return "comparison_table", "plot_comparison", "comparison_page"
+
+    @property
+    def bound(self) -> Any:
+        """The bound of the papers' model, in which a token is held at once; None without bounds."""
+        return self.bounds[0] if self.bounds else None
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """The schedules in steps, in the order of the policies, of those whose runs have one."""
+        return [run.schedule for run in self if not run.split]
+
+    def bounded(
+        self, bound: Bound | ClockBound | None = None, method: BoundMethod = "auto"
+    ) -> Comparison:
+        """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
+        if self.turns:
+            return self
+        clock = self.clock
+        known: dict[str, Any] = {"clock": clock} if self.timed else {}
+        if bound is None and isinstance(clock, LinearClock | None):
+            bound = find_bound(self.instance, method, **known)
+        bounds: tuple[Any, ...] = () if bound is None else (bound,)
+        if bound is not None and isinstance(clock, LinearClock):
+            storage, limit = bound.premises.storage, bound.premises.max_num_seqs
+            alike = all(run.facts.storage == storage for run in self)
+            if not alike and storage == STORAGES[0]:  # a weaker bound for what it does not cover
+                known |= {"max_num_seqs": limit, "storage": STORAGES[1]}
+                bounds += (find_bound(self.instance, method, **known),)
+        if not self.timed and any(run.split for run in self):
+            bounds += (find_bound(self.instance, "closed-form"),)
+        return replace(self, bounds=bounds)
+
+    def covering(self, run: Any) -> tuple[Claim | None, str | None]:
+        """Return the largest bound whose premises cover a run, or None and why there is none."""
+        if self.warm_up:
+            return None, "requests that arrive before the warm-up do not count"
+        found = self[run] if isinstance(run, str) else run
+        # On a clock that is a function what the batches took says whether a bound covers them.
+        if self.timed and self.bounds and not found.facts.clock:
+            clock = self.bound.clock
+            found = replace(found, clock=clock) if found.lasts_as_on(clock) else found
+        return strongest(self.bounds, found.facts)
+
+    def gap(self, run: Any) -> float | None:
+        """Return (total latency - bound) / total latency, the most that any schedule can save.
+
+        None where no bound covers the run; `covering` says why.
+        """
+        covering, _ = self.covering(run)
+        if covering is None:
+            return None
+        latency: float = (self[run] if isinstance(run, str) else run).total_latency
+        return (latency - covering.value) / latency
+
+    @cached_property
+    def demand(self) -> int:
+        """Most tokens that would be held, were no request to wait; on a clock at their peaks."""
+        if self.timed:
+            return max(_demand(run) for run in self)
+        return Schedule(self.instance, self.instance.arrivals).peak_memory
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the numbers, one sentence each."""
+        found = []
+        if not self.comparable:
+            found.append(
+                "The runs completed different requests, so that their means are of different ones "
+                "and no policy is the best."
+            )
+        elif len(self.tied) > 1:
+            names = [run.policy for run in self.tied]
+            found.append(f"{', '.join(names[:-1])} and {names[-1]} are equal.")
+        if self.turns:
+            found.append(
+                "There is no bound: requests arrive when others have ended, in each run at times "
+                "of its own."
+            )
+        reasons: dict[str, list[str]] = {}
+        for run in self if self.bounds else ():
+            if why := self.covering(run)[1]:
+                reasons.setdefault(why, []).append(run.policy)
+        found += [f"No gap of {', '.join(names)}: {why}." for why, names in reasons.items()]
+        split = [run.policy for run in self if run.split]
+        if split and self.bounds:
+            found.append(
+                f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
+                f"the proven bound on the total is {at_least(self.bounds[-1].value)}."
+            )
+        return found + (self._notes_on_clock() if self.timed else [self._note_in_steps()])
+
+    def _note_in_steps(self) -> str:
+        memory, best = self.instance.memory, self.best
+        if self.demand <= memory:
+            return (
+                f"Memory is never the limit: if every request starts when it arrives, at most "
+                f"{self.demand:,} of {memory:,} tokens are held."
+            )
+        waited = int((best.first_token_latencies > 1).sum())
+        return (
+            f"Memory is a limit: {best.policy} holds up to {best.peak_memory:,} of {memory:,} "
+            f"tokens, and {waited:,} of {len(self.instance):,} requests wait."
+        )
+
+    def _notes_on_clock(self) -> list[str]:
+        memory, peak = self.instance.memory, max(run.peak_memory for run in self)
+        limit = "may be a limit" if self.demand > memory else "is never the limit"
+        found = [
+            f"Memory {limit}: at most {peak:,} of {memory:,} tokens are held, and the requests in "
+            f"the system would hold at most {self.demand:,} at their peaks."
+        ]
+        late = [run.policy for run in self if run.facts.storage != STORAGES[0]]
+        if late and len(self.bounds) > 1:
+            mean = proven(Fraction(self.bounds[1].value) / len(self.instance))
+            found.append(
+                f"{', '.join(late)}: tokens are stored one batch later than the papers count them, "
+                f"which leaves more room; for that the proven bound on the mean is {mean}."
+            )
+        return found
+
+    def by_policy(self) -> dict[str, Any]:
+        """Return the run of each policy as asked for, on a cluster that on the first trace."""
+        return {policy: runs[0] for policy, runs in self.runs_by_policy.items()}
+
+    @property
+    def policies(self) -> list[str]:
+        """Names of the policies, in the order in which they were asked for."""
+        return list(self.runs_by_policy)
+
+    @property
+    def references(self) -> list[str]:
+        """Names of the policies that know the outputs beside others that know intervals only."""
+        if self.intervals in (None, "exact"):
+            return []
+        told = [run.policy for run in self if run.knows == "outputs"]
+        return told if len(told) < len(self) else []
+
+    @property
+    def best(self) -> Any:
+        """The first of `ranked`: never a reference beside other policies."""
+        return self.ranked()[0]
+
+    @property
+    def best_deployable(self) -> Any:
+        """The best of those that are told no outputs; None if there is none."""
+        able = (run for run in self.ranked() if run.knows != "outputs")
+        return next(able, None) if self.comparable else None
+
+    @property
+    def headline(self) -> list[str]:
+        """Which policy is the best that can be deployed, and what true outputs would give."""
+        if not self.comparable:
+            return []
+        ranked = sorted(self, key=lambda run: (run.unfinished, run.mean_latency))
+        rows = [(run.policy, run.knows, run.mean_latency) for run in ranked]
+        unit = self.best.unit
+        found = deployable(rows, lambda value: f"{number(value)} {unit}")
+        if self.best_deployable is None:
+            untold = "mixed" if self.timed else "alpha-beta-clearing"
+            found.append(
+                f"Add {untold} to the policies, which is told nothing, to see what can be."
+            )
+        return found
+
+    @property
+    def comparable(self) -> bool:
+        """Whether all runs of a trace completed the same requests, and means say which is best."""
+        return not any(
+            any(run.unfinished for run in trace) and len({_served(run) for run in trace}) > 1
+            for trace in zip(*self.runs_by_policy.values(), strict=False)
+        )
+
+    @property
+    def tied(self) -> list[Any]:
+        """The best run, and those that equal it up to rounding."""
+        best = self.best
+
+        def equal(run: Any) -> bool:
+            alike = isclose(run.mean_latency, best.mean_latency, rel_tol=ROUNDING)
+            return alike and run.unfinished == best.unfinished
+
+        others = [run for run in self.ranked() if run.policy not in self.references and equal(run)]
+        return others or [best]
+
+    def ranked(self) -> list[Any]:
+        """Return `by_policy` by unfinished requests, then by mean latency; references come last."""
+        references = self.references
+
+        def place(run: Any) -> tuple[bool, int, float]:
+            latency = run.mean_latency
+            return run.policy in references, run.unfinished, inf if isnan(latency) else latency
+
+        return sorted(self, key=place)
+
+    def __getitem__(self, policy: str) -> Any:
+        """Return the run of a policy by its name."""
+        if policy not in self.runs_by_policy:
+            raise PolicyError(
+                f"policy {policy!r} did not run: {nearest(str(policy), self.runs_by_policy)}"
+            )
+        return self.runs_by_policy[policy][0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.by_policy().values())
+
+    def __len__(self) -> int:
+        return len(self.runs_by_policy)
+
+    def __repr__(self) -> str:
+        best = f": best {self.best.policy!r}" if self.comparable else ""
+        return f"<{type(self).__name__} of {', '.join(self.runs_by_policy)}{best}>"
+
+    def __str__(self) -> str:
+        about = str(self.instance)
+        if self.timed:  # of the load in steps it says nothing
+            about = "\n".join(line for line in about.splitlines() if line.split()[0] != "load")
+            if load := load_on_clock(self.instance, self.settings.batch_clock):
+                about += f"\n  load      {load}"
+        lines = [about, text(self._view[0], self), *self.headline, *self.notes]
+        for each in self.incomplete:
+            lines.append(f"  {each.policy} does not complete all: its run {each.why}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html(self._view[0], self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the runs as plain data; "policies" lists the metrics of each."""
+        instance, bounds = self.instance, [_described(each, self.instance) for each in self.bounds]
+        last = next(iter(self)).arrivals[-1] if self.timed else instance.arrivals[-1]
+        content: dict[str, Any] = {
+            "instance": {
+                "name": instance.name,
+                "requests": len(instance),
+                "memory": instance.memory,
+                "last_arrival": last.item(),
+                "seconds_per_step": instance.seconds_per_step,
+            }
+        }
+        short: tuple[str, ...] = ("value", "method", "seconds")
+        if self.timed:
+            clock = self.settings.batch_clock
+            load = load_on_clock(instance, clock)
+            content["clock"] = {"name": clock.name, "unit": clock.unit}
+            content["load"] = None if load is None or not load.span else load.load
+            short = ("value", "mean_latency", "method", "seconds")
+        content["bound"] = {key: bounds[0][key] for key in short} if bounds else None
+        content["bounds"] = bounds
+        content["memory_binds"] = self.demand > instance.memory
+        if not self.timed:
+            content["intervals"] = self.intervals
+        content["policies"] = [
+            self._entry(run, seconds) for run, seconds in zip(self, self.seconds, strict=True)
+        ]
+        content |= self._leaders()
+        if not self.timed:
+            content["unfinished"] = [run.metrics() for run in self.incomplete]
+        return content
+
+    def _leaders(self) -> dict[str, str | None]:
+        """Return what JSON says of the best policies."""
+        able = self.best_deployable
+        return {
+            "best": self.best.policy if self.comparable else None,
+            "best_deployable": None if able is None else able.policy,
+        }
+
+    def _entry(self, run: Any, seconds: float) -> dict[str, Any]:
+        """Return what JSON says of a run in steps or on a clock."""
+        gap = self.gap(run)
+        claims = {"gap": gap} | ({"why_no_gap": self.covering(run)[1]} if gap is None else {})
+        if self.timed:
+            entry = {**run.metrics(self.warm_up), **claims}
+        else:
+            entry = {
+                "policy": run.policy,
+                "knows": run.knows,
+                **run.summary(),
+                **claims,
+                "waited": int((run.first_token_latencies > 1).sum()),
+                "preemptions": run.preemptions,
+                "evictions": run.preemptions,
+                "preempted_tokens": run.preempted_tokens,
+            }
+        entry["seconds"] = seconds
+        if "missed_deadlines" in entry:
+            entry["met_deadlines"] = len(run.instance) - entry["missed_deadlines"]
+        if run.policy in self.references:
+            entry["reference"] = True
+        return entry
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per policy, with columns as the entries under "policies" in `to_dict`."""
+        frame = data_frame(self.to_dict()["policies"]).set_index("policy")
+        return frame.drop(columns="intervals", errors="ignore")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the policies against each other, on the given axes or a new figure."""
+        return draw(self._view[1], self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the comparison as one HTML file that needs no network."""
+        write(self._view[2], path, self)
+
+
+def _described(bound: Bound | ClockBound, instance: Instance) -> dict[str, Any]:
+    """Return what JSON says of a bound, and under which premises it holds."""
+    return {
+        "value": bound.value,
+        "mean_latency": round_down(Fraction(bound.value) / len(instance)),
+        "method": bound.method,
+        "seconds": bound.seconds,
+        "premises": bound.premises.to_dict(),
+    }
+
+
+def _demand(run: ClockedRun) -> int:
+    """Return the most tokens that arrived and incomplete requests would hold at their peaks."""
+    peaks, done = run.instance.peaks, run.completed
+    times = np.concatenate([run.arrivals, run.completions[done]])
+    changes = np.concatenate([peaks, -peaks[done]])
+    order = np.lexsort((changes, times))  # at equal times those that complete go first
+    return int(np.cumsum(changes[order]).max())
+
+
+def _served(run: Any) -> Any:
+    """Return which requests a run completed; turns come in another order in each."""
+    labels, done = run.instance.labels, run.completed
+    return done.tobytes() if labels is None else frozenset(np.array(labels)[done].tolist())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterComparison(Comparison):
+    """Runs of several routing policies on the same traces."""
+
+    @property
+    def runs(self) -> dict[str, list[ClusterRun]]:
+        """The runs of each policy on all traces."""
+        return self.runs_by_policy
+
+    _view = ("cluster_table", "plot_power", "cluster_page")
+
+    def values(self, metric: str, policy: str) -> FloatArray:
+        """Return a key of `ClusterRun.metrics`, one number per trace; NaN where a run has none."""
+        if policy not in self.runs_by_policy:
+            raise PolicyError(f"policy {policy!r} did not run; {nearest(policy, self.policies)}")
+        rows = [run.metrics(self.warm_up) for run in self.runs_by_policy[policy]]
+        if metric not in rows[0]:
+            raise PolicyError(f"there is no metric {metric!r}; {nearest(metric, rows[0])}")
+        return np.array(
+            [math.nan if row[metric] is None else row[metric] for row in rows], dtype=np.float64
+        )
+
+    def mean(self, metric: str, policy: str) -> Interval:
+        """Return the mean of a metric over the traces."""
+        return _interval(self.values(metric, policy))
+
+    def ratio(self, metric: str, policy: str, baseline: str) -> Interval:
+        """Return the geometric mean over traces of a policy's positive metric over a baseline's."""
+        logs = np.log(self.values(metric, policy)) - np.log(self.values(metric, baseline))
+        return Interval(*(math.exp(value) for value in _interval(logs)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return cluster, traces and metrics as plain data, ready for JSON."""
+        first = next(iter(self.runs_by_policy.values()))
+        return {
+            "cluster": self.cluster.to_dict(),
+            "instances": [
+                {"name": run.instance.name, "requests": len(run.instance)} for run in first
+            ],
+            "policies": self._rows,
+            **self._leaders(),
+        }
+
+    @property
+    def headline(self) -> list[str]:
+        """Which policy is the best that can be deployed, and what true outputs would give."""
+        rows = [
+            (entry["policy"], entry["knows"], entry["imbalance_tokens"]) for entry in self._rows
+        ]
+        ranked = sorted(rows, key=lambda row: row[2])
+        return deployable(ranked, lambda value: f"{value:,.0f} tokens", measure="imbalance")
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        return [self._summary(policy) for policy in self.runs_by_policy]
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the numbers, one sentence each."""
+        entries = {entry["policy"]: entry for entry in self._rows}
+        found = [*filter(None, [_rising(entries, self.by_policy())])]
+        if self.comparable:
+            return found
+        waiting, tokens = (
+            [entry[key] for entry in entries.values()] for key in ("waiting", "tokens_waiting")
+        )
+        return [
+            "The runs were stopped with different backlogs, from "
+            f"{min(waiting):,.0f} to {max(waiting):,.0f} waiting requests of "
+            f"{min(tokens):,.0f} to {max(tokens):,.0f} tokens, so that throughputs do not compare; "
+            "run until all is done, or finish what is in view (drain).",
+            *found,
+        ]
+
+    def _summary(self, policy: str) -> dict[str, Any]:
+        runs = self.runs_by_policy[policy]
+        rows = [run.metrics(self.warm_up) for run in runs]
+        told = min((run.knows for run in runs if run.knows), key=KNOWLEDGE.index, default=None)
+        entry: dict[str, Any] = {"policy": policy, "knows": told}
+        if len(rows) == 1:
+            entry |= rows[0]
+        else:
+            for metric in (key for key in rows[0] if all(key in row for row in rows)):
+                given = [row[metric] for row in rows if row[metric] is not None]
+                entry[metric] = sum(given) / len(given) if given else None
+            for metric in ("max_wait_steps", "stuck"):
+                entry[metric] = max(row[metric] for row in rows)
+            entry["intervals"] = {
+                metric: list(_interval(np.array([row[metric] for row in rows], dtype=float))[1:])
+                for metric in ("imbalance_tokens", "throughput", "tpot", "energy_joule")
+                if all(row[metric] is not None for row in rows)
+            }
+        shares = [run.tenant_shares(self.warm_up) for run in runs]
+        if all(shares):
+            entry["tenant_shares"] = {
+                name: sum(each.get(name, 0.0) for each in shares) / len(shares)
+                for name in sorted(set().union(*shares))
+            }
+        return {**entry, "run_seconds": sum(run.seconds for run in runs)}
+
+    def __str__(self) -> str:
+        return "\n".join([text("cluster_table", self), *self.headline, *self.notes])
+
+
+def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> str | None:
+    """Point out a lookahead that leaves more imbalance than less of it, or than none."""
+    ahead = {policy: run.lookahead for policy, run in runs.items() if run.lookahead is not None}
+    imbalance = {policy: entry["imbalance_tokens"] for policy, entry in entries.items()}
+    if not ahead or not (longest := max(ahead.values())):
+        return None
+    far = max((name for name in ahead if ahead[name] == longest), key=lambda name: imbalance[name])
+    best = min(imbalance, key=lambda name: imbalance[name])
+    if imbalance[far] <= imbalance[best]:  # the best itself, or level with it
+        return None
+    advice = f"take a lookahead of {ahead[best]}" if best in ahead else "try 0, or adaptive"
+    return (
+        f"A lookahead of {longest} steps leaves more imbalance ({imbalance[far]:,.0f} tokens) than "
+        f"{best} ({imbalance[best]:,.0f}): {advice}."
+    )
+
+
+def _interval(values: FloatArray) -> Interval:
+    mean = float(values.mean())
+    return Interval(mean, mean, mean) if len(values) < 2 else interval(values)

@@ -1,0 +1,481 @@
+"""Sweeps: many settings, resumed where they stopped.
+
+Finished runs are added as part files, which one table replaces in the end. Names of other files
+begin with ``_`` or ``.``, so that readers of Parquet folders leave them out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from optsched._internal.arguments import checked
+from optsched._internal.extensions import draw, html, text, write
+from optsched._internal.extras import data_frame, need
+from optsched._internal.files import write_whole
+from optsched._internal.fingerprints import fingerprint
+from optsched._internal.numbers import number
+from optsched._internal.statistics import CONFIDENCE, interval
+from optsched._version import __version__
+from optsched.errors import OptschedError, require_known
+from optsched.experiments.cells import (
+    Places,
+    Store,
+    changed,
+    finish,
+    locked,
+    open_folder,
+    refuse_begun,
+    writing,
+)
+from optsched.experiments.sweep_plan import OK, killed, perform, read_plan
+from optsched.problem.premises import KNOWLEDGE, deployable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pandas as pd
+    import pyarrow as pa
+    from matplotlib.axes import Axes
+
+    from optsched.experiments.cells import Progress, Settings
+    from optsched.experiments.sweep_plan import Plan
+
+
+MANIFEST, TABLE = "_sweep.json", "results.parquet"
+
+FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
+
+
+@contextmanager
+def opened(out: str | Path, plan: Plan, *, resume: bool) -> Iterator[SweepFolder]:
+    """Open the folder of a sweep, to which only this process then adds rows."""
+    need("pyarrow", "a sweep")
+    path, settings = Path(out), {"key": plan.key, "version": __version__, "config": plan.config}
+    open_folder(path, MANIFEST, "sweep", settings, _differing, resume=resume)
+    with locked(path):
+        for left_over in path.glob(".*.tmp"):
+            left_over.unlink()
+        folder = SweepFolder(path, [run.key for run in plan.runs])
+        if not resume:
+            refuse_begun(path, len(folder), len(plan.runs), "runs of this sweep")
+        try:
+            yield folder
+        finally:
+            folder.close()
+
+
+def _differing(old: Settings, new: Settings) -> list[str]:
+    if old["key"] == new["key"] or old["version"] != new["version"]:
+        return changed(old, {"version": new["version"]})
+    config, asked = old["config"], new["config"]
+    names = [key for key in {**config, **asked} if config.get(key) != asked.get(key)]
+    return names or ["the content of the files that it names"]
+
+
+class SweepFolder(Store[dict[str, Any]]):
+    """The statuses of the runs that are done, whose rows are on disk or soon will be."""
+
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+        super().__init__()
+        self.path = path
+        self._keys = keys  # of the whole sweep, in its order
+        self._rows: list[dict[str, Any]] = []
+        self._flushed = time.monotonic()
+        for file in path.glob("*.parquet"):
+            try:
+                _rows(file)
+            except OptschedError:  # whose runs are done again
+                file.unlink()
+        if (found := _read(path)) is not None:
+            columns = (found.column(name).to_pylist() for name in ("key", "status"))
+            known = set(keys)
+            self.update(each for each in zip(*columns, strict=True) if each[0] in known)
+        if len(self) < len(keys) and (path / TABLE).exists():  # it is not what it was
+            (path / TABLE).rename(path / "part-before.parquet")
+        self.failed = sum(status != OK for status in self.values())
+
+    def add(self, key: str, row: dict[str, Any]) -> None:
+        """Keep a row; it reaches the disk within seconds, with others."""
+        self._rows.append(row)
+        self[key] = row["status"]
+        self.failed += row["status"] != OK
+        if time.monotonic() - self._flushed > FLUSH_EVERY:
+            self.flush()
+
+    def close(self) -> None:
+        """Write what is not on disk yet, and one table once all runs are done."""
+        self.flush()
+        if len(self) == len(self._keys) and not (self.path / TABLE).exists():
+            self._compact()
+
+    def flush(self) -> None:
+        """Write the rows that are not on disk yet as one part file."""
+        if self._rows:
+            name = f"part-{fingerprint([row['key'] for row in self._rows])[:16]}.parquet"
+            with writing(self.path):
+                _write(_table(self._rows), self.path / name)
+            self._rows = []
+        self._flushed = time.monotonic()
+
+    def _compact(self) -> None:
+        """Put one table, in the order of the sweep, in the place of the part files."""
+        parts = list(self.path.glob("part-*.parquet"))
+        found = _read(self.path)
+        assert found is not None
+        place = {key: number for number, key in enumerate(found.column("key").to_pylist())}
+        with writing(self.path):
+            _write(found.take([place[key] for key in self._keys]), self.path / TABLE)
+        for part in parts:
+            part.unlink()
+
+
+@checked()
+def read_sweep(folder: str | Path) -> pd.DataFrame:
+    """Read the results of a sweep, one row per run that is done, as in the example of `sweep`.
+
+    Rows are in the order of the sweep once all are done. Whole numbers that are missing in some
+    make a column of type Int64. A folder that holds no sweep raises an `OptschedError`.
+    """
+    path = Path(folder)
+    need("pyarrow", "the table of a sweep")
+    if not (path / MANIFEST).is_file():
+        raise OptschedError(f"{path} holds no sweep; name the folder that was given as out")
+    found = _read(path)
+    if found is None:
+        return data_frame({}, columns=["key", "policy", "seed", "status"])
+    frame: pd.DataFrame = found.to_pandas()
+    gaps = [
+        field.name
+        for field, column in zip(found.schema, found.columns, strict=True)
+        if str(field.type) == "int64" and column.null_count
+    ]
+    return frame.astype(dict.fromkeys(gaps, "Int64"))
+
+
+def read_columns(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Read some columns of all rows on disk, as far as there are such columns."""
+    found = _read(path)
+    if found is None:
+        return []
+    rows: list[dict[str, Any]] = found.select(
+        [name for name in names if name in found.column_names]
+    ).to_pylist()
+    return rows
+
+
+def _read(path: Path) -> pa.Table | None:
+    """Read all rows on disk; None if there are none."""
+    import pyarrow as pa
+
+    whole = path / TABLE
+    # Part files beside the table are what a killed process had no time to remove.
+    files = [whole] if whole.exists() else sorted(path.glob("part-*.parquet"))
+    tables = list(map(_rows, files))
+    return pa.concat_tables(tables, promote_options="permissive") if tables else None
+
+
+def _rows(file: Path) -> pa.Table:
+    """Read the rows of one file, or say that it is damaged."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with suppress(pa.ArrowException, OSError, ValueError):
+        found = parquet.read_table(file, partitioning=None, page_checksum_verification=True)
+        if {"key", "status", "source", "policy"} <= set(found.column_names):
+            return found
+    raise OptschedError(
+        f"{file} is damaged; resume the sweep (--resume), which does the runs in it again"
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Make a table of the columns that any row has a value in."""
+    import pyarrow as pa
+
+    found = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
+    return pa.table({name: [row.get(name) for row in rows] for name in found})
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    buffer = pa.BufferOutputStream()
+    parquet.write_table(table, buffer, write_page_checksum=True)
+    write_whole(path, buffer.getvalue())
+
+
+_WORLD = ("clock", "workers")  # options that make another setting, and not another policy
+_LISTED_SETTINGS = 3  # settings of which the best is named
+Rows = list[dict[str, Any]]
+Group = list[tuple[dict[str, Any], dict[int, float]]]  # means, and mean latencies by seed
+
+
+def summarised(path: Path) -> tuple[Rows, list[str]]:
+    """Return means with what differs between the rows, and the best of each setting in words."""
+    tables = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["config"]["policies"]
+    options = dict.fromkeys(key for each in tables for key in each if key not in ("name", "rule"))
+    values = ("seed", "status", "knows", "mean_latency", "unit", "gap")
+    groups: dict[str, Rows] = {}
+    for row in read_columns(path, ["source", "policy", *options, *values]):
+        what = json.loads(row.pop("source")) | {name: row.pop(name, None) for name in options}
+        groups.setdefault(json.dumps(what | {"policy": row.pop("policy")}), []).append(row)
+    found = [json.loads(each) for each in groups]
+    names = dict.fromkeys(name for each in found for name in each)
+    differ = [name for name in names if len({str(each.get(name)) for each in found}) > 1]
+    shown = ["policy", *(name for name in differ if name != "policy")]
+    means: Rows = []
+    settings: dict[tuple[str, str], Group] = {}
+    ours = {"policy", *options} - {*_WORLD}
+    for each, rows in zip(found, groups.values(), strict=True):
+        means.append({name: each.get(name) for name in shown} | _means(rows))
+        if means[-1]["mean_latency"] is not None:
+            world = ", ".join(f"{name} {each.get(name)}" for name in shown if name not in ours)
+            of_seed = {row["seed"]: row["mean_latency"] for row in rows if row["status"] == OK}
+            unit = rows[0].get("unit") or "steps"
+            settings.setdefault((world, unit), []).append((means[-1], of_seed))
+    said = [_best(*setting, group, ours) for setting, group in settings.items()]
+    if (more := len(said) - _LISTED_SETTINGS) > 0:
+        said[_LISTED_SETTINGS:] = [
+            f"... and {more:,} other setting{'s' * (more > 1)}: see the table"
+        ]
+    return means, said
+
+
+def _best(world: str, unit: str, group: Group, ours: set[str]) -> str:
+    """Compare the policies of a setting by seed, and say which can be deployed and is the best."""
+    (first, least), *others = sorted(group, key=lambda each: float(each[0]["mean_latency"]["mean"]))
+    for entry, of_seed in others:
+        paired = [mean - least[seed] for seed, mean in of_seed.items() if seed in least]
+        if paired:  # intervals that hold together
+            confidence = 1 - (1 - CONFIDENCE) / len(others)
+            entry["difference"] = interval(np.array(paired), confidence).to_dict()
+    ranked = [
+        (
+            ", ".join(str(entry[name]) for name in entry if name in ours and entry[name]),
+            entry["knows"],
+            entry["mean_latency"]["mean"],
+        )
+        for entry in (first, *(entry for entry, _ in others))
+    ]
+    said = " ".join(deployable(ranked, lambda value: f"{number(value)} {unit}"))
+    return f"{world}: {said}" if world else said
+
+
+def _means(rows: Rows) -> dict[str, Any]:
+    done = [row for row in rows if row["status"] == OK]
+    told = {row["knows"] for row in done if row.get("knows")}
+    latency, gap = ([row.get(name) for row in done] for name in ("mean_latency", "gap"))
+    known = bool(done) and None not in latency
+    proven = bool(done) and None not in gap
+    return {
+        "knows": min(told, key=KNOWLEDGE.index, default=None),
+        "runs": len(rows),
+        "failed": len(rows) - len(done),
+        "mean_latency": interval(np.array(latency)).to_dict() if known else None,
+        "difference": None,  # to the least mean of the setting, paired by seed
+        "gap": float(np.array(gap).mean()) if proven else None,
+    }
+
+
+Executor = Literal["local", "dask"]
+EXECUTORS: tuple[Executor, ...] = get_args(Executor)
+
+_LISTED = 3  # reasons of failure that are printed
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """What a sweep did; the results themselves are in its folder."""
+
+    folder: Path
+    runs: int
+    done: int  # earlier calls included
+    carried_out: int  # by this call
+    failures: dict[str, int]  # runs of each status that is not "ok"
+    status: str  # "complete", or "interrupted" by Ctrl-C: resume it
+    seconds: float  # of this call
+
+    @property
+    def failed(self) -> int:
+        """Runs that are done whose status is not "ok"."""
+        return sum(self.failures.values())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the results, one row per run: see `read_sweep`."""
+        return read_sweep(self.folder)
+
+    @cached_property
+    def _summary(self) -> tuple[list[dict[str, Any]], list[str]]:
+        return summarised(self.folder)
+
+    @property
+    def means(self) -> list[dict[str, Any]]:
+        """One row per policy and instance: mean latency, paired difference, and mean gap."""
+        return self._summary[0]
+
+    @property
+    def title(self) -> str:
+        """What it is, for a page."""
+        return f"Sweep in {self.folder}"
+
+    @property
+    def caption(self) -> str:
+        """What the columns of the table are."""
+        proven = any(entry["gap"] is not None for entry in self.means)
+        gap = "; gap to the proven bound, in the mean" * proven
+        return (
+            "mean latency over the seeds, with the 95 % confidence interval by Student's t; "
+            "difference to the least mean of the setting: paired by seed, intervals that hold "
+            f"together{gap}; knows: what is told of an output before it ends"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the runs as plain data, ready for JSON; "means" is the table."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+        return {"out": str(self.folder), **facts, "failed": self.failed, "means": self.means}
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the mean latencies with their intervals."""
+        return draw("plot_means", self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write table and plot as one HTML file that needs no network."""
+        write("summary_page", path, self)
+
+    def __repr__(self) -> str:
+        done = f"{self.done:,} of {self.runs:,} runs, {self.failed:,} failed"
+        return f"<Sweep {str(self.folder)!r}: {done}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        return html("facts_table", self) + (html("means_table", self) if self.means else "")
+
+    def __str__(self) -> str:
+        return "\n".join([*self.notes, text("means_table", self) if self.means else ""]).rstrip()
+
+    @property
+    def notes(self) -> list[str]:
+        """What was found, what was done and what failed, one line each."""
+        found = [
+            *self._summary[1],
+            f"{self.done:,} of {self.runs:,} runs in {self.folder}, {self.carried_out:,} of them "
+            f"carried out now in {self.seconds:,.1f} s",
+        ]
+        for reason, count in list(self.failures.items())[:_LISTED]:
+            found.append(f"  {count:,} failed: {reason}")
+        if len(self.failures) > _LISTED:
+            found.append(f"  ... and {len(self.failures) - _LISTED:,} other reasons (see status)")
+        return found
+
+
+@checked(OptschedError)
+def sweep(
+    config: str | Path | Mapping[str, Any],
+    out: str | Path,
+    executor: Executor = "local",
+    address: Any = None,
+    jobs: int | None = None,
+    resume: bool = False,
+    *,
+    seed: int = 0,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Sweep:
+    """Run policies on instances with seeds, on all cores or a cluster, into a folder of Parquet.
+
+    A run that fails is a row whose status says why. A run whose process is killed is done again.
+    After Ctrl-C, or after this process was killed, `resume` does only what is missing.
+
+    Parameters
+    ----------
+    config
+        A TOML file, or a mapping of the same form: docs/sweeps.md explains it. Policies may be
+        objects, functions or "module:name"; their code is sent to all processes.
+    out
+        The folder of the results, which `read_sweep` reads.
+    executor
+        "local": processes on this machine. "dask": a cluster, which need not see any of the files.
+    address
+        Of the Dask scheduler, such as "tcp://10.0.0.1:8786", or a Dask `Client` or `Cluster`.
+    jobs
+        Processes on this machine; None: one per core; 1: this process itself.
+    resume
+        Whether to go on with results of this sweep that are in the folder.
+    seed
+        Added to all seeds; another value makes another sweep.
+    on_progress
+        Called when a run is done, with `done`, `count`, `failed` and `seconds_left`; printed, it
+        is one line.
+
+    Returns
+    -------
+    Sweep
+        What was done: `runs`, `done`, `carried_out`, `failed` and `failures`, `status` ("complete"
+        or "interrupted"), `seconds`, the results by `to_pandas()`, and their `means` over the seeds
+        with 95 % confidence intervals by Student's t and differences that are paired by seed, and
+        the best of each setting among `notes`; printing, `plot` and `to_html` show them.
+
+    Raises
+    ------
+    OptschedError
+        If the file is not understood, the folder holds something else, or no scheduler answers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from optsched import read_sweep, sweep
+    >>> config = {
+    ...     "seeds": 2,
+    ...     "instances": [{"family": "uniform", "n": [10, 20]}],
+    ...     "policies": [{"name": "area", "rule": ["prefix", "backfill"]}],
+    ... }
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = sweep(config, folder, jobs=1)
+    ...     frame = read_sweep(folder)
+    >>> result.done, result.failed
+    (8, 0)
+    >>> sorted(set(frame.policy)), sorted(set(frame.n))
+    (['area', 'area+backfill'], [10, 20])
+    """
+    places = _places(executor, address, jobs)
+    began = time.perf_counter()
+    plan = read_plan(config, seed)
+    cells = {run.key: run for run in plan.runs}
+    with opened(out, plan, resume=resume) as folder:
+        before = len(folder)
+        status = finish(
+            perform, cells, folder, places, title="runs", on_progress=on_progress, on_killed=killed
+        )
+    failures = Counter(each for each in folder.values() if each != OK)
+    return Sweep(
+        folder.path,
+        len(plan.runs),
+        len(folder),
+        len(folder) - before,
+        dict(failures.most_common()),
+        status,
+        time.perf_counter() - began,
+    )
+
+
+def _places(executor: str, address: Any, jobs: int | None) -> Places:
+    """Check where a sweep is to run."""
+    require_known("executor", executor, EXECUTORS, OptschedError)
+    if (executor == "dask") != (address is not None):
+        raise OptschedError(
+            "the executor dask needs the address of a scheduler, such as tcp://127.0.0.1:8786, and "
+            "only that executor takes one"
+        )
+    if address is not None and jobs is not None:
+        raise OptschedError(
+            f"jobs is {jobs}, but the executor dask has workers of its own; leave jobs out"
+        )
+    return Places(jobs, address)

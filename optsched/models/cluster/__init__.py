@@ -1,1 +1,0 @@
-"""One step of a cluster whose workers wait for each other."""

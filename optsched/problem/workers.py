@@ -1,0 +1,400 @@
+"""Several workers that run independently, and which of them a request goes to when it arrives."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+import numpy as np
+
+from optsched._internal.arguments import MAX_TOKENS, as_count, checked
+from optsched._internal.arrays import checked_memory, frozen
+from optsched._internal.extras import imported, names_module
+from optsched.errors import InstanceError, PolicyError, nearest, require_distinct, require_known
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge
+
+
+MAX_WORKERS = 4096
+
+_ADVICE = "pass a number of workers, such as 8, or their memories, such as 16492x2,4096x8"
+
+
+@checked(InstanceError)
+@dataclass(frozen=True, eq=False, init=False)
+class Workers:
+    """Independent workers, each with a memory of its own.
+
+    A request is placed on one worker and never moved. It may run wherever its peak
+    :math:`s_i + o_i` fits, and where `eligible` allows it.
+
+    Parameters
+    ----------
+    memories
+        Tokens :math:`M_g` that each worker can hold.
+    eligible
+        Whether each request may run on each worker, shape (n, G), beyond fitting there; None
+        allows everything.
+
+    Examples
+    --------
+    >>> from optsched import Instance, Workers
+    >>> workers = Workers([100, 50, 50])
+    >>> len(workers), workers.total, workers.classes
+    (3, 200, array([0, 1, 1]))
+    >>> Workers.parse("100,50x2").memories
+    (100, 50, 50)
+    >>> Workers([9, 5]).allowed(Instance([6, 1], [2, 2], memory=9)).tolist()
+    [[True, False], [True, True]]
+    """
+
+    memories: tuple[int, ...]
+    eligible: BoolArray | None
+
+    def __init__(self, memories: Sequence[int], eligible: npt.ArrayLike | None = None) -> None:
+        if not len(memories):
+            raise InstanceError(f"there are no workers; {_ADVICE}")
+        if len(memories) > MAX_WORKERS:
+            raise InstanceError(f"there are {len(memories):,} workers, but at most {MAX_WORKERS:,}")
+        object.__setattr__(self, "memories", tuple(checked_memory(size) for size in memories))
+        allowed = None if eligible is None else frozen(np.asarray(eligible, dtype=np.bool_))
+        if allowed is not None and (allowed.ndim != 2 or allowed.shape[1] != len(memories)):
+            raise InstanceError(
+                f"eligible has the shape {allowed.shape}, but must have a row for each request and "
+                f"a column for each of the {len(memories)} workers"
+            )
+        object.__setattr__(self, "eligible", allowed)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Workers):
+            return NotImplemented
+        return self.memories == other.memories and np.array_equal(
+            np.array(self.eligible), np.array(other.eligible)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.memories)
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+    def __str__(self) -> str:
+        """Write the memories as `parse` reads them."""
+        runs: list[list[int]] = []
+        for memory in self.memories:
+            if runs and runs[-1][0] == memory:
+                runs[-1][1] += 1
+            else:
+                runs.append([memory, 1])
+        return ",".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
+
+    @classmethod
+    @checked(InstanceError)
+    def parse(cls, text: str, memory: int | None = None) -> Workers:
+        """Read a number of workers with `memory` each, as "8", or memories, as "16492x2,4096x8"."""
+        parts = [part.split("x") for part in text.replace(" ", "").split(",")]
+        if not all(len(part) <= 2 and all(word.isdecimal() for word in part) for part in parts):
+            raise InstanceError(f"workers are {text!r}; {_ADVICE}")
+        numbers = [[int(word) for word in part] for part in parts]
+        if len(numbers) == 1 and len(numbers[0]) == 1:
+            if memory is None:
+                raise InstanceError(f"{text} workers have no memory; pass the memory of each")
+            return cls(_copies(numbers[0][0], memory))
+        if memory is not None:
+            raise InstanceError(
+                f"workers {text} have memories already; leave out the memory of {memory}"
+            )
+        counts = [part[1] if len(part) == 2 else 1 for part in numbers]
+        if sum(counts) > MAX_WORKERS:
+            raise InstanceError(f"there are {sum(counts):,} workers, but at most {MAX_WORKERS:,}")
+        sizes = [part[0] for part in numbers]
+        return cls([size for size, n in zip(sizes, counts, strict=True) for _ in range(n)])
+
+    @property
+    def total(self) -> int:
+        """Tokens that all workers hold together."""
+        return sum(self.memories)
+
+    def pool(self, instance: Instance) -> Instance:
+        """Return the requests on one worker that holds as much as all together."""
+        if self.total > MAX_TOKENS:
+            raise InstanceError(
+                f"the workers hold {self.total:,} tokens together, but at most {MAX_TOKENS:,} can "
+                "be counted; count prompts, outputs and memories in units of some tokens"
+            )
+        return instance.replace(memory=self.total)
+
+    @cached_property
+    def classes(self) -> IntArray:
+        """Class of each worker, in order of appearance; its members can be exchanged."""
+        keys: dict[tuple[int, bytes], int] = {}
+        columns = [b""] * len(self)
+        if self.eligible is not None:
+            columns = [self.eligible[:, worker].tobytes() for worker in range(len(self))]
+        found = [
+            keys.setdefault(key, len(keys)) for key in zip(self.memories, columns, strict=True)
+        ]
+        return frozen(np.array(found, dtype=np.int64))
+
+    @property
+    def equal(self) -> bool:
+        """Whether any two workers can be exchanged."""
+        return not self.classes.any()
+
+    def fingerprint(self, instance: Instance) -> str:
+        """Return a SHA-256 of requests, memories and eligibility, which certificates hold."""
+        pool = self.pool(instance).fingerprint
+        digest = hashlib.sha256(f"optsched workers 1 {self.memories} {pool}".encode())
+        if self.eligible is not None:
+            digest.update(self.eligible.tobytes())
+        return digest.hexdigest()
+
+    def kinds(self, instance: Instance) -> tuple[BoolArray, IntArray]:
+        """Return where each kind of request may run, shape (kinds, G), and the kind of each."""
+        allowed = self.allowed(instance)
+        packed = np.packbits(allowed, axis=1)
+        keys = packed.view([("", packed.dtype)] * packed.shape[1]).reshape(-1)
+        _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+        return allowed[first], kind.reshape(-1)
+
+    def allowed(self, instance: Instance) -> BoolArray:
+        """Return whether each request may run on each worker, shape (n, G); each must somewhere."""
+        fits: BoolArray = instance.peaks[:, None] <= np.array(self.memories)
+        if self.eligible is not None:
+            if len(self.eligible) != len(instance):
+                raise InstanceError(
+                    f"eligible has {len(self.eligible)} rows for {len(instance)} requests"
+                )
+            fits = fits & self.eligible
+        if not (somewhere := fits.any(axis=1)).all():
+            request = int(np.argmin(somewhere))
+            peak = int(instance.peaks[request])
+            places = "any worker" if self.eligible is None else "any worker where it may run"
+            raise InstanceError(
+                f"request {instance.label(request)} holds {peak} tokens in the end, more than fit "
+                f"on {places}; leave the request out or raise a memory to {peak}",
+                request=request,
+            )
+        return fits
+
+
+def as_workers(workers: int | str | Sequence[int] | Workers, instance: Instance) -> Workers:
+    """Turn a number of workers, their memories or a text into workers that suit an instance."""
+    if isinstance(workers, Workers):
+        made = workers
+    elif isinstance(workers, str):
+        made = Workers.parse(workers, instance.memory if workers.isdecimal() else None)
+    else:
+        several = isinstance(workers, Sequence) or getattr(workers, "ndim", 0) > 0
+        made = Workers(cast("Any", workers) if several else _copies(workers, instance.memory))
+    made.allowed(instance)
+    return made
+
+
+def _copies(count: object, memory: int) -> list[int]:
+    return [memory] * as_count("workers", count, 1, MAX_WORKERS)
+
+
+class Load(NamedTuple):
+    """What is on workers when a request arrives, one number per worker."""
+
+    waiting: Any  # requests that were sent to the worker and do not run
+    running: Any  # requests in its batch, until that ends
+    held: Any  # tokens in its KV cache, those of the batch in progress included
+    waiting_prompts: Any  # prompt tokens of the requests that wait
+    work: Any  # memory-time that its requests have still to take, which needs their outputs
+
+
+#: Of these a worker twice as large takes twice as much.
+_BY_MEMORY = ("held", "waiting_prompts", "work")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouterState:
+    """What a router of your own may look at when a request arrives.
+
+    Attributes
+    ----------
+    time
+        When it arrives, in steps, or on a clock in seconds.
+    request, prompt
+        Index of the request, and its prompt tokens.
+    workers
+        The workers that can hold it, ascending; the answer is one of them.
+    memories, waiting, running, held, waiting_prompts, work
+        Memory and `Load` of all workers, shape (workers,) each.
+    """
+
+    time: float
+    request: int
+    prompt: int
+    workers: IntArray
+    memories: IntArray
+    waiting: IntArray
+    running: IntArray
+    held: IntArray
+    waiting_prompts: IntArray
+    work: IntArray
+
+
+@checked(PolicyError)
+@dataclass(frozen=True)
+class Router:
+    """Send a request to the worker with the least score, once and for all.
+
+    Parameters
+    ----------
+    name, description, source
+        For tables and the command line.
+    weights
+        The score: names of `Load`, each with its weight. A score that looks at tokens is divided by
+        the memory of the worker.
+    choices
+        Number of workers that are drawn at random and compared; None compares all.
+    function
+        Instead of weights: takes a `RouterState` and returns the worker.
+    reads
+        What the function looks at: "outputs", or "nothing" of them, and then it sees no work.
+
+    Raises
+    ------
+    PolicyError
+        If a weight is for something that a router cannot see, or no worker would be drawn.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> instance = Instance([5, 1, 1, 1], [3, 3, 3, 3], memory=8)
+    >>> run(instance, "fcfs", workers=2, router="least-kv").placement
+    array([0, 0, 0, 0])
+    >>> mine = Router("mine", "fewest waiting prompt tokens", {"waiting_prompts": 1})
+    >>> run(instance, "fcfs", workers=2, router=mine).placement
+    array([0, 1, 1, 1])
+    """
+
+    name: str
+    description: str
+    weights: dict[str, float] = field(default_factory=dict)
+    choices: int | None = None
+    function: Callable[[RouterState], int] | None = None
+    source: str = ""
+    reads: Literal["outputs", "nothing"] = "outputs"
+
+    def __post_init__(self) -> None:
+        require_known("reads", self.reads, ("outputs", "nothing"), PolicyError)
+        for name in self.weights:
+            if name not in Load._fields:
+                raise PolicyError(
+                    f"router {self.name!r} weighs {name!r}: {nearest(name, Load._fields)}"
+                )
+        if self.choices is not None and self.choices < 1:
+            raise PolicyError(
+                f"router {self.name!r} compares {self.choices} workers, but must draw at least 1"
+            )
+
+    @property
+    def looks(self) -> bool:
+        """Whether it looks at the workers at all."""
+        return bool(self.weights) or self.function is not None
+
+    @property
+    def knows(self) -> Knowledge:
+        """What it is told of an output before the request ends: all where it looks at work."""
+        told = self.reads == "outputs" if self.function else "work" in self.weights
+        return "outputs" if told else "nothing"
+
+    def coefficients(self, memories: IntArray) -> FloatArray:
+        """Return the weights of `Load` in the score of each worker, shape (workers, 5)."""
+        weights = np.array([self.weights.get(name, 0.0) for name in Load._fields])
+        scale = np.ones(len(memories))
+        if any(name in _BY_MEMORY for name in self.weights):
+            scale = memories.max() / memories
+        return np.asarray(scale[:, None] * weights)
+
+
+#: All routers by the name that the command line knows; each has a description.
+ROUTERS: dict[str, Router] = {
+    router.name: router
+    for router in (
+        Router("round-robin", "the next worker in turn"),
+        Router("random", "any worker", choices=1),
+        Router("jsq", "the worker with fewest requests", {"waiting": 1, "running": 1}),
+        Router(
+            "power-of-d",
+            "the worker with fewer requests of two drawn at random (power-of-d:3: of three)",
+            {"waiting": 1, "running": 1},
+            choices=2,
+            source="Mitzenmacher 2001",
+        ),
+        Router("least-kv", "the worker whose KV cache holds the smallest share", {"held": 1}),
+        Router(
+            "least-tokens",
+            "the worker with fewest tokens held and waiting to be prefilled",
+            {"held": 1, "waiting_prompts": 1},
+        ),
+        Router("least-work", "the worker with least memory-time left (knows outputs)", {"work": 1}),
+        Router(
+            "vllm-dp",
+            "the worker with least 4 x waiting + running requests",
+            {"waiting": 4, "running": 1},
+            source="vLLM, its load balancing between data-parallel engines",
+        ),
+        Router(
+            "vllm-dp-tokens",
+            "the worker with least 4 x waiting prompt tokens + tokens held",
+            {"waiting_prompts": 4, "held": 1},
+            source="the form of vllm-dp that counts tokens",
+        ),
+    )
+}
+_SHIPPED = dict(ROUTERS)
+
+
+def is_shipped(router: Any) -> bool:
+    """Say whether a router is a name that means the same in every process."""
+    plain = router.partition(":")[0] if isinstance(router, str) else ""
+    return plain in _SHIPPED and ROUTERS.get(plain) is _SHIPPED[plain]
+
+
+def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
+    """Return a router by name or "module:name"; an object is passed through, a function wrapped."""
+    if isinstance(router, str) and names_module(router, ROUTERS):
+        router = imported(router, "router", ROUTERS)
+    if isinstance(router, Router):
+        return router
+    if callable(router) and not isinstance(router, type):
+        name = getattr(router, "__name__", type(router).__name__)
+        return Router(name, "a function of the state", function=router)
+    if not isinstance(router, str):
+        raise PolicyError(
+            f"{router!r} is no router: name one, such as 'least-tokens', or pass a Router or a "
+            "function of a state"
+        )
+    name, colon, choices = router.partition(":")
+    require_known("router", name, ROUTERS, PolicyError)
+    found = ROUTERS[name]
+    if not colon:
+        return found
+    if name != "power-of-d" or not choices.isdecimal():
+        raise PolicyError(
+            f"the router {router!r} has no such parameter; only power-of-d has one, the number of "
+            "workers that it draws, as in power-of-d:3"
+        )
+    return replace(found, name=router, choices=int(choices))
+
+
+def get_routers(routers: Iterable[str | Router | Callable[[RouterState], int]]) -> list[Router]:
+    """Return routers by name, each at most once."""
+    found = [get_router(router) for router in ([routers] if isinstance(routers, str) else routers)]
+    require_distinct("router", [router.name for router in found], ROUTERS)
+    return found

@@ -1,0 +1,631 @@
+"""How many workers are enough, and how many any scheduler needs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched.bounds.on_clock import PARTS, least_work
+from optsched.certificates.capacity import CapacityCertificate, Goal
+from optsched.clock import UNIT
+from optsched.problem.work import step_of
+from optsched.problem.workers import MAX_WORKERS
+from optsched.serving.capacity.slo import ROUNDING, Charging, Demand, Times
+from optsched.simulate import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.clock import LinearClock
+    from optsched.policies import Policy
+    from optsched.problem.instance import Instance
+    from optsched.problem.premises import Knowledge, Storage
+    from optsched.problem.workers import Router
+    from optsched.serving.capacity.slo import Slo
+    from optsched.simulate import RunSettings
+
+
+_FEW = 24  # requests up to which all windows between arrivals and due dates are tried
+_MAX_LENGTHS = 9  # halvings of the whole time
+_KEPT = 6  # windows of each length that are mixed
+_NESTED = 20  # windows that begin with the first request
+_ROUNDS = 100
+_ENOUGH = 1e-3  # relative distance to the best mixture
+_MOST = 30_000_000  # numbers for windows, requests and cells together
+_LEAST = 1e-4  # weight of a window that is kept
+_SAFE = 1 - 2.0**-36
+
+
+class Proof(NamedTuple):
+    """Windows with weights, and how many workers their demand takes, rounded down."""
+
+    value: float
+    windows: tuple[tuple[float, float, float], ...]  # begin, end, weight
+    price: float = 0.0  # of latencies that may be any, with a mean
+
+
+def best_proof(demand: Demand) -> Proof:
+    """Return the best windows that are found for a demand."""
+    if demand.allowed < 0 or not demand.asked.any():
+        return Proof(0.0, ())
+    found = _candidates(demand)
+    if demand.mean is not None:
+        more = _nested(demand, found) if int(demand.asked.sum()) > _FEW else []
+        return _of_mean(demand, sorted({*found, *more}))
+    rows = np.zeros((len(found), len(demand.asked)))
+    for row, (begin, end) in zip(rows, found, strict=True):
+        some, values = demand.demanded(begin, end)
+        row[some] = values / (end - begin)
+    mixed = np.zeros(len(rows))
+    if demand.allowed and len(rows) > 1:
+        mixed = _game(rows, demand.allowed)
+    else:
+        mixed[rows.sum(axis=1).argmax()] = 1.0
+    used = np.flatnonzero(mixed > 1e-6)
+    value = _without(mixed[used] @ rows[used], demand.allowed) / float(mixed[used].sum())
+    weighted = ((*found[at], float(mixed[at])) for at in used.tolist())
+    return Proof(value * _SAFE, tuple((b, e, weight / (e - b)) for b, e, weight in weighted))
+
+
+def _without(values: FloatArray, count: int) -> float:
+    """Return the sum of all but so many of the largest."""
+    if not count:
+        return float(values.sum())
+    if count >= len(values):
+        return 0.0
+    return float(np.partition(values, len(values) - count)[: len(values) - count].sum())
+
+
+def _candidates(demand: Demand) -> list[tuple[float, float]]:
+    """Return windows with much demand for their length, of many lengths."""
+    arrivals, due = demand.arrivals[demand.asked], demand.due[demand.asked]
+    last = arrivals + due + 2 * demand.slack
+    if len(arrivals) <= _FEW:
+        begins = np.unique(np.append(arrivals, last - demand.own[demand.asked]))
+        own = demand.own[demand.asked]
+        later = [] if demand.mean is None else [own * share for share in (0.05, 0.2, 0.5)]
+        ends = np.unique(np.concatenate([last, *(arrivals + own + more for more in (0.0, *later))]))
+        return [(b, e) for b in begins.tolist() for e in ends.tolist() if e - b > demand.slack]
+    first, end = float(arrivals[0]), float(last.max())
+    share = demand.allowed / len(arrivals)
+    kept = [(first, end)]
+    length = end - first
+    for _ in range(_MAX_LENGTHS):
+        starts = np.arange(first, end - length / 2, length / 2).tolist()
+        tried = [(begin, begin + length) for begin in starts]
+        ranked = sorted(tried, key=lambda window: -_density(demand, window, share))
+        kept += [_moved(demand, window, share) for window in ranked[:_KEPT]]
+        if length < float(np.median(due)):
+            break
+        length /= 2
+    return sorted(set(kept))
+
+
+def _nested(demand: Demand, windows: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return windows that begin together, as latencies that may be any fall into some of them."""
+    begins = np.quantile(np.unique([begin for begin, _ in windows]), np.linspace(0, 1, 4)).tolist()
+    lengths = np.geomspace(0.25, 20, _NESTED) * (demand.mean or 0.0)
+    lengths = np.ceil(lengths) if demand.whole else lengths
+    nested = [lengths, *[lengths[1::2]] * (len(begins) - 1)]
+    return [
+        (begin, begin + length)
+        for begin, own in zip(begins, nested, strict=True)
+        for length in own.tolist()
+    ]
+
+
+def _density(demand: Demand, window: tuple[float, float], share: float) -> float:
+    """Return the demand in a window for its length, if a share of its requests is left out."""
+    _, values = demand.demanded(*window)
+    values = values[values > 0]
+    return _without(values, int(share * len(values))) / (window[1] - window[0])
+
+
+def _moved(demand: Demand, window: tuple[float, float], share: float) -> tuple[float, float]:
+    """Move the ends of a window while that raises its density."""
+    best, step = _density(demand, window, share), (window[1] - window[0]) / 4
+    for _ in range(5):
+        begin, end = window
+        for tried in (
+            (begin + step, end),
+            (begin - step, end),
+            (begin, end - step),
+            (begin, end + step),
+        ):
+            if tried[1] - tried[0] > step and (found := _density(demand, tried, share)) > best:
+                best, window = found, tried
+        step /= 2
+    return window
+
+
+class _Latencies:
+    """What requests demand in windows if their latencies may be any, in cells between offsets."""
+
+    def __init__(
+        self, demand: Demand, windows: Sequence[tuple[float, float]], kind: type = np.float64
+    ) -> None:
+        self.demand, self.asked = demand, np.flatnonzero(demand.asked)
+        alone = demand.own[self.asked]
+        self.begins = alone[:, None] + demand.offsets
+        self.ends = np.column_stack(
+            [self.begins[:, 1:] - float(demand.whole), self.begins[:, -1]]  # the last has no end
+        )
+        shape = (len(windows), *self.begins.shape)
+        self.rows, self.inside = np.zeros(shape, kind), np.zeros(shape, kind)
+        place = np.full(len(demand.asked), -1)
+        place[self.asked] = np.arange(len(self.asked))
+        for cell in range(shape[2] - 1):
+            due = np.zeros(len(place))
+            due[self.asked] = self.ends[:, cell]
+            for at, (begin, end) in enumerate(windows):
+                some, found, whole = demand.within(begin, end, due)
+                there = place[some] >= 0
+                rows = place[some][there]
+                self.rows[at, rows, cell] = found[there] / (end - begin)
+                self.inside[at, rows, cell] = whole[there] / (end - begin)
+
+    def answer(self, weights: FloatArray) -> FloatArray:
+        """Return what the best latencies under weights, the last a price, come to for each."""
+        mixed, price, demand = weights[:-1].astype(self.rows.dtype), weights[-1], self.demand
+        extra, slope, first = (
+            values[self.asked] for values in (demand.extra, demand.slope, demand.first)
+        )
+        # Within a cell the sum is convex: least at an end, or where nothing is charged by time.
+        kink = first + np.divide(extra, slope, out=np.zeros_like(extra), where=slope > 0)
+        points = np.stack([self.begins, self.ends, kink[:, None].clip(self.begins, self.ends)])
+        timed = np.maximum(0.0, extra[:, None] - slope[:, None] * (points - first[:, None]))
+        values = np.tensordot(mixed, self.rows, 1) + price * points
+        values += np.tensordot(mixed, self.inside, 1) * timed
+        every, count = np.arange(len(extra)), values.shape[2]
+        flat = values.transpose(1, 0, 2).reshape(len(extra), -1).argmin(axis=1)
+        point, cell = flat // count, flat % count
+        chosen = self.rows[:, every, cell].sum(axis=1, dtype=np.float64)
+        chosen += self.inside[:, every, cell] @ timed[point, every, cell]
+        spent = float(points[point, every, cell].sum()) - len(extra) * (demand.mean or 0.0)
+        return np.append(chosen, spent)
+
+
+def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
+    """Return the best windows and price of latencies whose mean is limited."""
+    most = max(_FEW, _MOST // (int(demand.asked.sum()) * len(demand.offsets)))
+    windows = windows[:: -(-len(windows) // most)]
+    cells = _Latencies(demand, windows, np.float32)
+    scale = 1 / (len(cells.asked) * (demand.mean or 1.0))
+    weights = _best_weights(cells.answer, len(windows), [[1e9 * scale], [scale]])
+    used = [at for at, weight in enumerate(weights[:-1].tolist()) if weight > _LEAST]
+    kept = weights[[*used, -1]]
+    few = [windows[at] for at in used]
+    value = float(_Latencies(demand, few).answer(kept) @ kept) / float(kept[:-1].sum())
+    lengths = [end - begin for begin, end in few]
+    shares = (kept[:-1] / lengths).tolist()
+    return Proof(
+        value * _SAFE, tuple((*w, z) for w, z in zip(few, shares, strict=True)), float(kept[-1])
+    )
+
+
+def _game(rows: FloatArray, allowed: int) -> FloatArray:
+    """Return weights of rows, 1 in all, such that as much as possible is left of them.
+
+    What is left is their weighted sum without its largest entries, as many as are allowed.
+    """
+
+    def answer(weights: FloatArray) -> FloatArray:
+        kept = np.ones(rows.shape[1])
+        kept[np.argsort(weights @ rows)[max(0, len(kept) - allowed) :]] = 0.0
+        left: FloatArray = rows @ kept
+        return left
+
+    return _best_weights(answer, len(rows))
+
+
+def _best_weights(
+    answer: Callable[[FloatArray], FloatArray],
+    count: int,
+    prices: Sequence[Sequence[float]] = ((),),
+) -> FloatArray:
+    """Return weights, so many of which are 1 in all, against which an answer leaves the most.
+
+    An answer is what each weight counts for once others have done their best. Further weights have
+    no sum; the first prices are tried for them. Cuts solve it: each round adds the best answer to
+    weights between the best so far and those that are best against all answers.
+    """
+    from scipy.optimize import linprog
+
+    begins = [np.append(np.full(count, 1 / count), each) for each in prices]
+    best, value, cuts = begins[0], -np.inf, []
+    costs = np.append(np.zeros(len(best)), -1.0)
+    ones = np.append(np.ones(count), np.zeros(len(best) - count + 1))[None]
+    for turn in range(_ROUNDS):
+        if turn < len(begins):
+            weights = begins[turn]
+        cut = answer(weights)
+        if (found := float(weights @ cut)) > value:
+            value, best = found, weights
+        cuts.append(cut)
+        table = np.column_stack([-np.array(cuts), np.ones(len(cuts))])
+        solved = linprog(costs, table, np.zeros(len(cuts)), ones, [1.0], method="highs")
+        if turn + 1 < len(begins):
+            continue
+        if solved.x is None or solved.x[-1] <= value + _ENOUGH * abs(value):
+            break
+        weights = (best + np.maximum(0.0, solved.x[:-1])) / 2
+    return best
+
+
+_BURST = 0.1  # share of the time in which half of the late requests arrive: a burst
+_FULL = 0.9  # share of a memory that is full
+_PART = 64  # requests of a run in which they are apart, so that its times are exact enough
+_TRIES = 6  # times as far apart as before, until no two requests meet
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What simulations with some number of workers came to.
+
+    Attributes
+    ----------
+    held
+        Of how many runs all objectives are met.
+    runs
+        How many there are: one for each instance.
+    attained
+        The least that any objective reaches in the mean of the runs: a share of the requests, or
+        the limit over the mean.
+    reached
+        The least limit of each objective that all runs meet; of an objective with several limits
+        what they are to be multiplied by.
+    """
+
+    held: int
+    runs: int
+    attained: float
+    binds: str = ""
+    reached: tuple[float, ...] = ()
+
+    @property
+    def met(self) -> bool:
+        """Whether all runs meet all objectives."""
+        return self.held == self.runs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The fewest workers with which a policy and a router meet objectives.
+
+    Attributes
+    ----------
+    workers
+        Their number; None where none that was tried is enough.
+    attempts
+        Every number of workers that was tried, ascending.
+    binds
+        What one worker less lacks: "memory", "compute", "a burst" or "one large request"; empty
+        where one worker is enough, or the number is also proven to be needed.
+    cost
+        What the workers cost per hour, where it is known.
+    knows
+        What policy and router are told of outputs: "outputs", "forecast" or "nothing".
+    alone
+        What is reached where each request is alone on an idle worker; None where two requests meet
+        however far apart they are.
+    """
+
+    policy: str
+    router: str
+    workers: int | None
+    attempts: Mapping[int, Attempt] = field(repr=False)
+    binds: str = ""
+    cost: float | None = None
+    knows: Knowledge = "outputs"
+    alone: Attempt | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.router} with {self.policy}"
+
+    @property
+    def reached(self) -> Attempt | None:
+        """What the workers came to; where none are enough, the best that was reached."""
+        if self.workers is not None:
+            return self.attempts[self.workers]
+        return max(self.attempts.values(), key=lambda each: each.attained, default=self.alone)
+
+    @property
+    def relapses(self) -> list[int]:
+        """Numbers of workers above the answer that were tried and fall short."""
+        enough = self.workers or MAX_WORKERS
+        return [n for n, each in self.attempts.items() if n > enough and not each.met]
+
+    def least(self, slos: Sequence[Slo]) -> list[Slo]:
+        """Return objectives with the least limits that are reached; none where there are none."""
+        reached = () if self.reached is None else self.reached.reached
+        if not np.isfinite(reached).all():
+            return []
+        return [slo.raised(factor) for slo, factor in zip(slos, reached, strict=False)]
+
+    def to_dict(self, slos: Sequence[Slo]) -> dict[str, Any]:
+        """Return it as plain data."""
+        found, least = self.reached, self.least(slos)
+        first = [[next(iter(slo.limits.values())) for slo in each] for each in (least, slos)]
+        pairs = [(new / old if old else np.inf, new) for new, old in zip(*first, strict=False)]
+        return {
+            "policy": self.policy,
+            "router": self.router,
+            "knows": self.knows,
+            "met": self.workers is not None,
+            "workers": self.workers,
+            "attained": None if found is None else found.attained,
+            "least_limit": max(pairs, default=(0.0, None))[1],
+            "least_objectives": [str(slo) for slo in least],
+            "binds": self.binds,
+            "monotone": not self.relapses,
+            "runs": max((each.runs for each in self.attempts.values()), default=0),
+            **({"cost_per_hour": self.cost} if self.cost else {}),
+            "attempts": [
+                {"workers": count, "attained": each.attained, "held": each.held}
+                for count, each in self.attempts.items()
+            ],
+        }
+
+
+def times_of(found: Any) -> Times:
+    """Return what each request waited in a run, NaN where it is unfinished."""
+    times = Times(found.latencies, found.first_token_latencies, found.times_per_token)
+    if found.clock is None:
+        if found.why is not None:  # then it has no times
+            return Times(*(np.full(len(found.instance), np.nan) for _ in times))
+        return times
+    return Times(*(each / (1 + ROUNDING) for each in times))
+
+
+def _attempt(
+    runs: Sequence[tuple[Instance, Times]], slos: Sequence[Slo], why: Callable[[int], str]
+) -> Attempt:
+    """Judge runs by objectives; `why` says what the first one that falls short lacks."""
+    every = [[slo.attained(times, slo.asked(some)) for slo in slos] for some, times in runs]
+    short = [at for at, each in enumerate(every) if not all(met for met, _ in each)]
+    least = [[slo.reached(times, slo.asked(some)) for slo in slos] for some, times in runs]
+    return Attempt(
+        len(runs) - len(short),
+        len(runs),
+        float(np.mean([min(share for _, share in each) for each in every])),
+        why(short[0]) if short else "",
+        tuple(map(max, zip(*least, strict=True))),
+    )
+
+
+def attempt(
+    instances: Sequence[Instance],
+    slos: Sequence[Slo],
+    policy: Policy,
+    router: Router,
+    settings: RunSettings,
+    workers: int,
+) -> Attempt:
+    """Run a policy and a router with so many workers on all instances."""
+    found = []
+    for number, instance in enumerate(instances):
+        own = replace(settings, workers=workers, router=router, seed=settings.seed + number)
+        found.append(run(instance, policy, own))
+    runs = [(each.instance, times_of(each)) for each in found]
+    return _attempt(runs, slos, lambda at: _binding(found[at], runs[at][1], slos))
+
+
+def attempt_alone(
+    instances: Sequence[Instance], slos: Sequence[Slo], policy: Policy, settings: RunSettings
+) -> Attempt | None:
+    """Run a policy on one worker where each request arrives once all before it are complete."""
+    own = replace(settings, workers=1, router="round-robin", until=np.inf)
+    found = []
+    for instance in instances:
+        apart = instance.replace(
+            **dict.fromkeys(("follows", "pauses", "deadlines", "hash_ids", "hash_block")),
+            arrivals=np.zeros(len(instance), dtype=np.int64),
+        )
+        rows = np.column_stack([instance.outputs, instance.prompts])  # the short ones together
+        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        times = []
+        for begin in range(0, len(first), _PART):
+            part = _times_apart(apart.take(first[begin : begin + _PART]), policy, own)
+            if part is None:
+                return None
+            times.append(part)
+        every = (np.concatenate(each)[which.ravel()] for each in zip(*times, strict=True))
+        found.append((instance, Times(*every)))
+    return _attempt(found, slos, lambda _: "one request alone")
+
+
+def _times_apart(some: Instance, policy: Policy, settings: RunSettings) -> Times | None:
+    """Return what requests wait that are alone one after another; None where they meet."""
+    if policy.needs.kind == "wait":
+        return None  # it goes by the rates of all requests
+    in_seconds = settings.clock is not None and settings.batch_clock.unit == "s"
+    longest = [int(some.prompts.argmax()), int(some.outputs.argmax())]
+    alone = [times_of(run(some.take([at]), policy, settings)).latency for at in longest]
+    gap = 1.0 + float(np.sum(alone))
+    if not np.isfinite(gap):
+        return None
+    for _ in range(_TRIES):
+        ticks = np.arange(len(some)) * (1 if in_seconds else math.ceil(gap))
+        step = gap if in_seconds else some.seconds_per_step
+        times = times_of(run(some.replace(arrivals=ticks, seconds_per_step=step), policy, settings))
+        if bool((times.latency < gap).all()):
+            return times
+        gap *= 2
+    return None
+
+
+def _binding(found: Any, times: Times, slos: Sequence[Slo]) -> str:
+    """Say what a run lacks whose requests are late."""
+    instance, late = found.instance, np.zeros(len(found.instance), dtype=np.bool_)
+    for slo in slos:
+        late |= slo.asked(instance) & ~slo.within(times)
+    if not late.any():  # only a mean is too high: those above it count
+        late = times.latency >= np.nanmean(times.latency)
+    arrivals = np.sort(found.arrivals[late])
+    span, half = float(found.arrivals[-1] - found.arrivals[0]), len(arrivals) // 2
+    if len(arrivals) == 1:
+        return "one large request"
+    if span and float((arrivals[half:] - arrivals[: len(arrivals) - half]).min()) < _BURST * span:
+        return "a burst"
+    parts = [part for part in found.runs if part is not None]
+    free = [part.instance.memory - part.peak_memory for part in parts]
+    full = float(np.median(free)) < int(instance.peaks.max()) or any(
+        part.peak_memory > _FULL * part.instance.memory for part in parts
+    )
+    return "memory" if full else "compute"
+
+
+_MAX_SETS = 3  # objectives of which all combinations are tried
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """What is proven for some objectives.
+
+    Attributes
+    ----------
+    workers
+        No scheduler meets the objectives with fewer; 1 where nothing more is proven.
+    slos
+        The objectives that the proof is about.
+    certificate
+        What proves it; None for objectives about which nothing is known, such as a mean of TPOT.
+    why
+        The proof in a clause.
+    """
+
+    workers: int
+    slos: tuple[Slo, ...]
+    certificate: CapacityCertificate | None = None
+    why: str = "one worker is needed by anyone"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What the proofs are about: requests, batches, and what engines may do."""
+
+    instance: Instance
+    clock: LinearClock
+    max_num_seqs: int = 0
+    storage: Storage = "at-once"
+    shared: bool = False
+    timed: bool = False  # whether batches are formed on a clock; else requests run in steps
+
+    def certificate(
+        self, workers: int, slos: Sequence[Slo], demand: Demand, proof: Proof
+    ) -> CapacityCertificate:
+        """Return a certificate about some objectives."""
+        goals = tuple(
+            Goal(
+                slo.limits,
+                None if slo.share is None else slo.misses(int(slo.asked(self.instance).sum())),
+                slo.tenant,
+            )
+            for slo in slos
+        )
+        return CapacityCertificate(
+            workers,
+            goals,
+            self.instance.fingerprint,
+            tuple(self.clock.coefficients.tolist()),
+            step_of(self.instance, self.clock) or 1.0,
+            self.clock.unit,
+            proof.windows,
+            self.max_num_seqs,
+            *demand.charging,
+            self.storage,
+            self.shared,
+            proof.price,
+            tuple(demand.offsets.tolist()),
+            tuple(demand.multipliers.tolist()) if demand.charging.by_time else (),
+        )
+
+    @property
+    def needed(self) -> Instance:
+        """The requests with what each of them needs, whatever others leave in a prefix cache."""
+        instance = self.instance
+        if not self.shared or instance.hash_ids is None or instance.hash_block is None:
+            return instance
+        times = Counter(
+            itertools.chain.from_iterable(set(ids.tolist()) for ids in instance.hash_ids)
+        )
+        found = [sum(times[key] > 1 for key in ids.tolist()) for ids in instance.hash_ids]
+        left = instance.prompts - np.array(found) * instance.hash_block
+        return instance.replace(
+            prompts=np.maximum(0, left),
+            outputs=np.maximum(1, instance.outputs + np.minimum(0, left)),
+            hash_ids=None,
+            hash_block=None,
+        )
+
+
+def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
+    """Return requests that miss an objective even alone, and whether no workers can meet it."""
+    instance = world.needed
+    work, asked = least_work(instance, world.clock), slo.asked(instance)
+    first = work.first + work.constant
+    decoding = np.where(work.decodes > 0, (work.own - first) / np.maximum(work.decodes, 1), 0.0)
+    alone = {"latency": work.own, "ttft": first, "tpot": decoding}
+    late: BoolArray = np.zeros(len(instance), dtype=np.bool_)
+    rounding = 1 if world.clock is UNIT else 1 + ROUNDING
+    for metric, limit in slo.limits.items():
+        late |= asked & (alone[metric] * (1 - 2.0**-40) > limit * rounding)
+    if slo.share is not None:
+        return np.flatnonzero(late), int(late.sum()) > slo.misses(int(asked.sum()))
+    ((metric, limit),) = slo.limits.items()
+    least = math.fsum(alone[metric][asked]) * (1 - 2.0**-40)
+    hopeless = least > limit * rounding * int(asked.sum())
+    return np.flatnonzero(late & hopeless), hopeless
+
+
+def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
+    """Return the largest number of workers that is proven to be needed."""
+    best = AtLeast(1, tuple(slos))
+    means = [(slo,) for slo in slos if slo.share is None and "tpot" not in slo.limits]
+    for some in [*_sets_of(slos), *means]:
+        demand, proof = _best_windows(world, some)
+        workers = max(1, math.ceil(proof.value))
+        if best.certificate is None or workers > best.workers:
+            certificate = world.certificate(workers, some, demand, proof)
+            why = _said(proof, world.clock.unit) if workers > 1 else best.why
+            best = AtLeast(workers, some, certificate, why)
+    return best
+
+
+def _said(proof: Proof, unit: str) -> str:
+    """Return a proof in a clause."""
+    begin, end, _ = max(proof.windows, key=lambda window: window[2] * (window[1] - window[0]))
+    when = f"from {begin:,.6g} to {end:,.6g} {unit} after the first arrival"
+    takes = f"takes {proof.value:,.3f} workers"
+    if len(proof.windows) == 1:
+        return f"what must be done {when} {takes}"
+    return f"what must be done in {len(proof.windows)} windows, mainly {when}, {takes}"
+
+
+def _sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
+    """Return sets of objectives about shares of the requests that are looked at together."""
+    shares = [slo for slo in slos if slo.share is not None]
+    sizes = range(1, len(shares) + 1) if len(shares) <= _MAX_SETS else (1, len(shares))
+    return [some for size in sizes for some in itertools.combinations(shares, size)]
+
+
+def _best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof]:
+    """Return the demand that proves most, however constants are charged, and in which windows."""
+    half = PARTS // 2
+    ways = [Charging(), Charging(0, half), Charging(0, PARTS)]
+    if world.max_num_seqs:
+        ways += [Charging(PARTS, 0), Charging(half, half), Charging(half, 0)]
+    if slos[0].share is None:
+        ways = [way for way in ways if way.by_time != half]
+    if not any(world.clock.coefficients[1:]):
+        ways = [way for way in ways if not way.by_time]
+    limits = world.max_num_seqs, world.storage, world.shared
+    demands = (Demand(world.needed, world.clock, slos, way, *limits) for way in ways)
+    found = [(demand, best_proof(demand)) for demand in demands]
+    return max(found, key=lambda each: each[1].value)

@@ -1,0 +1,345 @@
+r"""Methods that select a batch.
+
+Alg. 4 fills a batch by ascending peak :math:`P_i = s_i + o_i` and then swaps a member for a waiting
+request with a smaller output as long as the peaks still fit, always the first such pair by (peak,
+index). A tree over the requests by peak holds the smallest output of the waiting ones: for a member
+its leftmost leaf below the member's output is the candidate. Members before the last swap need no
+second look unless the swap freed memory: if `out` was swapped for `in` and could serve an earlier
+member :math:`e` that had found nothing, then :math:`P_{out} - P_e \le slack - P_{in} + P_{out}`,
+so that `in` was in reach of :math:`e`; then :math:`o_{in} \ge o_e`, and :math:`o_{out} > o_{in}`.
+
+Sorted-F, Section 5 and Alg. 2-5. All but "mip" let a batch fit if :math:`\sum_{i \in X} P_i \le M`
+with the peaks :math:`P_i = s_i + o_i`. Alg. 2 tabulates the least sum of outputs of :math:`k`
+requests in :math:`m` tokens.
+
+**Scaled.** Alg. 3 rounds the peaks down, so that its batches may not fit, and rounding them up
+would lose batches that do: neither has the factor :math:`1 + \varepsilon` that the paper states.
+Here the outputs are rounded instead, :math:`v_i = \lfloor o_i / \delta \rfloor`, and the table
+holds the least sum of peaks, which stays exact. If :math:`X^*` is best, of :math:`k` requests, and
+:math:`X` of :math:`k` requests has the least :math:`\sum v_i` that fits, then :math:`\sum_{i \in X}
+o_i \le \sum_{i \in X^*} o_i + k \delta`, which is within the factor where :math:`\delta \le
+\varepsilon L_k / k` for a lower bound :math:`L_k` on the sum of outputs of :math:`k` requests that
+fit.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from optsched._internal.compiled import compiled
+from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
+from optsched.errors import SolverError, require_known
+from optsched.models.solution import Stopped
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.models.linear.model import LinearModel
+    from optsched.problem.instance import Instance
+
+
+class LocalSwap:
+    """Batch selection by Alg. 4 (swap) among the requests released so far."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._by_peak = np.argsort(instance.peaks, kind="stable")
+        self._rank = np.empty_like(self._by_peak)
+        self._rank[self._by_peak] = np.arange(len(instance))
+        self._peaks = instance.peaks[self._by_peak]
+        self._outputs = instance.outputs[self._by_peak]
+        self._memory = instance.memory
+        self._tree = new_tree(len(instance))
+        self._members = np.empty(len(instance), dtype=np.int64)
+
+    def release(self, requests: IntArray) -> None:
+        """Learn of requests that have arrived, given by index."""
+        _insert(self._tree, self._outputs, self._rank[requests])
+
+    def next_batch(self) -> IntArray:
+        """Take the next batch out of those waiting, by ascending output."""
+        count = _fill_kernel(self._tree, self._peaks, self._memory, self._members)
+        return self.improve(self._members[:count])
+
+    def take(self, members: IntArray) -> IntArray:
+        """Take a batch, given by ranks, out of those waiting."""
+        for rank in members:
+            put(self._tree, rank, ABSENT)
+        return members
+
+    def improve(self, members: IntArray) -> IntArray:
+        """Swap members of a batch, ranks by ascending peak; gives requests by ascending output."""
+        _swap_kernel(self._tree, self._peaks, self._outputs, self._memory, members)
+        order = np.argsort(self._outputs[members], kind="stable")
+        return self._by_peak[members[order]]
+
+
+@compiled
+def _insert(tree: IntArray, outputs: IntArray, ranks: IntArray) -> None:
+    for place in range(len(ranks)):
+        put(tree, ranks[place], outputs[ranks[place]])
+
+
+@compiled
+def _fill_kernel(tree: IntArray, peaks: IntArray, memory: int, members: IntArray) -> int:
+    """Take waiting requests by ascending peak: once one does not fit, no later one does."""
+    count = 0
+    slack = memory
+    while True:
+        rank = leftmost_below(tree, ABSENT)
+        if rank < 0 or peaks[rank] > slack:
+            return count
+        members[count] = rank
+        count += 1
+        slack -= peaks[rank]
+        put(tree, rank, ABSENT)
+
+
+@compiled
+def _swap_kernel(
+    tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int, members: IntArray
+) -> None:
+    """Swap in place; `members` stays ascending."""
+    count = len(members)
+    slack = memory
+    for position in range(count):
+        slack -= peaks[members[position]]
+    position = 0
+    while position < count:
+        leaving = members[position]
+        entering = leftmost_below(tree, outputs[leaving])
+        if entering < 0 or peaks[entering] > peaks[leaving] + slack:
+            position += 1
+            continue
+        slack += peaks[leaving] - peaks[entering]
+        put(tree, entering, ABSENT)
+        put(tree, leaving, outputs[leaving])
+        place = position
+        while place > 0 and members[place - 1] > entering:
+            members[place] = members[place - 1]
+            place -= 1
+        while place + 1 < count and members[place + 1] < entering:
+            members[place] = members[place + 1]
+            place += 1
+        members[place] = entering
+        freed = peaks[entering] < peaks[leaving]  # then any member may have found a partner
+        if freed:
+            position = 0
+        elif place < position:
+            position = place
+
+
+BatchMethod = Literal["dp", "scaled-dp", "swap", "quantile", "mip"]
+BATCH_METHODS: tuple[BatchMethod, ...] = ("dp", "scaled-dp", "swap", "quantile", "mip")
+Fit = Literal["peak", "profile"]
+FITS: tuple[Fit, ...] = ("peak", "profile")
+Bits = npt.NDArray[np.uint8]
+
+_TABLE_BYTES = 2**30
+_NEVER = 2**62
+_SAMPLE, _QUANTILE = 0.5, 0.3  # of Alg. 5
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Requests by ascending output, their F, and the factor by which a better one is ruled out."""
+
+    requests: IntArray
+    ratio: Fraction
+    method: BatchMethod
+    factor: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+
+def select_batch(
+    instance: Instance,
+    method: BatchMethod = "dp",
+    fit: Fit = "peak",
+    *,
+    epsilon: float = 0.1,
+    seed: int = 0,
+    solver: str = "highs",
+    time_limit: float | None = None,
+) -> Batch:
+    """Select the batch of least F, or one that is nearly so; arrivals do not count."""
+    require_known("method", method, BATCH_METHODS, SolverError)
+    require_known("fit", fit, FITS, SolverError)
+    if fit != "peak" and method != "mip":
+        raise SolverError(f"method {method!r} knows only fit='peak'; use method='mip' for {fit!r}")
+    factor: float | None = None
+    if method == "dp":
+        members, factor = _exact(instance), 1.0
+    elif method == "scaled-dp":
+        members, factor = _scaled(instance, epsilon)
+    elif method == "swap":
+        members = _swap(instance)
+    elif method == "quantile":
+        members = _quantile(instance, np.random.default_rng(seed))
+    else:
+        members, factor = _by_mip(instance, fit, solver, time_limit)
+    members = members[np.argsort(instance.outputs[members], kind="stable")]
+    return Batch(members, _ratio(instance, members), method, factor)
+
+
+def _ratio(instance: Instance, members: IntArray) -> Fraction:
+    return Fraction(int(instance.outputs[members].sum()), len(members) ** 2)
+
+
+def _largest(instance: Instance) -> int:
+    """Return the largest number of requests that fit together."""
+    return int((np.cumsum(np.sort(instance.peaks)) <= instance.memory).sum())
+
+
+def _table(requests: int, sizes: int, width: int, remedy: str) -> Bits:
+    """Allocate one bit per request, batch size and column of a table."""
+    shape = (requests, sizes + 1, width // 8 + 1)
+    if (size := shape[0] * shape[1] * shape[2]) > _TABLE_BYTES:
+        raise SolverError(
+            f"the table for {requests} requests in batches of up to {sizes} would take "
+            f"{size / 2**30:.1f} GB; {remedy}"
+        )
+    return np.zeros(shape, dtype=np.uint8)
+
+
+def _exact(instance: Instance) -> IntArray:
+    peaks, outputs = instance.peaks, instance.outputs
+    largest = _largest(instance)
+    width = min(instance.memory, int(peaks.sum()))
+    taken = _table(len(instance), largest, width + 1, "use 'scaled-dp', 'swap' or 'mip'")
+    least = _tabulate(peaks, outputs, largest, width, taken)[:, width]
+    ratios = [(Fraction(int(least[k]), k * k), -k) for k in range(1, largest + 1)]
+    size = -min(ratios)[1]
+    return _trace(peaks, taken, size, width)
+
+
+def _scaled(instance: Instance, epsilon: float) -> tuple[IntArray, float]:
+    if not 0 < epsilon < float("inf"):
+        raise SolverError(f"epsilon is {epsilon!r}, but must be a positive number")
+    peaks, outputs, memory = instance.peaks, instance.outputs, instance.memory
+    best = _swap(instance)
+    known = _ratio(instance, best)
+    largest = _largest(instance)
+    least = _least_sums(instance, largest)
+    sizes = np.arange(1, largest + 1)
+    sizes = sizes[least <= float(known) * sizes**2 * (1 + 1e-9)]
+    delta = max(1, int(epsilon * float((least[sizes - 1] / sizes).min())))
+    values = outputs // delta
+    width = int(known * int(sizes[-1]) ** 2) // delta
+    remedy = "use a larger epsilon, 'swap' or 'mip'"
+    taken = _table(len(instance), int(sizes[-1]), width + 1, remedy)
+    held = _tabulate(values, peaks, int(sizes[-1]), width, taken)
+    for size in sizes.tolist():
+        fitting = np.flatnonzero(held[size] <= memory)
+        if len(fitting):
+            members = _trace(values, taken, size, int(fitting[0]))
+            key = (_ratio(instance, members), -size)
+            if key < (_ratio(instance, best), -len(best)):
+                best = members
+    return best, 1.0 if delta == 1 else 1.0 + epsilon
+
+
+def _least_sums(instance: Instance, largest: int) -> FloatArray:
+    r"""Bound the sum of outputs of k requests that fit from below, for k = 1, ..., largest."""
+    scale = float(instance.outputs.max()) / float(instance.peaks.min())
+    prices = np.concatenate([[0.0], scale * np.geomspace(1e-4, 10, 40)])
+    costs = np.sort(instance.outputs + prices[:, None] * instance.peaks, axis=1)
+    sums = np.cumsum(costs, axis=1)[:, :largest] - prices[:, None] * instance.memory
+    rounding = 1e-9 * (np.abs(sums) + prices[:, None] * instance.memory)
+    return np.asarray(np.maximum((sums - rounding).max(axis=0), np.arange(1, largest + 1)))
+
+
+def _swap(instance: Instance) -> IntArray:
+    selector = LocalSwap(instance)
+    selector.release(np.arange(len(instance)))
+    return selector.next_batch()
+
+
+def _quantile(instance: Instance, generator: np.random.Generator) -> IntArray:
+    """Select by Alg. 5; ties are broken by index, quantiles interpolated linearly."""
+    peaks, outputs = instance.peaks, instance.outputs
+    size = max(1, int(_SAMPLE * len(instance)))
+    sample = generator.choice(len(instance), size, replace=False)
+    core = (peaks <= np.quantile(peaks[sample], _QUANTILE)) & (
+        outputs <= np.quantile(outputs[sample], _QUANTILE)
+    )
+    by_output = np.argsort(outputs, kind="stable")
+    taken = np.zeros(len(instance), dtype=bool)
+    spare = _fill(peaks, by_output[core[by_output]], instance.memory, taken)
+    rest = np.flatnonzero(~taken)
+    by_share = rest[np.argsort(outputs[rest] / peaks[rest], kind="stable")]
+    _fill(peaks, by_share, spare, taken)
+    return np.flatnonzero(taken)
+
+
+def _by_mip(
+    instance: Instance, fit: Fit, solver: str, time_limit: float | None
+) -> tuple[IntArray, float | None]:
+    from optsched.models.batch import BatchSelection
+    from optsched.solvers.backends.base import Options
+    from optsched.solvers.backends.driver import solve_linear
+
+    began = time.perf_counter()
+    proven = True
+
+    def solve(model: LinearModel) -> FloatArray | None:
+        nonlocal proven
+        left = None
+        if time_limit is not None:
+            left = max(1e-3, time_limit - (time.perf_counter() - began))
+        solution = solve_linear(model, solver, Options(left))
+        proven &= solution.proven_optimal or solution.status is Stopped.INFEASIBLE
+        if solution.status is Stopped.ERROR:
+            solution.require(optimal=True)
+        return solution.values
+
+    selection = BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
+    members = selection.best(solve)
+    if not len(members):  # out of time: some request fits alone
+        members = np.array([np.argmin(instance.outputs)])
+    return members, 1.0 if proven else None
+
+
+@compiled
+def _tabulate(
+    weights: IntArray, costs: IntArray, largest: int, width: int, taken: Bits
+) -> IntArray:
+    """Find the least cost of k requests whose weights sum to at most w, for all k and w."""
+    least = np.full((largest + 1, width + 1), _NEVER)
+    least[0] = 0
+    for i in range(len(weights)):
+        weight, cost = weights[i], costs[i]
+        for size in range(min(largest, i + 1), 0, -1):
+            before, now, bits = least[size - 1], least[size], taken[i, size]
+            for w in range(weight, width + 1):
+                value = before[w - weight] + cost
+                if value < now[w]:
+                    now[w] = value
+                    bits[w >> 3] |= np.uint8(1 << (w & 7))
+    return least
+
+
+@compiled
+def _trace(weights: IntArray, taken: Bits, size: int, width: int) -> IntArray:
+    members = np.empty(size, dtype=np.int64)
+    for i in range(len(weights) - 1, -1, -1):
+        if size > 0 and (taken[i, size, width >> 3] >> (width & 7)) & 1:
+            size -= 1
+            width -= weights[i]
+            members[size] = i
+    return members
+
+
+@compiled
+def _fill(peaks: IntArray, order: IntArray, spare: int, taken: BoolArray) -> int:
+    """Take the requests that fit, in order, and return the tokens left."""
+    for request in order:
+        if peaks[request] <= spare:
+            taken[request] = True
+            spare -= peaks[request]
+    return spare

@@ -1,1 +1,0 @@
-"""What an order of requests is made of: batches of least F, expected starts."""
