@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     from optsched.solvers.backends.base import OnProgress
 
 
+# Requests up to which the event program is the faster one, up to which an exact stage gets to the
+# end, and up to which it gets far (docs/research.md has figures).
+EVENTS, SMALLEST, SMALL = 12, 30, 50
+# Requests from which a beam gains on what the search finds, and up to which it does; with arrivals
+# also so many per second, of a minute at most.
+BEAM_LEAST, BEAM_MOST, BEAM_ARRIVALS = 150, 30_000, 3_500
+
+
 class Effort(NamedTuple):
     """Limits, in work and not in seconds, of the stages that prove most small instances."""
 
@@ -54,64 +62,9 @@ class Effort(NamedTuple):
     nodes: int  # of branch and bound
 
 
-class _Brief:
-    """Prints those of its fields that are set."""
-
-    def __repr__(self) -> str:
-        given = [(each, getattr(self, each.name)) for each in fields(self)]  # type: ignore[arg-type]
-        changed = [f"{each.name}={value!r}" for each, value in given if value != each.default]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
-
-@dataclass(frozen=True, repr=False)
-class Tuning(_Brief):
-    """When the stages for an `Instance` are worth their time (docs/research.md has figures)."""
-
-    events: int = 12  # requests up to which the event program is the faster one
-    smallest: int = 30  # requests up to which an exact stage gets to the end
-    small: int = 50  # requests up to which it gets far
-    enumerated: int = 6  # requests of which all schedules are enumerated, in milliseconds
-    enumeration: float = 2e7  # tokens ahead that may take, about a second
-    exact: int = 24  # requests up to which branch and bound is worth the time
-    large_gap: float = 0.04  # above which large requests do not pack, and the bound is too low
-    nonzeros: int = 20_000_000  # up to which a time-indexed program is built
-    nonzeros_per_second: int = 200_000  # of time left, up to which "auto" builds it
-    priced: int = 1000  # requests up to which prices are improved offline
-    prices_offline: float = 0.05  # shares of the time left
-    prices_arrivals: float = 0.15
-    charges: float = 0.05  # at first, and again before the last search
-    charges_beam: float = 0.6  # before the last search, where a beam leaves it little to find
-    delays: float = 0.4
-    delays_few: float = 0.2
-    few: int = 400  # requests that are better searched than delayed
-    beam: float = 2.2  # where runs are faster than work is counted
-    beam_least: int = 150  # requests from which a beam gains on what the search finds
-    beam_most: int = 30_000  # and up to which it does,
-    beam_arrivals: int = 3_500  # with arrivals also so many per second, of a minute at most
-    after_beam: float = 0.15  # for the search from what it found, which may cost more than the best
-    before_beam: float = 0.05  # share of each stage that a beam makes up for
-    # Each takes several times as long as the one before: little is lost where it is not enough.
-    efforts: tuple[Effort, ...] = (
-        Effort(search=4e5, phases=1, iterations=0, nodes=1_500),
-        Effort(search=4e6, phases=4, iterations=50, nodes=80_000),
-        Effort(search=2e7, phases=8, iterations=200, nodes=300_000),
-    )
-    running: float = 2e4  # times the cube of the requests: work of a search before running sets
-    first_prices: float = 2e5  # work that takes milliseconds and gives most of what prices can
-    tables: int = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
-    tiny: int = 8  # requests up to which all efforts are worth it
-    hopeless: float = 0.1  # gap above which more requests are left to stages that take their time
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name != "efforts" and not 0 <= value < math.inf:
-                raise OptschedError(f"tuning: {each.name} is {value!r}, but must be from 0")
-
-
 @checked(SolverError)
 @dataclass(frozen=True, eq=False, repr=False)
-class SolveParams(_Brief):
+class SolveParams:
     """What `solve` can be asked for beyond problem, time limit, objective and method.
 
     A parameter that does not apply to the problem is refused.
@@ -154,8 +107,6 @@ class SolveParams(_Brief):
     stop
         Set it, from `on_progress` or from another thread, to end the solve as Ctrl-C does: with
         the best that is known.
-    tuning
-        Thresholds of the stages for an instance.
 
     Examples
     --------
@@ -182,7 +133,6 @@ class SolveParams(_Brief):
     in_child: bool = False
     on_progress: OnProgress | None = None
     stop: threading.Event | None = None
-    tuning: Tuning = Tuning()
 
     def __post_init__(self) -> None:
         self.options(None)
@@ -208,10 +158,14 @@ class SolveParams(_Brief):
         for name, good, wish in (
             ("on_progress", callable(self.on_progress), "be a function of one Progress"),
             ("stop", hasattr(self.stop, "is_set"), "be a threading.Event"),
-            ("tuning", isinstance(self.tuning, Tuning), "be a Tuning"),
         ):
             if (value := getattr(self, name)) is not None and not good:
                 raise OptschedError(f"{name} is {value!r}, but must {wish}")
+
+    def __repr__(self) -> str:
+        given = [(each, getattr(self, each.name)) for each in fields(self)]
+        changed = [f"{each.name}={value!r}" for each, value in given if value != each.default]
+        return f"SolveParams({', '.join(changed)})"
 
     def options(self, time_limit: float | None) -> Options:
         """Return what a back end is asked for."""
@@ -233,7 +187,7 @@ class SolveParams(_Brief):
             unset = value is default or (
                 isinstance(default, int | float | str) and value == default
             )
-            if name not in used and not unset and name != "tuning":
+            if name not in used and not unset:
                 raise OptschedError(
                     f"{name} is {value!r}, but does not apply to {problem}; leave it out"
                 )
@@ -365,7 +319,7 @@ class Optimum(Solution):
         )
 
 
-#: Status where a program has more coefficients than `Tuning` allows.
+#: Status where a program has more coefficients than is allowed.
 TOO_LARGE = "too large to be solved exactly"
 
 _WORK = 60.0  # seconds' worth, where neither time nor work is limited
@@ -413,11 +367,6 @@ class State:
     # What is asked.
 
     @property
-    def tuning(self) -> Tuning:
-        """When stages are worth their time."""
-        return self.params.tuning
-
-    @property
     def plain(self) -> bool:
         """Whether it is latency that is minimised, without deadlines or a horizon."""
         free = self.instance.deadlines is None and self.params.horizon is None
@@ -431,12 +380,12 @@ class State:
     @property
     def beamed(self) -> bool:
         """Whether a beam is worth its time."""
-        tuning, most = self.tuning, float(self.tuning.beam_most)
+        most = float(BEAM_MOST)
         if self.instance.arrivals.any():
             seconds = self.work if self.by_work else self.time_limit
-            most = max(most, tuning.beam_arrivals * min(seconds, _WORK))
+            most = max(most, BEAM_ARRIVALS * min(seconds, _WORK))
         suits = self.plain and self.method in ("auto", "search")
-        return suits and tuning.beam_least <= len(self.instance) <= most
+        return suits and BEAM_LEAST <= len(self.instance) <= most
 
     @property
     def weights(self) -> FloatArray:
@@ -487,19 +436,19 @@ class State:
         return seconds
 
     def _share(self, share: float) -> float:
-        requests, tuning = len(self.instance), self.tuning
-        if requests > tuning.small:
+        requests = len(self.instance)
+        if requests > SMALL:
             return self.searching * share
         # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
-        most = 0.3 if requests <= tuning.smallest else 2.0
-        if requests <= tuning.events and self.objective != "total-latency":
+        most = 0.3 if requests <= SMALLEST else 2.0
+        if requests <= EVENTS and self.objective != "total-latency":
             most = 0.05  # the event program comes next, whatever the gap
         return min((self.work if self.by_work else self.time_limit) * share, most)
 
     def until(self, seconds: float) -> float:
         """Return when a stage has to end: with its work if that is small or there is no limit."""
         end = self.began + self.time_limit
-        by_work = len(self.instance) <= self.tuning.small or self.by_work
+        by_work = len(self.instance) <= SMALL or self.by_work
         return end if by_work else min(stopwatch() + seconds, end)
 
     # What is known.

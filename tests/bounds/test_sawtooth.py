@@ -34,7 +34,7 @@ from optsched.bounds.sawtooth import (
 )
 from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import CertificateError
-from optsched.optimum.state import Tuning
+from optsched.optimum.stages import improve
 from optsched.search.orders import list_on_workers
 
 TINY = instances(max_requests=4, max_memory=12, max_arrival=5, max_output=5)
@@ -195,11 +195,11 @@ def test_solve_certifies_its_bound_by_charges():
 
 
 @pytest.mark.parametrize(("n", "load"), [(150, None), (200, 2.0)])
-def test_solve_raises_prices_and_charges_together(n, load):
+def test_solve_raises_prices_and_charges_together(n, load, monkeypatch):
     instance, proven = family("chat-and-summaries", n=n, seed=3, load=load), []
     for last in (0.0, 0.6):
-        params = SolveParams(work=2, tuning=Tuning(charges_beam=last))
-        found = solve(instance, method="search", params=params).certificate
+        monkeypatch.setattr(improve, "CHARGES_BEAM", last)
+        found = solve(instance, method="search", params=SolveParams(work=2)).certificate
         assert verify(found, instance) == found.value
         proven.append(found.value)
     assert proven[0] < proven[1]

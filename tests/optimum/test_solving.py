@@ -377,8 +377,8 @@ def test_a_beam_starts_large_requests_from_150_on(load):
     assert costs == sorted(costs, reverse=True)
 
 
-def test_fewer_requests_go_without_a_beam():
-    tuning = replace(SolveParams().tuning, beam_least=61)
+def test_fewer_requests_go_without_a_beam(monkeypatch):
+    monkeypatch.setattr("optsched.optimum.state.BEAM_LEAST", 61)
     instance = family("chat-and-summaries", n=60, seed=0)
-    found = solve(instance, time_limit=0.5, method="search", params=SolveParams(tuning=tuning))
+    found = solve(instance, time_limit=0.5, method="search")
     assert not any("beam:" in step for step in found.steps)

@@ -22,7 +22,7 @@ from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
 from optsched.models.solution import Stopped
 from optsched.optimum.stages.improve import price_configurations, raise_prices, search_schedules
-from optsched.optimum.state import TOO_LARGE
+from optsched.optimum.state import EVENTS, TOO_LARGE, Effort
 from optsched.search.exact.growth import solve_few
 from optsched.search.exact.parts import MOST, solve_parts
 from optsched.search.exact.search import solve_exact
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from optsched.solvers.backends.base import Options
 
 
-_SHARE = 0.1  # of the time left, for sizes from one beginning
+BEGINNING = 0.1  # of the time left, for sizes from one beginning
 _BEGINNINGS = (1.0, 0.4, 0.2)  # shares of the prices of scarce memory
 _PHASES, _ITERATIONS = 8, 800
-_PARTS = 0.8  # of the time left
+PARTS = 0.8  # of the time left
+TO_THE_PROOF = 0.9  # of the time left; where nodes are limited, other stages follow
 
 
 def price_sizes(state: State) -> None:
@@ -62,7 +63,7 @@ def price_sizes(state: State) -> None:
                 share=begin,
                 phases=_PHASES,
                 iterations=_ITERATIONS,
-                time_limit=_SHARE * state.left,
+                time_limit=BEGINNING * state.left,
                 stop=state.ended,
             )
         except OptschedError as error:
@@ -84,7 +85,7 @@ def choose_parts(state: State) -> None:
     # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
         return
-    end = state.elapsed + _PARTS * state.left
+    end = state.elapsed + PARTS * state.left
     found = solve_parts(
         state.best,
         state.sizes,
@@ -130,6 +131,20 @@ def _kept_by_sizes(
     return kept
 
 
+_ENUMERATION = 2e7  # tokens ahead that an enumeration may take, about a second
+_TABLES = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
+_TINY = 8  # requests up to which all efforts are worth it
+HOPELESS = 0.1  # gap above which more requests are left to stages that take their time
+_FIRST_PRICES = 2e5  # work that takes milliseconds and gives most of what prices can
+_RUNNING = 2e4  # times the cube of the requests: work of a search before running sets
+# Each takes several times as long as the one before: little is lost where it is not enough.
+_EFFORTS = (
+    Effort(search=4e5, phases=1, iterations=0, nodes=1_500),
+    Effort(search=4e6, phases=4, iterations=50, nodes=80_000),
+    Effort(search=2e7, phases=8, iterations=200, nodes=300_000),
+)
+_NONZEROS = 20_000_000  # up to which a time-indexed program is built
+NONZEROS_PER_SECOND = 200_000  # of time left, up to which "auto" builds it
 _BYTES = 2**30  # that layers of nodes may take
 _SET_BYTES = 2**29, 2**32  # that running sets may take, before branch and bound and after it
 _TAKING = 0.3  # seconds
@@ -138,7 +153,7 @@ _MAX_PLACED = 60  # requests of several workers; their event program grows with 
 
 def enumerate_few(state: State) -> None:
     """Close the interval of a few requests: in arrays, as compiling takes longer than that."""
-    raise_prices(state, state.tuning.first_prices)  # whose proof is easier to check
+    raise_prices(state, _FIRST_PRICES)  # whose proof is easier to check
     if state.best is None or state.finished:
         return
     began = state.elapsed
@@ -146,7 +161,7 @@ def enumerate_few(state: State) -> None:
     def over() -> bool:
         return state.finished or state.left <= 0
 
-    found = solve_few(state.instance, state.best, state.tuning.enumeration, over)
+    found = solve_few(state.instance, state.best, _ENUMERATION, over)
     if found is None:
         state.note("enumeration: left out, it takes too long")
         return
@@ -159,35 +174,34 @@ def enumerate_few(state: State) -> None:
 
 def prove_small(state: State) -> None:
     """Close the interval of a small instance by branch and bound, with growing effort."""
-    instance, tuning = state.instance, state.tuning
+    instance = state.instance
     cells = len(instance) * int(instance.outputs.sum()) * instance.memory
-    if state.prices is None or cells > tuning.tables:
+    if state.prices is None or cells > _TABLES:
         return
-    tiny = len(instance) <= tuning.tiny
-    raise_prices(state, tuning.first_prices)
+    tiny = len(instance) <= _TINY
+    raise_prices(state, _FIRST_PRICES)
     together = not (instance.arrivals > instance.arrivals[0]).any()
-    for number, effort in enumerate(tuning.efforts):
+    for number, effort in enumerate(_EFFORTS):
         few = tiny or (together and number == 1)
-        if number > 0 and not few and state.gap > tuning.hopeless:
+        if number > 0 and not few and state.gap > HOPELESS:
             break
         running = together and number == 1
-        work = tuning.running * len(instance) ** 3 if running else effort.search
+        work = _RUNNING * len(instance) ** 3 if running else effort.search
         search_schedules(state, state.params.seed, threads=1, work=work)
-        price_configurations(state, state.params.seed, tuning.efforts[-1] if running else effort)
+        price_configurations(state, state.params.seed, _EFFORTS[-1] if running else effort)
         if running:
             search_running_sets(state, _SET_BYTES[0])
         branch_and_bound(state, effort.nodes)
     # Of fewer requests, branch and bound proves what has many sets as fast.
-    if together and len(instance) > tuning.events and not state.finished:
-        price_configurations(state, state.params.seed, tuning.efforts[-1])
+    if together and len(instance) > EVENTS and not state.finished:
+        price_configurations(state, state.params.seed, _EFFORTS[-1])
         search_running_sets(state, _SET_BYTES[1])
     state.sizes = None  # stronger ones are made where they pay
 
 
 def branch_and_bound(state: State, nodes: int | None = None) -> None:
     """Search in time order; stopped early it still narrows the interval."""
-    # Other stages follow limited nodes.
-    share = 0.9 if nodes is None else 0.3
+    share = TO_THE_PROOF if nodes is None else 0.3
     _search(state, "branch and bound", share, _BYTES, solve_exact, node_limit=nodes)
 
 
@@ -252,7 +266,7 @@ def solve_program(state: State) -> None:
     solution = _solve(state, form)
     if isinstance(form, HindsightProgram):
         solution = form.judged(solution)
-        small = state.hard and len(state.instance) <= state.tuning.events
+        small = state.hard and len(state.instance) <= EVENTS
         if solution.status is Stopped.WITHIN_TOLERANCE and small and _suits_events(state, latest):
             form = EventProgram(
                 state.instance, state.objective, latest, workers=state.workers, kept=kept
@@ -289,14 +303,14 @@ def _form(
     state: State, latest: IntArray, kept: tuple[IntArray, ...] | None
 ) -> EventProgram | HindsightProgram | None:
     """Choose the event program or the time-indexed one; None where both are too large."""
-    instance, params, tuning = state.instance, state.params, state.tuning
+    instance, params = state.instance, state.params
     workers, method, several = state.workers, state.method, len(state.workers) > 1
 
     def by_events() -> EventProgram:
         return EventProgram(instance, state.objective, latest, workers=workers, kept=kept)
 
     events = state.hard and method != "highs" and (method != "auto" or _suits_events(state, latest))
-    if events and len(instance) <= (_MAX_PLACED if several else tuning.events):
+    if events and len(instance) <= (_MAX_PLACED if several else EVENTS):
         return by_events()
     if events and several:
         state.status = TOO_LARGE
@@ -312,18 +326,18 @@ def _form(
     # To build one of millions of nonzeros takes seconds, and to solve its linear relaxation much
     # longer: "auto" leaves it out where little time is left, and searches on.
     if method == "auto" and not several:
-        if program.nonzeros <= min(tuning.nonzeros, tuning.nonzeros_per_second * state.left):
+        if program.nonzeros <= min(_NONZEROS, NONZEROS_PER_SECOND * state.left):
             return program
-        if program.nonzeros > tuning.nonzeros:
+        if program.nonzeros > _NONZEROS:
             state.status = TOO_LARGE
         return None
-    if program.nonzeros <= tuning.nonzeros:
+    if program.nonzeros <= _NONZEROS:
         return program
     if events:
         return by_events()
     raise OptschedError(
         f"the time-indexed program would have {program.nonzeros:,} nonzeros (at most "
-        f"{tuning.nonzeros:,}); use the method search, or fewer requests"
+        f"{_NONZEROS:,}); use the method search, or fewer requests"
     )
 
 

@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     from optsched.optimum.state import Effort, State
     from optsched.problem.schedule import Schedule
 
-_SHARE = 0.5  # of the time left, for the configuration bound
-_SLOW = 0.85  # of the time left, when a beam ends on a slow machine
+# Shares of the time left.
+PRICES_OFFLINE, PRICES_ARRIVALS = 0.05, 0.15
+CHARGES, CHARGES_BEAM = 0.05, 0.6  # at first and again at the end; there a beam leaves much time
+DELAYS, DELAYS_FEW = 0.4, 0.2
+BEFORE_BEAM, AFTER_BEAM = 0.05, 0.15  # of stages that a beam makes up for, and of a search from it
+FEW = 400  # requests that are better searched than delayed
+_BEAM = 2.2  # where runs are faster than work is counted
+PRICED = 1000  # requests up to which prices are improved offline
+LARGE_GAP = 0.04  # above which large requests do not pack, and the bound is too low
+SIZES = 0.5  # of the time left, for the configuration bound
+SLOW = 0.85  # of the time left, when a beam ends on a slow machine
 _CLIMB = 5  # rounds below which an ascent gains nothing
 _LARGE = 0.7  # quantile of memory-time from which requests are priced on coarse grids
 _GRIDS = ((CELLS, 300), (4 * CELLS, 200))  # cells in an output, and rounds
@@ -39,10 +48,9 @@ def delay_requests(state: State) -> None:
         return
     if state.left <= 0 or state.finished:
         return
-    tuning = state.tuning
-    few = len(state.instance) <= tuning.few
-    share = tuning.delays_few if few else tuning.delays
-    before, seconds = state.cost, state.share(tuning.before_beam if state.beamed else share)
+    few = len(state.instance) <= FEW
+    share = DELAYS_FEW if few else DELAYS
+    before, seconds = state.cost, state.share(BEFORE_BEAM if state.beamed else share)
     found = delay_large(
         state.instance,
         state.weights,
@@ -61,12 +69,11 @@ def start_large(state: State, seed: int) -> None:
     """Start large requests anew where memory is worth it, and let a search move all."""
     if state.finished or state.prices is None or state.best is None:
         return
-    tuning = state.tuning
-    threads, before, seconds = state.params.threads, state.cost, state.share(_SLOW)
+    threads, before, seconds = state.params.threads, state.cost, state.share(SLOW)
     found = start_by_beam(
         state.best,
         state.prices,
-        work=threads * tuning.beam * seconds * WORK_PER_SECOND,
+        work=threads * _BEAM * seconds * WORK_PER_SECOND,
         seed=seed,
         threads=threads,
         deadline=state.until(seconds),
@@ -75,7 +82,7 @@ def start_large(state: State, seed: int) -> None:
     )
     state.offer(found)
     state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
-    search_schedules(state, seed, state.tuning.after_beam, start=found)
+    search_schedules(state, seed, AFTER_BEAM, start=found)
 
 
 def search_schedules(
@@ -128,11 +135,10 @@ def raise_prices(state: State, work: float | None = None) -> None:
     """Raise the bound by better prices: with arrivals it pays, offline a little."""
     if state.prices is None or state.best is None or state.left <= 0 or state.finished:
         return
-    tuning = state.tuning
     before, arrivals = state.lowest, bool(state.instance.arrivals.any())
-    if not arrivals and len(state.instance) > tuning.priced:
+    if not arrivals and len(state.instance) > PRICED:
         return  # the relaxation's prices are as good (docs/research.md)
-    seconds = state.share(tuning.prices_arrivals if arrivals else tuning.prices_offline)
+    seconds = state.share(PRICES_ARRIVALS if arrivals else PRICES_OFFLINE)
     end = state.until(1.5 * seconds)
     if arrivals and state.beamed:
         work = _price_coarsely(state, seconds * WORK_PER_SECOND, end)
@@ -157,7 +163,7 @@ def charge_for_growth(state: State) -> None:
     prices = state.prices
     if prices is None or state.left <= 0 or state.finished:
         return
-    before, work = state.lowest, state.share(state.tuning.charges) * WORK_PER_SECOND
+    before, work = state.lowest, state.share(CHARGES) * WORK_PER_SECOND
     if work < work_of_point(state.pool, prices):
         return
     state.raise_bound(sawtooth_bound(state.instance, prices, state.workers, work, state.ended))
@@ -167,19 +173,19 @@ def charge_for_growth(state: State) -> None:
 
 def raise_charges(state: State) -> None:
     """Raise the bound by better prices and charges together, before the last search."""
-    certificate, prices, tuning = state.bound.certificate, state.prices, state.tuning
+    certificate, prices = state.bound.certificate, state.prices
     if not isinstance(certificate, SawtoothCertificate) or state.best is None or prices is None:
         return
     after_beam = state.beamed and len(state.workers) == 1
-    share = tuning.charges_beam if after_beam else tuning.charges
-    ahead = tuning.beam * share * state.searching * WORK_PER_SECOND
+    share = CHARGES_BEAM if after_beam else CHARGES
+    ahead = _BEAM * share * state.searching * WORK_PER_SECOND
     if state.finished or ahead < _CLIMB * work_of_point(state.pool, prices):
         return
     before, seconds = state.lowest, state.share(share)
     found = improve_charges(
         state.best,
         certificate,
-        work=tuning.beam * seconds * WORK_PER_SECOND,
+        work=_BEAM * seconds * WORK_PER_SECOND,
         deadline=state.until(seconds),
         stop=state.ended,
     )
@@ -225,7 +231,7 @@ def large_requests(state: State) -> bool:
     if state.objective != "total-latency" or state.best is None:
         return False
     priced = state.lowest if state.prices is None else float(state.prices.value)
-    return (state.cost - priced) / state.cost >= state.tuning.large_gap
+    return (state.cost - priced) / state.cost >= LARGE_GAP
 
 
 def price_configurations(state: State, seed: int, effort: Effort | None = None) -> None:
@@ -251,7 +257,7 @@ def _beside_a_search(state: State, seed: int, stop: Token) -> ConfigurationBound
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(_price, state, stop, None)
         try:
-            search_schedules(state, seed, _SHARE, state.params.threads - 1)
+            search_schedules(state, seed, SIZES, state.params.threads - 1)
             if state.finished:
                 stop.set()
             return future.result()
@@ -268,7 +274,7 @@ def _price(state: State, stop: Token, effort: Effort | None) -> ConfigurationBou
     )
     return configuration_bound(
         state.instance,
-        time_limit=_SHARE * state.left,
+        time_limit=SIZES * state.left,
         start=state.prices,
         on_progress=watch,
         stop=stop,

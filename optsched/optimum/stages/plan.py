@@ -17,6 +17,11 @@ from optsched.bounds.lagrangian import PricedStarts
 from optsched.bounds.pools import Pools, bound_of_pools, price_pools
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.optimum.stages.exact import (
+    BEGINNING,
+    HOPELESS,
+    NONZEROS_PER_SECOND,
+    PARTS,
+    TO_THE_PROOF,
     branch_and_bound,
     choose_parts,
     enumerate_few,
@@ -26,6 +31,19 @@ from optsched.optimum.stages.exact import (
     solve_program,
 )
 from optsched.optimum.stages.improve import (
+    AFTER_BEAM,
+    BEFORE_BEAM,
+    CHARGES,
+    CHARGES_BEAM,
+    DELAYS,
+    DELAYS_FEW,
+    FEW,
+    LARGE_GAP,
+    PRICED,
+    PRICES_ARRIVALS,
+    PRICES_OFFLINE,
+    SIZES,
+    SLOW,
     charge_for_growth,
     delay_requests,
     large_requests,
@@ -35,11 +53,12 @@ from optsched.optimum.stages.improve import (
     search_schedules,
     start_large,
 )
-from optsched.optimum.state import SolveParams, State
+from optsched.optimum.state import BEAM_LEAST, BEAM_MOST, EVENTS, SolveParams, State
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import WORK_PER_SECOND
+from optsched.search.exact.parts import MOST
 from optsched.search.orders import list_on_workers
 from optsched.simulate import run
 
@@ -97,7 +116,7 @@ def raise_pool_prices(state: State) -> None:
     raise_prices(state)
     if not _nested(state) or state.prices is None or state.finished or state.left <= 0:
         return
-    before, seconds = state.lowest, state.share(state.tuning.prices_arrivals)
+    before, seconds = state.lowest, state.share(PRICES_ARRIVALS)
     found = price_pools(
         state.instance,
         state.workers,
@@ -126,16 +145,20 @@ def wait_for_cheap_starts(state: State) -> None:
     for share in _SHARES:
         releases = instance.arrivals + (share * wait).astype(np.int64)
         for ratio in _RATIOS:
-            if state.finished or state.elapsed - began > 0.3 * state.time_limit:
+            if state.finished or state.elapsed - began > _WAITING * state.time_limit:
                 break
             found = list_on_workers(instance, state.workers, key, ratio, _LENGTH, releases)
             state.offer(found)
     state.note(f"releases: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
 
+_EXACT = 24  # requests up to which branch and bound is worth the time
+_ENUMERATED = 6  # requests of which all schedules are enumerated, in milliseconds
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
 _FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
+_FIRST_SEARCH = 0.1  # share of the time of a search before all else
+_WAITING = 0.3  # of the time limit
 _BEFORE_EXACT = 0.05  # share of the time for moves between workers where an exact stage follows
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
 _MANY = 20_000  # requests from which on prices take longer than the policies
@@ -147,8 +170,14 @@ _LISTS = ((0.25, 1.6), (0.0, 1.2), (0.5, 1.4))
 
 
 class Stage(NamedTuple):
-    """Something that improves what is known, and when it is worth its time."""
+    """Something that improves what is known, and when it is worth its time.
 
+    `docs/how-solve-works.md` shows its words.
+    """
+
+    what: str
+    when: str
+    budget: str  # shares are of the time left, or of the work
     suits: Callable[[State], bool]
     work: Callable[[State], None]
 
@@ -287,7 +316,7 @@ def _list(name: str, key: FloatArray, ratio: float) -> PriorityPolicy:
 
 
 def _exact_is_quick(state: State) -> bool:
-    return len(state.instance) <= state.tuning.exact
+    return len(state.instance) <= _EXACT
 
 
 def _plain(state: State, *methods: str) -> bool:
@@ -300,41 +329,110 @@ def _small(state: State) -> bool:
 
 
 def _few(state: State) -> bool:
-    return _small(state) and len(state.instance) <= state.tuning.enumerated
+    return _small(state) and len(state.instance) <= _ENUMERATED
 
 
 def _first_search(state: State) -> None:
     alone = state.method == "search" and not state.beamed
-    share = state.tuning.before_beam if state.beamed else 0.1
+    share = BEFORE_BEAM if state.beamed else _FIRST_SEARCH
     search_schedules(state, state.params.seed, 1.0 if alone else share)
 
 
+def _by_search(state: State) -> bool:
+    return _plain(state, "auto", "search", "exact")
+
+
+_ALWAYS = "always"
+_SEARCHED = "latency without deadlines or a horizon"
+_TO_THE_END = "what is left"
+
 STAGES: tuple[Stage, ...] = (
-    Stage(lambda _: True, find_first),
-    Stage(_few, enumerate_few),
-    Stage(_small, prove_small),
-    Stage(lambda state: _plain(state, "auto", "search", "exact"), raise_prices),
-    Stage(lambda state: _plain(state, "auto", "search", "exact"), charge_for_growth),
-    Stage(lambda state: _plain(state, "auto", "search", "exact"), delay_requests),
-    Stage(lambda state: _plain(state, "auto", "search", "exact"), _first_search),
-    Stage(lambda state: state.beamed, lambda state: start_large(state, state.params.seed)),
+    Stage("policies, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
     Stage(
+        "all schedules, one by one",
+        f"up to {_ENUMERATED} requests, total latency",
+        "about a second",
+        _few,
+        enumerate_few,
+    ),
+    Stage(
+        "short searches, sizes of running sets, branch and bound, with growing effort",
+        f"up to {_EXACT} requests, total latency",
+        f"counted in work; where the gap is above {HOPELESS:.0%}, only the first",
+        _small,
+        prove_small,
+    ),
+    Stage(
+        "better prices of memory",
+        f"{_SEARCHED}; offline up to {PRICED:,} requests",
+        f"{PRICES_OFFLINE:.0%}, with arrivals {PRICES_ARRIVALS:.0%}",
+        _by_search,
+        raise_prices,
+    ),
+    Stage(
+        "charges for memory that is kept free to grow",
+        _SEARCHED,
+        f"{CHARGES:.0%}",
+        _by_search,
+        charge_for_growth,
+    ),
+    Stage(
+        "large requests wait",
+        f"{_SEARCHED}, with arrivals",
+        f"{DELAYS:.0%}; up to {FEW} requests {DELAYS_FEW:.0%}, before a beam {BEFORE_BEAM:.0%}",
+        _by_search,
+        delay_requests,
+    ),
+    Stage(
+        "simulated annealing",
+        _SEARCHED,
+        f"{_FIRST_SEARCH:.0%}, before a beam {BEFORE_BEAM:.0%}",
+        _by_search,
+        _first_search,
+    ),
+    Stage(
+        "a beam over starts, and annealing from what it found",
+        f"{_SEARCHED}, {BEAM_LEAST} to {BEAM_MOST:,} requests (with arrivals more, given time)",
+        f"{SLOW:.0%}, then {AFTER_BEAM:.0%}",
+        lambda state: state.beamed,
+        lambda state: start_large(state, state.params.seed),
+    ),
+    Stage(
+        "sizes of running sets",
+        f"exact; or auto, total latency, where the gap is above {LARGE_GAP:.0%}",
+        f"{SIZES:.0%}",
         lambda state: _plain(state, "exact") or (_plain(state, "auto") and large_requests(state)),
         lambda state: price_configurations(state, state.params.seed + 2),
     ),
     # Where sizes gained on prices, a time-indexed program would not get as far.
     Stage(
+        "branch and bound",
+        f"sizes are known; exact, or up to {_EXACT} requests",
+        f"{TO_THE_PROOF:.0%}",
         lambda state: (
             state.sizes is not None and (state.method == "exact" or _exact_is_quick(state))
         ),
         branch_and_bound,
     ),
     Stage(
+        f"a program for CP-SAT (events, up to {EVENTS} requests) or HiGHS (time-indexed)",
+        "no sizes are known; auto only up to "
+        f"{NONZEROS_PER_SECOND:,} nonzeros for each second left",
+        _TO_THE_END,
         lambda state: state.sizes is None and state.method in ("auto", "highs", "cp-sat"),
         solve_program,
     ),
-    Stage(lambda state: _plain(state, "auto", "search", "exact"), raise_charges),
     Stage(
+        "prices and charges together",
+        f"{_SEARCHED}, where charges gained",
+        f"{CHARGES:.0%}, after a beam {CHARGES_BEAM:.0%}",
+        _by_search,
+        raise_charges,
+    ),
+    Stage(
+        "simulated annealing",
+        f"auto, {_SEARCHED}; or after a beam",
+        _TO_THE_END,
         lambda state: _plain(state, "auto") or state.beamed,
         lambda state: search_schedules(state, state.params.seed + 1),
     ),
@@ -349,16 +447,42 @@ def _few_placed(state: State) -> bool:
     return state.method != "search" and _exact_is_quick(state)
 
 
+_LATENCY = "latency"
+
 STAGES_OF_SEVERAL: tuple[Stage, ...] = (
-    Stage(lambda _: True, find_first),
-    Stage(_latency, raise_pool_prices),
-    Stage(_latency, charge_for_growth),
-    Stage(_latency, wait_for_cheap_starts),
+    Stage("lists, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
     Stage(
+        "better prices of the pool, and of workers that few requests need",
+        _LATENCY,
+        f"{PRICES_ARRIVALS:.0%}",
+        _latency,
+        raise_pool_prices,
+    ),
+    Stage(
+        "charges for memory that is kept free to grow",
+        _LATENCY,
+        f"{CHARGES:.0%}",
+        _latency,
+        charge_for_growth,
+    ),
+    Stage(
+        "requests wait for cheap starts",
+        f"{_LATENCY}, with arrivals",
+        f"{_WAITING:.0%} of the time limit",
+        _latency,
+        wait_for_cheap_starts,
+    ),
+    Stage(
+        "moves between workers",
+        f"{_LATENCY}, up to {_EXACT} requests",
+        f"{_BEFORE_EXACT:.0%}",
         lambda state: _latency(state) and _few_placed(state),
         lambda state: search_schedules(state, state.params.seed, _BEFORE_EXACT),
     ),
     Stage(
+        "sizes of running sets",
+        f"total latency, equal workers, up to {_EXACT} requests",
+        f"{BEGINNING:.0%} from each of three beginnings",
         lambda state: (
             _few_placed(state)
             and state.objective == "total-latency"
@@ -367,13 +491,31 @@ STAGES_OF_SEVERAL: tuple[Stage, ...] = (
         ),
         price_sizes,
     ),
-    Stage(lambda state: _few_placed(state) and has_few_parts(state), choose_parts),
     Stage(
+        "who shares a worker, in which order",
+        f"sizes are known, up to {MOST} requests without deadlines",
+        f"{PARTS:.0%}",
+        lambda state: _few_placed(state) and has_few_parts(state),
+        choose_parts,
+    ),
+    Stage(
+        "a program for CP-SAT (events) or HiGHS (time-indexed)",
+        f"up to {_EXACT} requests, or highs and cp-sat",
+        _TO_THE_END,
         lambda state: _few_placed(state) or state.method in ("highs", "cp-sat"),
         solve_program,
     ),
-    Stage(_latency, raise_charges),
     Stage(
+        "prices and charges together",
+        f"{_LATENCY}, where charges gained",
+        f"{CHARGES:.0%}",
+        _latency,
+        raise_charges,
+    ),
+    Stage(
+        "moves between workers",
+        f"{_LATENCY}, not exact",
+        _TO_THE_END,
         lambda state: _latency(state) and state.method != "exact",
         lambda state: search_schedules(state, state.params.seed + 1),
     ),
