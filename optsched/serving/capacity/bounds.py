@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -573,14 +574,15 @@ def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
     decoding = np.where(work.decodes > 0, (work.own - first) / np.maximum(work.decodes, 1), 0.0)
     alone = {"latency": work.own, "ttft": first, "tpot": decoding}
     late: BoolArray = np.zeros(len(instance), dtype=np.bool_)
-    rounding = 1 if world.clock is UNIT else 1 + ROUNDING
+    # Steps are whole numbers, and exact.
+    sure, rounding = (1.0, 1.0) if world.clock is UNIT else (1 - 2.0**-40, 1 + ROUNDING)
     for metric, limit in slo.limits.items():
-        late |= asked & (alone[metric] * (1 - 2.0**-40) > limit * rounding)
+        late |= asked & (alone[metric] * sure > limit * rounding)
     if slo.share is not None:
         return np.flatnonzero(late), int(late.sum()) > slo.misses(int(asked.sum()))
     ((metric, limit),) = slo.limits.items()
-    least = math.fsum(alone[metric][asked]) * (1 - 2.0**-40)
-    hopeless = least > limit * rounding * int(asked.sum())
+    least = math.fsum(alone[metric][asked]) * sure
+    hopeless = Fraction(least) > Fraction(limit * rounding) * int(asked.sum())
     return np.flatnonzero(late & hopeless), hopeless
 
 

@@ -31,7 +31,7 @@ from optsched.serving.capacity.bounds import (
     attempt_alone,
     late_alone,
 )
-from optsched.serving.capacity.slo import as_slos
+from optsched.serving.capacity.slo import as_percent, as_slos
 from optsched.simulate.settings import settings_of
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Capacity:
         else:
             about += " does not meet it even where each request is alone on an idle worker"
         if plan.reached is not None:
-            about += f": it attains {plan.reached.attained:.2%}"
+            about += f": it attains {as_percent(plan.reached.attained)}"
         least = " and ".join(map(str, plan.least(self.slos)))
         return f"{about}; the least limit that it meets so is {least}." if least else f"{about}."
 

@@ -18,6 +18,7 @@ from optsched.report.style import (
     prepare,
 )
 from optsched.report.tables import Row, Table
+from optsched.serving.capacity.slo import as_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +47,8 @@ def capacity_table(result: Capacity) -> Table:
             (None, plan.knows),
             (count, f"{count:,}" if count else "none"),
             (None, plan.binds),
-            (None, f"{met.attained:.2%}" if met else ""),
-            (None, f"{short.attained:.2%}" if short else ""),
+            (None, as_percent(met.attained) if met else ""),
+            (None, as_percent(short.attained) if short else ""),
             (None, ", ".join(_limits(slo) for slo in least)),
         ]
         if result.cost is not None:

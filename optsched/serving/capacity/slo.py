@@ -236,9 +236,14 @@ class Slo:
         ((metric, limit),) = self.limits.items()
         if np.isnan(times.latency[asked]).any():
             return False, 0.0
-        mean = math.fsum(getattr(times, metric)[asked]) / count
-        met = mean <= limit
-        return met, 1.0 if met else limit / mean
+        total = math.fsum(getattr(times, metric)[asked])
+        met = Fraction(total) <= Fraction(limit) * count
+        return met, 1.0 if met else min(limit * count / total, math.nextafter(1, 0))
+
+
+def as_percent(attained: float) -> str:
+    """Write how far an objective is attained, rounded down: what is short by a hair is not all."""
+    return f"{proven(100 * Fraction(attained), decimals=2)}%"
 
 
 def as_slos(slo: str | Slo | Iterable[str | Slo], unit: str) -> tuple[Slo, ...]:
