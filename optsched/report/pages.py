@@ -6,10 +6,12 @@ with the same "link" zoom together, one with "only" shows that policy or the one
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import platform
 import re
+from base64 import b64encode
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -296,11 +298,17 @@ def _owned(figure: Figure, policy: str) -> Figure:
 
 def render_page(template: str, package: str = "", **content: Any) -> str:
     """Return a page from a template of this room, or of another package that extends one."""
+    return _template(template, package).render(
+        plotly=_plotly(), version=__version__, python=platform.python_version(), **content
+    )
+
+
+@cache
+def _plotly() -> str:
+    """Return plotly.js, packed: a page has less than half the bytes, and unpacks in no time."""
     from plotly.offline import get_plotlyjs
 
-    return _template(template, package).render(
-        plotly=get_plotlyjs(), version=__version__, python=platform.python_version(), **content
-    )
+    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 @cache

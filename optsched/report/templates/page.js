@@ -1,4 +1,3 @@
-"use strict";
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const plots = [...document.querySelectorAll(".plot")];
 const picker = document.getElementById("picker");
