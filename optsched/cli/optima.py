@@ -44,9 +44,7 @@ from optsched.cli.options import (
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import IntArray
     from optsched.clock import Clock
-    from optsched.models import BalanceState, StepGoals
     from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.models.fluid.wait import WaitPlan
     from optsched.models.program import Program
@@ -93,16 +91,11 @@ _IN_TIME, _ON_WORKERS = f"{_HINDSIGHT} relaxation", f"{_HINDSIGHT} balance"
     option("--workers G", str, "Number of workers, or memories (hindsight).", needs=_ON_WORKERS),
     option("--slots B", int, "Requests that each worker may run.", beside=_STEP),
     option("--lookahead H", 20, "Steps to look ahead.", beside=_STEP),
-    flag("--deadlines", "Keep deadlines (column deadline).", beside=_STEP),
-    flag("--tenants", "Share slots among tenants (column label: acme/17).", beside=_STEP),
-    option("--energy-price X", 0.0, "Tokens of imbalance that a joule is worth.", beside=_STEP),
     option("--out FILE", MODEL_FILE, "The .mps or .lp file to write.", required=True),
     runs=(
         "export family:uniform,n=8 --out program.lp",
         "export family:uniform,n=8 --workers 2 --out joint.mps",
         "export family:uniform,n=8 --model balance --workers 2 --slots 3 --out step.lp",
-        "export trace.csv --memory 16492 --model balance --workers 2 --slots 3 "
-        "--energy-price 1000 --out step.lp",
     ),
 )
 def export(
@@ -151,53 +144,23 @@ def _first_step(
     workers: str | None,
     slots: int | None,
     lookahead: int,
-    energy_price: float,
-    **asked: bool,
 ) -> Program:
     """Return the step program of empty workers and the requests that arrive first."""
     import numpy as np
 
     from optsched.models import BalanceProgram, BalanceState
     from optsched.simulate.cluster import BalanceRouting, Cluster
-    from optsched.simulate.cluster.results import energy_bonus
 
     if workers is None or slots is None:
         raise OptschedError("a step is that of a cluster; add --workers G and --slots B")
     if not workers.isdecimal():
         raise OptschedError(f"--workers is {workers!r}, but a step needs a number of equal workers")
-    cluster, count = Cluster(int(workers), slots), int(workers)
-    BalanceRouting(lookahead, energy_price=energy_price)  # refuses what a cluster does
+    count = Cluster(int(workers), slots).workers
+    BalanceRouting(lookahead)  # refuses what a cluster does
     first = np.flatnonzero(instance.arrivals == instance.arrivals.min())
     waiting = instance.prompts[first]
     empty = np.zeros((count, lookahead + 1), dtype=np.int64)
-    tokens = waiting[:, None] + np.arange(lookahead + 1)
-    bonus = energy_bonus(cluster, empty, tokens, energy_price)
-    state = BalanceState(empty, np.full(count, slots), waiting, bonus=bonus)
-    return BalanceProgram(state, goals=_goals(instance, first, state, **asked))
-
-
-def _goals(
-    instance: Instance, first: IntArray, state: BalanceState, deadlines: bool, tenants: bool
-) -> StepGoals | None:
-    """Return the goals of the first step, in which no worker has any requests."""
-    import numpy as np
-
-    from optsched.models import StepGoals
-    from optsched.simulate.cluster import results
-
-    if not (deadlines or tenants):
-        return None
-    latest = tenant = short = None
-    if deadlines:
-        latest = results.require_deadlines(instance) - results.longest_outputs(instance)
-        latest = latest[first] - instance.arrivals[first]
-    if tenants:
-        found = results.require_tenants(instance)
-        tenant = found.number[first]
-        demands = np.bincount(tenant, minlength=len(found.names))
-        short = results.fair_slots(found.weights, demands, int(state.free.sum()))
-    price = results.slot_price(state.alive, state.waiting)
-    return StepGoals(latest, np.zeros(state.lookahead), tenant, short, price)
+    return BalanceProgram(BalanceState(empty, np.full(count, slots), waiting))
 
 
 _TYPES = (

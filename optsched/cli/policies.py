@@ -450,9 +450,6 @@ _OF_BF_IO = (
     option("--method", ["swap", "greedy", "highs", "cp-sat"], "How bf-io solves a step."),
     option("--time-limit S", float, "Seconds per step that highs and cp-sat may take."),
     option("--patience N", int, "Most steps that a request waits.", needs="--dispatch pool"),
-    flag("--deadlines", "Let bf-io meet deadlines (column deadline) where possible."),
-    flag("--tenants", "Let bf-io share slots among tenants (column label, such as acme/17)."),
-    option("--energy-price X", 0.0, "Tokens of imbalance that a joule is worth to bf-io."),
 )
 
 

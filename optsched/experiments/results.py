@@ -541,12 +541,6 @@ class ClusterComparison(Comparison):
                 for metric in ("imbalance_tokens", "throughput", "tpot", "energy_joule")
                 if all(row[metric] is not None for row in rows)
             }
-        shares = [run.tenant_shares(self.warm_up) for run in runs]
-        if all(shares):
-            entry["tenant_shares"] = {
-                name: sum(each.get(name, 0.0) for each in shares) / len(shares)
-                for name in sorted(set().union(*shares))
-            }
         return {**entry, "run_seconds": sum(run.seconds for run in runs)}
 
     def __str__(self) -> str:

@@ -1,6 +1,5 @@
 from .balance import BalanceProgram as BalanceProgram
 from .balance import BalanceState as BalanceState
-from .balance import StepGoals as StepGoals
 from .batch import BatchSelection as BatchSelection
 from .events import EventProgram as EventProgram
 from .fluid.equilibrium import Equilibrium as Equilibrium

@@ -123,7 +123,6 @@ _CLUSTER: _Columns = (
     ("max wait", "max_wait_steps", "{:,.0f}".format),
     ("stuck", "stuck", "{:,.0f}".format),
     ("missed", "missed", "{:,.0f}".format),
-    ("Jain", "jain", "{:.3f}".format),
 )
 _BLAMED: _Columns = (
     *((number, number, "{:,}".format) for number in ("prompt", "output", "arrival", "start")),

@@ -157,7 +157,7 @@ MISTAKES = [
         lambda found, line: line.replace(f",{found[1]}", ""),
     ),
     (
-        "cluster due.csv --workers 2 --slots 2 --deadlines --dispatch instant --policies bf-io",
+        "cluster due.csv --workers 2 --slots 2 --patience 9 --dispatch instant --policies bf-io",
         r"take the (dispatch '\w+')",
         lambda found, line: line.replace("dispatch instant", found[1]),
     ),

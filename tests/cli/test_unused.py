@@ -77,13 +77,12 @@ NOTED = [
     (f"{ENGINE} --policy vllm", "--intervals relative:0.5"),
     (f"simulate {FAMILY} --policy alpha-greedy", "--intervals relative:0.5"),
     (EXPORT, "--size 3"),
-    (EXPORT, "--slots 3 --lookahead 4 --deadlines --tenants --energy-price 3"),
+    (EXPORT, "--slots 3 --lookahead 4"),
     (f"{EXPORT} --model relaxation", "--objective makespan"),
     (f"{EXPORT} --model batch --size 2", "--last-step 99"),
     (f"{EXPORT} --model balance --workers 2 --slots 3", "--objective makespan"),
     (f"{EXPORT} --model balance --workers 2 --slots 3", "--last-step 99"),
     (f"{CLUSTER} --policies jsq", "--lookahead 0,5 --patience 9 --method greedy --time-limit 2"),
-    (f"{CLUSTER} --policies jsq", "--deadlines --tenants --energy-price 1e4"),
     (
         f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit",
         "--intervals relative:0.5",
@@ -184,7 +183,7 @@ def test_the_other_hint_works_as_well(optsched_command, line, hint, change):
 @pytest.mark.parametrize(
     "line",
     [
-        f"{CLUSTER} --policies fcfs,bf-io --patience 9 --deadlines",
+        f"{CLUSTER} --policies fcfs,bf-io --patience 9",
         f"{CLUSTER} --policies fcfs --drain",
         "compare timed.csv --memory 99 --policies fcfs --seconds-per-step 0.1",
         f"compare {FAMILY} --memory 99 {HARDWARE} --policies fcfs",

@@ -184,23 +184,12 @@ class BalanceRouting:
     information
         What the router knows of running requests.
     rounds
-        Maximum number of rounds of improvement by "swap", without deadlines, tenants or energy.
+        Maximum number of rounds of improvement by "swap".
     window_scale, longest
         Of the adaptive window.
     time_limit
         Seconds that a solver may take for a step, which then has the best assignment known; None
         for no limit.
-    deadlines
-        Whether no more of the deadlines within the window pass than must (`StepGoals`): a request
-        has to start as many steps before its deadline as it has output tokens, or
-        ``output_upper`` where the instance has that. Where time is in seconds, steps are expected
-        to stay as long as they are.
-    tenants
-        Whether slots are shared among tenants, max-min fair by weight: a tenant is what stands
-        before the first slash of a label, and weighs as much as its requests on average. A slot
-        that the tenant worst off is short of costs :math:`(H + 1)\, G \max_j s_j`.
-    energy_price
-        Tokens of imbalance that a joule is worth, linearised (docs/cluster.md).
 
     Raises
     ------
@@ -227,9 +216,6 @@ class BalanceRouting:
     window_scale: float = 1.2
     longest: int = 100
     time_limit: float | None = None
-    deadlines: bool = False
-    tenants: bool = False
-    energy_price: float = 0.0
 
     def __post_init__(self) -> None:
         window = as_count("lookahead", self.window, 0, LONGEST_LOOKAHEAD, error=PolicyError)
@@ -241,15 +227,6 @@ class BalanceRouting:
         require_known("method", self.method, METHODS, PolicyError)
         if self.time_limit is not None and not self.time_limit > 0:
             raise PolicyError(f"time_limit is {self.time_limit}, but must be positive seconds")
-        if not 0 <= self.energy_price < np.inf:
-            raise PolicyError(
-                f"energy_price is {self.energy_price}, but must be a number of at least 0"
-            )
-        if self.has_goals and self.method == "greedy":
-            raise PolicyError(
-                "the method 'greedy' knows no deadlines, tenants or energy; use 'swap', 'highs' or "
-                "'cp-sat'"
-            )
         if not self.window_scale > 0:
             raise PolicyError(f"window_scale is {self.window_scale}, but must be positive")
         self._refuse_unused()
@@ -257,21 +234,15 @@ class BalanceRouting:
     def _refuse_unused(self) -> None:
         """Refuse what was changed but does not count, given method and lookahead."""
         solved, adaptive = self.method in SOLVERS, self.lookahead == "adaptive"
-        searched = self.method == "swap" and not self.has_goals
         for name, used, purpose in (
             ("time_limit", solved, "the methods 'highs' and 'cp-sat'"),
-            ("rounds", searched, "the method 'swap' without deadlines, tenants or energy"),
+            ("rounds", self.method == "swap", "the method 'swap'"),
             ("window_scale", adaptive, "the lookahead 'adaptive'"),
             ("longest", adaptive, "the lookahead 'adaptive'"),
         ):
             value = getattr(self, name)
             if not used and value != getattr(BalanceRouting, name):
                 raise PolicyError(f"{name} is {value}, but is for {purpose}; leave it out")
-
-    @property
-    def has_goals(self) -> bool:
-        """Whether anything but balance and waiting is asked for."""
-        return self.deadlines or self.tenants or self.energy_price > 0
 
     @property
     def window(self) -> int:
@@ -339,7 +310,7 @@ def knows(routing: Routing, cluster: Cluster, instance: Instance, drift: object 
     """
     profiles, information = isinstance(drift, Profiles), getattr(routing, "information", _ORACLE)
     bounded: Knowledge = "outputs" if profiles or instance.output_upper is None else "forecast"
-    told = [bounded] if cluster.memory is not None or getattr(routing, "deadlines", False) else []
+    told = [bounded] if cluster.memory is not None else []
     if getattr(routing, "window", getattr(routing, "lookahead", 0)):
         told += ["forecast"] if profiles else []  # how requests grow on average
         if not isinstance(information, NoInformation):

@@ -108,11 +108,6 @@ def _check(instance: Instance, routing: Routing, options: RunSettings) -> None:
         )
     if dispatch == "instant" and not isinstance(routing, RoutingRule | BalanceRouting):
         raise PolicyError("a rule of your own routes from the pool; take the dispatch 'pool'")
-    if dispatch == "instant" and isinstance(routing, BalanceRouting) and routing.has_goals:
-        raise PolicyError(
-            "deadlines, tenants and an energy price are for requests that start when they are "
-            "routed; take the dispatch 'pool'"
-        )
     if (
         dispatch == "instant"
         and isinstance(routing, BalanceRouting)
@@ -236,8 +231,8 @@ def _kernel(
     if not isinstance(routing, BalanceRouting):
         return partial(_run_choosing, partial(_ask, routing)), settings
     kernel = rules.run_balanced
-    if routing.method in SOLVERS or routing.has_goals:
-        kernel = partial(_run_choosing, rules.Solved(routing, cluster, instance))
+    if routing.method in SOLVERS:
+        kernel = partial(_run_choosing, rules.Solved(routing))
     return kernel, settings._replace(
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,

@@ -23,68 +23,10 @@ from optsched.solvers.backends.driver import PLAIN, solve_linear
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     from optsched._internal.arrays import IntArray
-    from optsched.models.balance import BalanceProgram, BalanceState, StepGoals
+    from optsched.models.balance import BalanceProgram, BalanceState
     from optsched.solvers.backends.base import OnProgress
-
-
-def search_with_goals(
-    program: BalanceProgram, search: Callable[[IntArray], IntArray]
-) -> IntArray | None:
-    """Search with requests forced in that goals require; None if deadlines find no room."""
-    goals, state = program.goals, program.state
-    assert goals is not None
-    due = _due(goals, program.admissions, state.lookahead)
-    served = _served(goals, due, program.admissions)
-    # More than all that another request in its slot can save.
-    worth = state.bonus.sum() + state.tokens.max() * state.alive.shape[1] * len(state.free) * 2
-    best: IntArray | None = None
-    for requests in (due, served) if len(served) > len(due) else (due,):
-        bonus = state.bonus.copy()
-        bonus[requests] += int(worth) * int(state.slowness.max())
-        chosen = search(bonus)
-        kept = int((chosen != WAITING).sum()) == program.admissions
-        if not kept or not goals.admits(chosen, state.lookahead):
-            continue
-        if best is None or program.cost(chosen) < program.cost(best):
-            best = chosen
-    return best
-
-
-def _due(goals: StepGoals, admitted: int, lookahead: int) -> IntArray:
-    """Return the requests due first, as many as deadlines require now."""
-    if goals.latest is None:
-        return np.zeros(0, dtype=np.int64)
-    number = int(goals.required(admitted, lookahead).max())
-    order = np.argsort(goals.latest, kind="stable")
-    return np.asarray(order[goals.latest[order] >= 0][:number])
-
-
-def _served(goals: StepGoals, due: IntArray, admitted: int) -> IntArray:
-    """Add the oldest requests of tenants, so that the largest shortfall becomes the least."""
-    if goals.tenant is None or goals.short is None:
-        return due
-    tenants = len(goals.short)
-    served = np.bincount(goals.tenant[due], minlength=tenants)
-    others = np.setdiff1d(np.arange(len(goals.tenant)), due)
-    there = np.bincount(goals.tenant[others], minlength=tenants)
-    low, high = 0, int(goals.short.max(initial=0))
-    while low < high:  # the least shortfall that the admissions suffice for
-        level = (low + high) // 2
-        if _missing(goals.short - served, there, level).sum() <= admitted - len(due):
-            high = level
-        else:
-            low = level + 1
-    wanted = _missing(goals.short - served, there, high)
-    oldest = [others[goals.tenant[others] == t][: wanted[t]] for t in range(tenants)]
-    return np.concatenate([due, *oldest])
-
-
-def _missing(short: IntArray, there: IntArray, level: int) -> IntArray:
-    """Return how many of each tenant are to be admitted so that none is further short."""
-    return np.minimum(there, np.maximum(short - level, 0))
 
 
 BALANCE_METHODS = ("auto", "swap", "greedy", "highs", "cp-sat")
@@ -190,25 +132,11 @@ def _first(program: BalanceProgram, method: str) -> _Found:
                 "use method='cp-sat', or leave admitted out"
             )
         return _Found(program, None, _filled(program), "none")
-    if program.goals is not None:
-        return _first_with_goals(program, method)
     worker = _search(state, 0 if method == "greedy" else _ROUNDS)
     admitted = int((worker != WAITING).sum())
     if admitted < program.admissions:
         program = replace(program, admitted=admitted)
     return _Found(program, worker, _filled(program), "greedy" if method == "greedy" else "swap")
-
-
-def _first_with_goals(program: BalanceProgram, method: str) -> _Found:
-    """Return what swap finds where some requests must be admitted, if it finds room for them."""
-    if method == "greedy":
-        raise SolverError("method 'greedy' knows no goals; use 'swap', 'highs' or 'cp-sat'")
-    state = program.state
-    if state.memory is not None:
-        admitted = int((_search(state, _ROUNDS) != WAITING).sum())
-        program = replace(program, admitted=min(admitted, program.admissions))
-    worker = search_with_goals(program, lambda bonus: _search(replace(state, bonus=bonus), _ROUNDS))
-    return _Found(program, worker, _filled(program), "none" if worker is None else "swap")
 
 
 def _search(state: BalanceState, rounds: int) -> IntArray:
