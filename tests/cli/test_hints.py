@@ -157,11 +157,6 @@ MISTAKES = [
         lambda found, line: line.replace(f",{found[1]}", ""),
     ),
     (
-        "cluster due.csv --workers 2 --slots 2 --patience 9 --dispatch instant --policies bf-io",
-        r"take the (dispatch '\w+')",
-        lambda found, line: line.replace("dispatch instant", found[1]),
-    ),
-    (
         "reproduce sorted-f-example-2 --quick --out new",
         "did you mean '(.*?)'",
         changed("sorted-f-example-2"),
