@@ -24,7 +24,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import pop, push
 from optsched.errors import InstanceError
@@ -177,7 +177,7 @@ def admit_on_budget(
     for place in range(count):
         rank[priority[place]] = place
     not_before = arrivals.copy()  # proven by earlier tries: usage only grows while one waits
-    waiting, size = np.empty(count, dtype=np.int64), ZERO
+    waiting, size = np.empty(count, dtype=np.int64), 0
     released = 0
     clock = arrivals[0]
     paid = float(clock)  # when all starts so far are paid for

@@ -11,7 +11,7 @@ from optsched._internal.compiled import compiled
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
 
-#: Value of a position that is not there; no Python number, for the reason that `ZERO` states.
+#: Value of a position that is not there.
 ABSENT = cast("int", np.int64(np.iinfo(np.int64).max))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -95,5 +95,5 @@ def pop_by_key(
 ) -> int:
     """Take the next entry away; return the new size."""
     heap[0] = heap[size - 1]
-    sink_by_key(heap, size - 1, ZERO, keys, ranks)
+    sink_by_key(heap, size - 1, 0, keys, ranks)
     return size - 1

@@ -33,7 +33,7 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_SUM, ranks_in
 from optsched._internal.aside import pieces
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import pop, push
 from optsched._internal.start_prices import PriceSums, price_of_start, prices_of_starts
 from optsched.certificates.prices import Certificate
@@ -125,7 +125,7 @@ def _serve_smallest(
     """Serve the smallest first; return the rows of `Relaxation`."""
     count, remaining = len(areas), areas.copy()
     waiting, pieces = np.empty(count, dtype=np.int64), np.empty((4, 2 * count), dtype=np.int64)
-    size = ZERO
+    size = 0
     released = 0
     now = arrivals[0]
     piece = 0
@@ -336,7 +336,7 @@ def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int
         tokens[start + 1] += prompt
         growth[end + 1] -= 1
         tokens[end + 1] -= prompt + end - start
-    running = held = ZERO
+    running = held = 0
     for step in range(horizon + 2):
         running += growth[step]
         held += running + tokens[step]

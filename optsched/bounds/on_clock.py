@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched.bounds.lagrangian import prices_of, serve
 from optsched.problem.work import times_since_first
 
@@ -340,7 +340,7 @@ def sweep(
     bins = len(memory)
     cost, length, best_length = np.empty(bins), np.empty(bins), np.empty(bins)
     where, best_where = np.empty(bins, dtype=np.int64), np.empty(bins, dtype=np.int64)
-    total, looked = 0.0, ZERO
+    total, looked = 0.0, 0
     for request in range(len(arrivals)):
         arrival, batch = arrivals[request], constant + least[request]
         need = batch * batches[request]

@@ -17,7 +17,7 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_SUM
 from optsched._internal.aside import pieces
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched._internal.start_prices import PriceSums, price_of_start
@@ -355,7 +355,7 @@ def _find_cheapest(
     """Search from guesses for the cheapest starts, as `lagrangian` does at prices alone."""
     exact, near_sums, far_sums = sums[0], sums[1], sums[2]
     horizon = exact.shape[1] - 1
-    most = ZERO
+    most = 0
     for block in range(0, horizon + 1, FAR):
         most = max(most, far_sums[4, block])
     for request in range(len(prompts)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
+from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
@@ -206,7 +206,7 @@ def occupy_before(
         over = start + outputs[request]
         if over > clock:
             begin = max(clock, start)
-            add_usage(usage, prompts[request] + begin - start, over - begin, begin, ONE)
+            add_usage(usage, prompts[request] + begin - start, over - begin, begin, 1)
             spent += STEP_WORK * (over - begin)
             end = max(end, over)
     return end, spent
@@ -302,7 +302,7 @@ def _draw(
 ) -> int:
     """Draw some distinct requests from positions low to high; return their number."""
     wanted = min(wanted, high - low + 1)
-    number = ZERO
+    number = 0
     while number < wanted:
         request = order[low + int(uniform(random) * (high - low + 1))]
         if _is_new(taken, number, request):
@@ -331,7 +331,7 @@ def _begin_with_first(
             begin[rank] += int(uniform(random) * (delay + 1))
 
 
-@compiled_apart
+@compiled
 def _take_large(
     large: IntArray,
     starts: IntArray,
@@ -357,7 +357,7 @@ def _take_large(
         request = large[centre]
         earliest = starts[request]
         earliest -= int(uniform(random) ** 2 * (earliest - arrivals[request]))
-        taken[0], number = request, ONE
+        taken[0], number = request, 1
         wanted = 1 + int(uniform(random) * 4)
         for _ in range(2 * _MAX_TAKEN):
             other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
@@ -373,7 +373,7 @@ def _take_large(
     return number, earliest
 
 
-@compiled_apart
+@compiled
 def _take_small(
     order: IntArray,
     place: IntArray,
@@ -404,7 +404,7 @@ def _take_small(
     return count
 
 
-@compiled_apart
+@compiled
 def _take_near(
     request: int,
     starts: IntArray,
@@ -421,7 +421,7 @@ def _take_near(
     one = placement[request]
     other = int(uniform(random) * len(counts)) if uniform(random) < _TWO else one
     wanted = 1 + int(uniform(random) * _MAX_TAKEN)
-    taken[0], number = request, ONE
+    taken[0], number = request, 1
     for _ in range(wanted - 1):
         worker = one if uniform(random) < 0.5 else other
         count = counts[worker]
@@ -441,7 +441,7 @@ def _take_near(
     return number, other
 
 
-@compiled_apart
+@compiled
 def _relocate(
     starts: IntArray,
     placement: IntArray,
@@ -517,7 +517,7 @@ def move_starts(
         span = int(span / len(large))
     at_best = costs[0] == costs[1]
     spent = 0.0
-    one = other = ZERO
+    one = other = 0
     while spent < leg.work:
         temperature = temperature_after(leg, spent)
         # Choose requests, and from when each may start.
@@ -553,18 +553,18 @@ def move_starts(
             before += price_of_start(prompt, output, start, total, moment)
             rest += weights[request] * begin[rank]
             old[rank] = placement[request] * steps + start
-            add_usage(usage, prompt, output, old[rank], MINUS_ONE)
+            add_usage(usage, prompt, output, old[rank], -1)
             spent += STEP_WORK * output
         # Put them back in this order, each as soon as it fits; `rest` is the least the others add.
         budget = before - temperature * math.log(1.0 - uniform(random))
         after = 0.0
-        placed = ZERO
+        placed = 0
         for rank in range(number):
             request = taken[rank]
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             rest -= weight * begin[rank]
             latest = min(int((budget - after - rest) / weight), steps - 2 - output)
-            start = MINUS_ONE
+            start = -1
             for turn in range(2 if one != other else 1):
                 worker = other if turn else one
                 if allowed[kinds[request], worker]:
@@ -582,7 +582,7 @@ def move_starts(
             if start < 0:
                 break
             after += weight * start + price_of_start(prompt, output, start, total, moment)
-            add_usage(usage, prompt, output, new[rank], ONE)
+            add_usage(usage, prompt, output, new[rank], 1)
             placed += 1
         spent += MOVE_WORK
         room = orders.shape[1] - number
@@ -590,10 +590,10 @@ def move_starts(
             # Take those out again that are placed so far, and put all back where they were.
             for rank in range(placed):
                 request = taken[rank]
-                add_usage(usage, prompts[request], outputs[request], new[rank], MINUS_ONE)
+                add_usage(usage, prompts[request], outputs[request], new[rank], -1)
             for rank in range(number):
                 request = taken[rank]
-                add_usage(usage, prompts[request], outputs[request], old[rank], ONE)
+                add_usage(usage, prompts[request], outputs[request], old[rank], 1)
             continue
         # Accept; the best schedule is written down when it is left.
         if after > before and at_best:

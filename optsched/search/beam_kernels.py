@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import pop_by_key, sink_by_key
 from optsched._internal.start_prices import price_of_start
 from optsched.search.annealing import STEP_WORK, add_usage, earliest_fit
@@ -160,16 +160,16 @@ def add_chosen(
     """Add the memory of some requests to the usage."""
     for request in range(len(chosen)):
         if chosen[request]:
-            add_usage(usage, prompts[request], outputs[request], starts[request], ONE)
+            add_usage(usage, prompts[request], outputs[request], starts[request], 1)
 
 
-@compiled_apart
+@compiled
 def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
     """Let requests become active once a start may gain; order all by what it would gain."""
     requests, gains, waiting = active
     begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
     fresh = counts[0]
-    left = ZERO
+    left = 0
     for place in range(counts[1]):
         request = waiting[place]
         joins = False
@@ -200,7 +200,7 @@ def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
 def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> None:
     """Drop requests that all nodes have started."""
     requests, gains, _ = active
-    kept = ZERO
+    kept = 0
     for place in range(counts[0]):
         request = requests[place]
         everywhere = True
@@ -214,7 +214,7 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
     counts[0] = kept
 
 
-@compiled_apart
+@compiled
 def _expand(
     large: Large,
     active: Active,
@@ -241,7 +241,7 @@ def _expand(
     spent = _NODE_WORK + number
     value = cost
     candidates = np.empty(_CANDIDATES, dtype=np.int64)
-    found = ZERO
+    found = 0
     for place in range(number):
         request = active.requests[place]
         if started[request]:
@@ -258,13 +258,13 @@ def _expand(
             candidates[found] = request
             found += 1
     limit = born + CHILDREN
-    _emit(children, born, parent, ZERO, value, cost, key)
+    _emit(children, born, parent, 0, value, cost, key)
     born += 1
     chosen = np.empty(MAX_STARTS + 1, dtype=np.int64)  # place among the candidates
     taken, starts = np.empty(MAX_STARTS, dtype=np.int64), np.empty(MAX_STARTS, dtype=np.int64)
     values, costs = np.empty(MAX_STARTS + 1), np.empty(MAX_STARTS + 1)
     values[0], costs[0], chosen[0] = value, cost, -1
-    depth = ZERO
+    depth = 0
     while depth >= 0:
         chosen[depth] += 1
         if chosen[depth] >= found or depth == MAX_STARTS or born == limit:
@@ -272,7 +272,7 @@ def _expand(
             if depth >= 0:
                 request = taken[depth]
                 key ^= large.keys[request]
-                add_usage(usage, prompts[request], outputs[request], starts[depth], MINUS_ONE)
+                add_usage(usage, prompts[request], outputs[request], starts[depth], -1)
             continue
         request = candidates[chosen[depth]]
         clock = starts[depth - 1] if depth else begin - base
@@ -292,7 +292,7 @@ def _expand(
         gain = least_from(large, request, row + 1, row // rows) - added
         if gain <= 0:
             continue
-        add_usage(usage, prompts[request], output, start, ONE)
+        add_usage(usage, prompts[request], output, start, 1)
         spent += _CHILD_WORK + STEP_WORK * output
         key ^= large.keys[request]
         taken[depth], starts[depth] = request, start
@@ -322,15 +322,15 @@ def _emit(
     children.hashes[child] = key
 
 
-@compiled_apart
+@compiled
 def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
     """Keep the cheapest children, one for each set started; return their number."""
     heap, values, hashes = children.heap, children.values, children.hashes
     for child in range(born):
         heap[child] = child
     for place in range(born // 2 - 1, -1, -1):
-        sink_by_key(heap, born, ZERO + place, values, values)
-    number, size = ZERO, born
+        sink_by_key(heap, born, place, values, values)
+    number, size = 0, born
     while size > 0 and number < width:
         child = heap[0]
         size = pop_by_key(heap, size, values, values)
@@ -345,7 +345,7 @@ def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
     return number
 
 
-@compiled_apart
+@compiled
 def _descend(
     large: Large,
     active: Active,
@@ -377,7 +377,7 @@ def _descend(
     for place in range(children.counts[child]):
         request, start = children.requests[child, place], children.starts[child, place]
         prompt, output = large.prompts[request], large.outputs[request]
-        add_usage(usage, prompt, output, start - base, ONE)
+        add_usage(usage, prompt, output, start - base, 1)
         started[request] = 1
         log.requests[logged], log.starts[logged], log.before[logged] = request, start, tail
         tail = logged
@@ -427,7 +427,7 @@ def sweep(
             counts[6] = begin
         base = counts[6]
         _join(large, active, counts, row)
-        born = ZERO
+        born = 0
         for node in range(counts[3]):
             usage = nodes.usage[side, node]
             cost = nodes.costs[side, node]

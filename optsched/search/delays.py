@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.admission import admit_by_priority
@@ -245,7 +245,7 @@ def _decode(
     end, spent = occupy_before(
         prompts, outputs, order, starts, usage, first, begin, outputs.max(), 0.0
     )
-    size = ZERO
+    size = 0
     for place in range(first, count):
         request = order[place]
         tried[request], not_before[request], sides[request] = -1, 0, 0

@@ -20,7 +20,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import ONE, ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import copy
 from optsched.admission import NEVER, admit_on_budget, empty_worker, let_wait, require_steps
 from optsched.bounds.lagrangian import relax
@@ -85,7 +85,7 @@ def anneal_orders(
     spent = 0.0
     while spent < leg.work:
         temperature = temperature_after(leg, spent)
-        first, last = ZERO, count
+        first, last = 0, count
         if costs[0] >= 0:
             first, last = _change(trial, random)
             if first == last:
@@ -93,7 +93,7 @@ def anneal_orders(
                 continue
         # Decode from the first change on. By the prefix rule starts ascend, and only those still
         # running matter from before it.
-        clock = lowest = starts[order[first - 1]] if first > 0 and not backfill else ZERO
+        clock = lowest = starts[order[first - 1]] if first > 0 and not backfill else 0
         end, spent = occupy_before(
             prompts, outputs, order, starts, usage, first, clock, longest, spent
         )
@@ -109,7 +109,7 @@ def anneal_orders(
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             begin = arrivals[request] if backfill else max(clock, arrivals[request])
             start = earliest_fit(usage, memory, prompt, output, begin, len(usage) - 2 - output)
-            add_usage(usage, prompt, output, start, ONE)
+            add_usage(usage, prompt, output, start, 1)
             fresh[request] = start
             total += weight * start
             rest -= weight

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
+from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import price_of_start
 from optsched.search.annealing import (
@@ -243,7 +243,7 @@ def slide(
     return kept.starts[0], work
 
 
-@compiled_apart
+@compiled
 def _anneal(
     large: Large,
     usage: Usage,
@@ -272,7 +272,7 @@ def _anneal(
     for move in range(int(leg.work)):
         temperature = temperature_after(leg, move)
         # Choose one, and others that start near it or wait.
-        taken[0], number = int(uniform(random) * count), ONE
+        taken[0], number = int(uniform(random) * count), 1
         near = starts[chosen[taken[0]]]
         if near < 0:
             near = starts[chosen[int(uniform(random) * count)]]
@@ -312,7 +312,7 @@ def _anneal(
                 before += later[place]
                 continue
             before += cost_from(large, request, start, end)
-            add_usage(usage, prompts[request], outputs[request], start - begin, MINUS_ONE)
+            add_usage(usage, prompts[request], outputs[request], start - begin, -1)
             first = min(first, start)
             spent += STEP_WORK * outputs[request]
         if first == end:
@@ -320,7 +320,7 @@ def _anneal(
         # Put back those that gain by it; `rest` is the least that the others add.
         budget = before - temperature * math.log(1.0 - uniform(random))
         after = 0.0
-        placed = ZERO
+        placed = 0
         while placed < number and after + rest <= budget:
             place = taken[placed]
             request = chosen[place]
@@ -344,7 +344,7 @@ def _anneal(
                     cost = min(cost, cost_from(large, request, begin + at, end))
                     if cost < later[place]:
                         new[placed] = begin + at
-                        add_usage(usage, prompts[request], output, at, ONE)
+                        add_usage(usage, prompts[request], output, at, 1)
             after += cost
             placed += 1
         spent += MOVE_WORK
@@ -356,11 +356,11 @@ def _anneal(
         for rank in range(placed):
             request = chosen[taken[rank]]
             if new[rank] >= 0:
-                add_usage(usage, prompts[request], outputs[request], new[rank] - begin, MINUS_ONE)
+                add_usage(usage, prompts[request], outputs[request], new[rank] - begin, -1)
         for rank in range(number):
             request = chosen[taken[rank]]
             if old[rank] >= 0:
-                add_usage(usage, prompts[request], outputs[request], old[rank] - begin, ONE)
+                add_usage(usage, prompts[request], outputs[request], old[rank] - begin, 1)
     return added, spent
 
 
@@ -379,7 +379,7 @@ def _prepare(
     prompts, outputs, arrivals = large.prompts, large.outputs, large.arrivals
     step = large.begins[1]
     begin, end = row * step, (row + PARTS) * step
-    count, value = ZERO, 0.0
+    count, value = 0, 0.0
     gains = np.empty(arrived)
     for request in range(arrived):
         start, output = starts[request], outputs[request]
@@ -388,12 +388,12 @@ def _prepare(
                 latency = large.weights[request] * (start + output - arrivals[request])
                 value += cost_from(large, request, start, end) - latency
             continue
-        waits = least_from(large, request, row + PARTS, ZERO)
+        waits = least_from(large, request, row + PARTS, 0)
         soonest = cost_from(large, request, max(arrivals[request], begin), end)
         if soonest >= waits:
             value += waits
             if start >= 0:
-                add_usage(usage, prompts[request], output, start - begin, MINUS_ONE)
+                add_usage(usage, prompts[request], output, start - begin, -1)
                 starts[request] = -1
             continue
         # In the order of what memory-time gains.
@@ -412,7 +412,7 @@ def _prepare(
             first = max(arrivals[request] - begin, 0)
             at = earliest_fit(usage, large.memory, prompt, output, first, end - 1 - begin)
             if at >= 0 and cost_from(large, request, begin + at, end) < later[place]:
-                add_usage(usage, prompt, output, at, ONE)
+                add_usage(usage, prompt, output, at, 1)
                 starts[request] = begin + at
         if starts[request] < 0:
             value += later[place]

@@ -10,10 +10,10 @@ from fresh import printed
 LOADED = """
 import gc
 import optsched
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
 def loaded():
-    kernels = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
+    kernels = [each for each in gc.get_objects() if is_jitted(each)]
     return {each.py_func.__module__ for each in kernels if each.signatures}
 """
 

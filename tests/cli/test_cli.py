@@ -444,38 +444,22 @@ def test_running_out_of_memory_is_one_sentence(optsched_command, monkeypatch):
     assert (code, err) == (2, "optsched: out of memory; take fewer requests (--limit) or steps\n")
 
 
-CALLED = """
-from optsched._internal.compiled import compiled
-
-@compiled
-def inner(x):
-    return x + 1
-
-@compiled
-def outer(x):
-    return inner(x)
-
-@compiled
-def another(x):
-    return inner(x) + 1
-"""
-
-
 def test_a_first_call_says_once_that_kernels_are_compiled(tmp_path):
     """In notebooks and scripts too; on the command line not where all is to be quiet."""
     said = "optsched: compiling kernels, which takes a while once on this machine\n"
-    code = "from called import another, outer\nfrom optsched.cli.given import Output\n"
-    in_progress = "with Output(None, {}).progress('running'): outer(1); another(1)"
-    for place, call, words in (
+    code = "import optsched\nfrom optsched.cli.given import Output\n"
+    call = "optsched.run(optsched.Instance([1, 2], [3, 4], 9), 'fcfs')"
+    in_progress = f"with Output(None, {{}}).progress('running'): {call}"
+    for place, line, words in (
         ("quiet", in_progress.format(True), ""),
-        ("loud", "outer(1); another(1)", said),
+        ("loud", call, said),
         ("loud", in_progress.format(False), ""),  # they are kept
     ):
-        folder = tmp_path / place
-        folder.mkdir(exist_ok=True)
-        (folder / "called.py").write_text(CALLED)
         run = subprocess.run(
-            [sys.executable, "-c", code + call], cwd=folder, capture_output=True, text=True
+            [sys.executable, "-c", code + line],
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / place)},
+            capture_output=True,
+            text=True,
         )
         assert (run.returncode, run.stderr) == (0, words)
 

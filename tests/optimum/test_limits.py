@@ -166,15 +166,20 @@ def test_loading_kernels_takes_no_time_of_the_limit():
     code = """
 import time
 import optsched
-from optsched._internal.compiled import _Cache
+import optsched._internal.compiled
+from numba.core import event
 
-load = _Cache.load_overload
+class Slowly(event.Listener):
+    depth = 0
 
-def slowly(*arguments):
-    time.sleep(0.2)
-    return load(*arguments)
+    def on_start(self, _):
+        time.sleep(0 if self.depth else 0.2)
+        self.depth += 1
 
-_Cache.load_overload = slowly
+    def on_end(self, _):
+        self.depth -= 1
+
+event.register("numba:compiler_lock", Slowly())
 instance = optsched.family("uniform", n=60, seed=1)
 began = time.perf_counter()
 found = optsched.solve(instance, time_limit=2)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import copy
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
@@ -556,7 +556,7 @@ def grow(
                     value += steps[clock, 0] - profile[PAID, longest + 1]
                 if value <= slack:
                     value += _waste_ahead(
-                        steps, room, depth, profile, ONE, clock, limit, slack - value
+                        steps, room, depth, profile, 1, clock, limit, slack - value
                     )
                 reached = spent = -1
                 if value <= slack:
@@ -604,7 +604,7 @@ def grow(
                     kind = startable[pointer[level]]
                     following[kind] -= 1
                     slot = following[kind]
-                    _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], MINUS_ONE)
+                    _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], -1)
                     running -= 1
                     starts[slot] = -1
                     key -= marks[slot]
@@ -626,7 +626,7 @@ def grow(
                 pointer[level] += 1
                 continue
             later[level + 1] = later[level] - regrets[2, slot]
-            _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], ONE)
+            _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], 1)
             ends[running] = longest + slots[slot, 1]
             running += 1
             starts[slot] = clock

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched.errors import PolicyError
 from optsched.problem.instance import Instance
 from optsched.problem.work import step_of
@@ -252,7 +252,7 @@ def fits_to_the_end(
     """
     usable, block_size, lag = room
     for ahead in ends:
-        blocks = ZERO
+        blocks = 0
         for at in range(len(ends)):
             if ends[at] >= ahead:
                 request = requests[running[at]]

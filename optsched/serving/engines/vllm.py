@@ -17,7 +17,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import pop_by_key, push_by_key
 from optsched.serving.engines.expected import (
     ADMITTED,
@@ -139,7 +139,7 @@ def _oldest(cache: Cache, name: int) -> int:
 @compiled
 def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, int]:
     """List the blocks that a request finds where it would hold them; count all and free ones."""
-    blocks, counters, found, free = cache.blocks, cache.counters, ZERO, ZERO
+    blocks, counters, found, free = cache.blocks, cache.counters, 0, 0
     held = cache.held[counters[_STACK + counters[_SLOTS] - 1]]
     while found < (known - 1) // block_size:  # one token at least is computed
         block = _oldest(cache, _name(cache, index, found, block_size))
@@ -186,7 +186,7 @@ def count_foreign(
             for number in range(count):
                 block = blocks[held[slot, number]]
                 if step == 0:
-                    block.owner = MINUS_ONE
+                    block.owner = -1
                 elif step == 2:
                     foreign[at] += block.owner != at
                 elif block.owner < 0 or ends[at] > ends[block.owner]:
@@ -227,7 +227,7 @@ def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) 
         cache.counters[NAMES] += _oldest(cache, name) == 0
         block, bucket = cache.held[request.slot, request.named], _bucket(cache, name)
         newest = buckets[bucket + 1]
-        blocks[block].name, blocks[block].older, blocks[block].newer = name, newest, ZERO
+        blocks[block].name, blocks[block].older, blocks[block].newer = name, newest, 0
         if newest > 0:
             blocks[newest].newer = block
         else:
@@ -245,7 +245,7 @@ def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block
         _leave_ring(blocks, block)
         if blocks[block].name != _UNNAMED:
             _unname(cache, block)
-        blocks[block].users = ONE
+        blocks[block].users = 1
         cache.held[request.slot, number] = block
     known = request.prompt + request.made  # else it is in flight
     full = min(request.computed + tokens, known) // block_size
@@ -256,7 +256,7 @@ def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block
 def give_back(cache: Cache, request: Any, count: int) -> int:
     """Free the blocks of a request, the last one first; return how many are free now."""
     blocks, counters = cache.blocks, cache.counters
-    free = ZERO
+    free = 0
     for number in range(count - 1, -1, -1):
         block = cache.held[request.slot, number]
         blocks[block].users -= 1
@@ -264,14 +264,14 @@ def give_back(cache: Cache, request: Any, count: int) -> int:
             continue
         free += 1
         # What cannot be found is taken first, what can be found last.
-        before = blocks[0].before if blocks[block].name != _UNNAMED else ZERO
+        before = blocks[0].before if blocks[block].name != _UNNAMED else 0
         after = blocks[before].after
         blocks[block].before, blocks[block].after = before, after
         blocks[before].after = blocks[after].before = block
     counters[_STACK + counters[_SLOTS]] = request.slot
     counters[_SLOTS] += 1
-    request.slot = MINUS_ONE
-    request.named = ZERO
+    request.slot = -1
+    request.named = 0
     return free
 
 
@@ -469,7 +469,7 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
     counters, requests, running = engine.counters, engine.requests, engine.running
     row[3] = counters[_WAITING]
     left = limits.max_num_batched_tokens
-    preempted = place = chosen = ZERO
+    preempted = place = chosen = 0
     while place < counters[_RUNNING] and left > 0:
         index = running[place]
         request = requests[index]
@@ -478,7 +478,7 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
             place += 1  # its last token is in flight
             continue
         tokens = min(request.prompt + known - request.computed, left)
-        victim, room = MINUS_ONE, request.room
+        victim, room = -1, request.room
         while victim != index and not _hold(engine, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
@@ -532,18 +532,18 @@ def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) ->
     if cache is not None and request.slot >= 0:
         blocks = give_back(cache, request, blocks)
     engine.counters[_FREE] += blocks
-    request.room = ZERO
+    request.room = 0
 
 
 @compiled
 def _largest(engine: Engine) -> int:
     """Return the place of the running request that is preempted first by priority."""
     running, levels, keys = engine.running, engine.queue.levels, engine.queue.keys
-    worst = ZERO
+    worst = 0
     for place in range(1, engine.counters[_RUNNING]):
         one, other = running[place], running[worst]
         if keys[one] > keys[other] or (keys[one] == keys[other] and levels[one] > levels[other]):
-            worst = ZERO + place
+            worst = place
     return worst
 
 
@@ -560,7 +560,7 @@ def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) ->
     request.preempted += 1
     request.recomputed += request.computed
     given_back = request.chunk
-    request.computed = request.in_flight = request.chunk = ZERO
+    request.computed = request.in_flight = request.chunk = 0
     if limits.ordered:
         engine.queue.keys[index] = engine.queue.tell(PREEMPTED, index, request.made)
     enqueue(engine, index)
@@ -578,7 +578,7 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
         index = heap[0]
         request = requests[index]
         known = request.prompt + request.made
-        found = free = ZERO
+        found = free = 0
         if cache is not None:
             found, free = find(cache, index, known, limits.block_size)
         cached = found * limits.block_size
@@ -598,7 +598,7 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
             break
         counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
         counters[_WAITING] -= 1
-        request.waits = ZERO
+        request.waits = 0
         if limits.told:
             engine.queue.tell(ADMITTED, index, request.made)
         if cache is not None:
@@ -643,14 +643,14 @@ def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits:
     requests, running, counters = engine.requests, engine.running, engine.counters
     flight = engine.flight
     slot = (counters[_OLDEST] + counters[_FLYING]) % 2
-    prefill = decodes = resident = squares = held = makers = ZERO
+    prefill = decodes = resident = squares = held = makers = 0
     for place in range(counters[_RUNNING]):
         index = running[place]
         request = requests[index]
         tokens, before = request.chunk, request.computed
         if tokens == 0:
             continue
-        request.chunk = ZERO
+        request.chunk = 0
         after = before + tokens
         request.computed = after
         if tokens == 1 and before >= request.prompt:
@@ -678,7 +678,7 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
     """Take the tokens of the batch that ends first; requests that are complete leave."""
     requests, running, counters = engine.requests, engine.running, engine.counters
     flight, slot = engine.flight, counters[_OLDEST]
-    done = ZERO
+    done = 0
     for maker in range(flight.sizes[slot]):
         index = flight.requests[slot, maker]
         request = requests[index]
@@ -696,7 +696,7 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
             request.last = flight.numbers[slot]
             _release(engine, cache, index, limits)
             counters[_WAITING] -= request.waits
-            request.waits = ZERO
+            request.waits = 0
             done += 1
             if limits.told:
                 engine.queue.tell(ENDED, index, request.made)
@@ -707,7 +707,7 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
     counters[_FLYING] -= 1
     if done == 0:
         return
-    kept = ZERO
+    kept = 0
     for place in range(counters[_RUNNING]):
         index = running[place]
         if requests[index].last < 0:
@@ -720,7 +720,7 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
 def arrive(engine: Engine, index: int, limits: Limits) -> None:
     """Let a request that has arrived wait."""
     if limits.told:
-        engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, ZERO)
+        engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, 0)
     enqueue(engine, index)
 
 
@@ -730,4 +730,4 @@ def enqueue(engine: Engine, index: int) -> None:
     counters, keys, turns = engine.counters, engine.queue.keys, engine.queue.turns
     counters[_HEAP] = push_by_key(engine.heap, counters[_HEAP], index, keys, turns)
     counters[_WAITING] += 1
-    engine.requests[index].waits = ONE
+    engine.requests[index].waits = 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_apart
+from optsched._internal.compiled import compiled
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.routing import NEVER
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
@@ -42,7 +42,7 @@ def run_in_turn(
     return len(columns.waiting)
 
 
-@compiled_apart
+@compiled
 def _in_turn(state: State, settings: Settings) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     requests, workers = state.requests, state.workers
@@ -115,7 +115,7 @@ class Space(NamedTuple):
     loads: IntArray
 
 
-@compiled_apart
+@compiled
 def open_space(state: State, settings: Settings) -> Space:
     """Return the space before admission."""
     now, workers = state.now[0], state.workers
@@ -183,7 +183,7 @@ def run_longest_first(
     return len(columns.waiting)
 
 
-@compiled_apart
+@compiled
 def _longest_first(state: State, settings: Settings) -> IntArray:
     space = open_space(state, settings)
     sizes = waiting_sizes(state)
@@ -194,7 +194,7 @@ def _longest_first(state: State, settings: Settings) -> IntArray:
     return chosen
 
 
-@compiled_apart
+@compiled
 def keep_to_memory(state: State, settings: Settings, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
     space = open_space(state, settings)

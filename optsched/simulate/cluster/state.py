@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
+from optsched._internal.compiled import compiled
 from optsched.simulate.cluster.routing import NEVER
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
 
-NONE = MINUS_ONE
+NONE = -1
 
 
 class Settings(NamedTuple):
@@ -74,7 +74,7 @@ class Columns(NamedTuple):
     seconds: FloatArray  # (K,)
 
 
-@compiled_apart
+@compiled
 def reveal(state: State, revealing: bool) -> int:
     """Reveal arrived requests up to the number in view; return how many wait, -1 if all is done."""
     now, requests, in_view = state.now[0], state.requests, len(state.waiting)
@@ -93,7 +93,7 @@ def reveal(state: State, revealing: bool) -> int:
     return int(now.waiting + now.queued)
 
 
-@compiled_apart
+@compiled
 def seen_loads(state: State, believed: IntArray | None, lookahead: int) -> IntArray:
     """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
@@ -139,13 +139,13 @@ def _admit(state: State, believed: IntArray | None, index: int, place: int) -> N
     request.start, request.worker = state.now[0].step, place
     worker.active += 1
     worker.memory -= request.reserved
-    _add_profile(state, state.loads, index, ZERO, request.output, ONE)
+    _add_profile(state, state.loads, index, 0, request.output, 1)
     leaves = state.lists[(request.start + request.output) % len(state.lists)]
     request.next_leaving, leaves.leaving = leaves.leaving, index
     if believed is not None:
         # Believed to last beyond every window that is looked at while it runs.
         request.lasts = request.output + len(state.growth) - 1
-        _add_profile(state, believed, index, ZERO, request.lasts, ONE)
+        _add_profile(state, believed, index, 0, request.lasts, 1)
         _believe(state, believed, index)
 
 
@@ -166,15 +166,15 @@ def _believe(state: State, believed: IntArray, index: int) -> None:
         change = min(request.alarm, request.false_alarm if age < request.false_alarm else NEVER)
     before, request.lasts = request.lasts, lasts
     if lasts < before:
-        _add_profile(state, believed, index, max(lasts, age), before, MINUS_ONE)
+        _add_profile(state, believed, index, max(lasts, age), before, -1)
     else:
-        _add_profile(state, believed, index, before, lasts, ONE)
+        _add_profile(state, believed, index, before, lasts, 1)
     if change < request.output:
         changes = state.lists[(request.start + change) % len(state.lists)]
         request.next_telling, changes.telling = changes.telling, index
 
 
-@compiled_apart
+@compiled
 def admit(state: State, believed: IntArray | None, settings: Settings, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -214,7 +214,7 @@ def admit(state: State, believed: IntArray | None, settings: Settings, chosen: I
             _admit(state, believed, index, place)
 
 
-@compiled_apart
+@compiled
 def advance(
     state: State, believed: IntArray | None, settings: Settings, columns: Columns, row: int
 ) -> None:
@@ -253,7 +253,7 @@ def advance(
         now.done_sizes += request.size
         now.done_gains += state.gains[request.first + min(request.output - 1, request.last)]
         if believed is not None:
-            _add_profile(state, believed, index, request.output, request.lasts, MINUS_ONE)
+            _add_profile(state, believed, index, request.output, request.lasts, -1)
         index = request.next_leaving
     if believed is not None:
         index, lists.telling = lists.telling, NONE

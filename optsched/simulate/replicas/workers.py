@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import MINUS_ONE, compiled
+from optsched._internal.compiled import compiled
 from optsched.errors import PolicyError
 from optsched.policies.base import window_of
 from optsched.problem.workers import Load
@@ -126,7 +126,7 @@ def _route(
     for request in range(len(arrivals)):
         time = arrivals[request]
         until = min(time, limits.until)
-        best, least = MINUS_ONE, 0.0
+        best, least = -1, 0.0
         for choice in range(drawn.shape[1]):
             index = drawn[which[request], choice]
             if index < 0:

@@ -15,7 +15,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import pop_by_key, precedes, push_by_key
 from optsched.admission import DUE, NEVER, RELEASED, STARTED, Queue, admit_window, new_queue
 from optsched.clock import BatchContent
@@ -78,7 +78,7 @@ def next_arrival(arrivals: Arrivals, turns: IntArray) -> int:
     times, firsts, counters = arrivals.times, arrivals.firsts, arrivals.counters
     first = counters[_PASSED]
     if len(firsts) > 0:
-        first = firsts[first] if first < len(firsts) else ZERO + len(times)
+        first = firsts[first] if first < len(firsts) else len(times)
     if counters[_CALLED] > 0:
         called = arrivals.called[0]
         if first == len(times) or precedes(times, turns, called, first):
@@ -107,7 +107,7 @@ def call_followers(
     counters, step = arrivals.counters, arrivals.step
     for at in range(arrivals.begins[index], arrivals.begins[index + 1]):
         turn = arrivals.followers[at]
-        come = ZERO + int(np.ceil(end / step)) + arrivals.pauses[turn]
+        come = int(np.ceil(end / step)) + arrivals.pauses[turn]
         levels[turn] = max(levels[turn], come)
         arrivals.times[turn] = levels[turn] * step
         counters[_CALLED] = push_by_key(
@@ -401,7 +401,7 @@ def advance(
             place(queues, index, coming[worker.came], now[index])
             worker.came += 1
         if worker.head >= 0 or (worker.waiting > 0 and batch >= counts[DUE]):
-            came = ZERO
+            came = 0
             while worker.head >= 0:
                 rows[came].arrival = batch
                 rows[came].arriving = queues.ranks[worker.kind, worker.head]
@@ -534,5 +534,5 @@ def _place_chosen(queues: Queues, requests: Requests, batch: IntArray, rank: int
         queues.ranks[0, request] = rank
         row = queues.rows[0, rank]
         row.prompt, row.output = requests.prompts[request], requests.outputs[request]
-        place(queues, ZERO, request, queues.now[0])
+        place(queues, 0, request, queues.now[0])
         rank += 1

@@ -21,7 +21,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, Progress, add_batch, new_log, timing
 
@@ -115,7 +115,7 @@ class Server:
     def place(self, request: int, time: float) -> None:
         """Let a request wait."""
         self.log.now[0] = max(self.log.now[0], time)
-        put(self._engine.waiting, request, ZERO)
+        put(self._engine.waiting, request, 0)
 
     @property
     def now(self) -> float:
@@ -156,7 +156,7 @@ def run_until(
     while log.state[0] < len(log.usage):
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= now[0]:
-            put(waiting, released, ZERO)
+            put(waiting, released, 0)
             released += 1
         counters[_RELEASED] = released
         if counters[_RUNNING] == 0 and waiting[1] == ABSENT:
@@ -235,7 +235,7 @@ def _make_room(engine: Engine, limits: Limits) -> bool:
         request.preempted += 1
         request.held = 0
         request.target = request.prompt + request.made
-        put(engine.waiting, index, ZERO)
+        put(engine.waiting, index, 0)
     return bool(counters[_RUNNING] < before)
 
 
@@ -272,7 +272,7 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
 
 @compiled
 def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
-    prefill = decodes = resident = squares = held = ZERO
+    prefill = decodes = resident = squares = held = 0
     requests, running = engine.requests, engine.running
     sitting_out = engine.counters[_USAGE]
     for place in range(engine.counters[_RUNNING]):

@@ -20,7 +20,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import MINUS_ONE, ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optsched.policies.wait import Queues
     from optsched.simulate.seconds.batches import Requests
 
-_NONE = _NEVER = MINUS_ONE
+_NONE = _NEVER = -1
 _REQUEST = (
     *("prompt", "output"),
     "entrance",  # first segment
@@ -175,7 +175,7 @@ def _fit(state: Waiting, memory: int) -> bool:
 def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     """Let those taken in enter their segments, and run the batch if the clock can time it."""
     now = state.now[0]
-    prefill = entered = decodes = resident = squares = ZERO
+    prefill = entered = decodes = resident = squares = 0
     for place in range(len(state.segments)):
         segment = state.segments[place]
         if segment.takes < 0:

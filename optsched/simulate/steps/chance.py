@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import pop_by_key, push_by_key, sink_by_key
 from optsched.simulate.seconds.batches import add_batch, next_batch, with_room
 from optsched.simulate.steps.decisions import (
@@ -201,7 +201,7 @@ def _admit(
     """Start what is likely to fit."""
     now, running = worker.now[0], worker.running
     mean, variance, new_mean, new_variance = load
-    over = ZERO
+    over = 0
     known = False
     while now.waiting > 0 and over <= chance.passed:
         request = rows.heap[0]
@@ -219,7 +219,7 @@ def _admit(
             for place in range(len(ahead)):
                 new_mean[place], new_variance[place] = mean[place], variance[place]
             seen = rows.seen[request]
-            _add_load(beliefs, ahead, request, prompt, ZERO, seen, new_mean, new_variance)
+            _add_load(beliefs, ahead, request, prompt, 0, seen, new_mean, new_variance)
             fits = True
             for place in range(len(ahead)):
                 room = memory - new_mean[place]
@@ -272,7 +272,7 @@ def _learn(
             made = max(made, now.batch - worker.starts[request])
         gone[row[request], made if made < last else last] += 1
     for place in range(count):
-        there = ZERO
+        there = 0
         for output in range(last, -1, -1):
             there += gone[place, output]
             gone[place, output] = there  # that made so many tokens at least
@@ -280,7 +280,7 @@ def _learn(
     common[0] = 1.0
     for output in range(1, last + 1):
         before = ends = 0.0
-        there = ended = ZERO
+        there = ended = 0
         for place in range(count):
             before += first[place, output - 1]
             ends += first[place, output - 1] - first[place, output]
@@ -293,12 +293,12 @@ def _learn(
             ends = _SHARED * (common[output - 1] - common[output]) + complete[place, output]
             seen = _SHARED * common[output - 1] + gone[place, output]
             beyond[place, output] = beyond[place, output - 1] * _staying(ends, seen)
-        _set_moments(beliefs, moments, ZERO + place)
+        _set_moments(beliefs, moments, place)
     for place in range(now.waiting):
         request = rows.heap[place]
         rows.keys[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
     for place in range(now.waiting // 2 - 1, -1, -1):
-        sink_by_key(rows.heap, now.waiting, ZERO + place, rows.keys, rows.ranks)
+        sink_by_key(rows.heap, now.waiting, place, rows.keys, rows.ranks)
 
 
 @compiled
@@ -322,11 +322,11 @@ def run_by_chance(
     complete = np.zeros(tables.shape, dtype=np.int64)
     first = tables.copy()
     for row in range(len(tables)):
-        _set_moments(beliefs, moments, ZERO + row)
+        _set_moments(beliefs, moments, row)
     load = (np.empty(size), np.empty(size), np.empty(size), np.empty(size))
     passed = np.empty(chance.passed + 1, dtype=np.int64)
     ended = np.empty((3, count + 16), dtype=np.int64)
-    learn_at = ZERO
+    learn_at = 0
     while True:
         while now.released < count and arrivals[now.released] <= log.now[0]:
             _let_wait(worker, beliefs, moments, chance, rows, now.released)
@@ -352,7 +352,7 @@ def run_by_chance(
         log = with_room(log)
         if log.now[0] >= until or not add_batch(log, timer, next_batch(now), now.tokens):
             return all_attempts(worker, ended), log
-        place, batch = ZERO, now.batch
+        place, batch = 0, now.batch
         while place < now.active:
             request = running[place]
             made = batch - starts[request]

@@ -25,7 +25,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched._internal.small_kernels import pop, push
 from optsched.admission import (
     NEVER,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from optsched.simulate.settings import Task
 
 
-WAITS, RUNS = ZERO, ONE  # roles of a request that is ranked
+WAITS, RUNS = 0, 1  # roles of a request that is ranked
 
 _WORKER = (
     *("released", "waiting", "done", "logged"),  # requests, and attempts that have ended
@@ -151,7 +151,7 @@ def all_attempts(worker: Worker, log: IntArray) -> IntArray:
 def least_made(worker: Worker, seed: int) -> int:
     """Return the place of the running request that has made the fewest tokens."""
     now = worker.now[0]
-    chosen, fewest, lowest = MINUS_ONE, ZERO, ZERO
+    chosen, fewest, lowest = -1, 0, 0
     for place in range(now.active):
         request = worker.running[place]
         made = now.batch - worker.starts[request]
@@ -159,7 +159,7 @@ def least_made(worker: Worker, seed: int) -> int:
             continue
         rank = random_rank(seed, request, worker.attempts[request], RUNS)
         if chosen < 0 or made < fewest or rank < lowest:
-            chosen, fewest, lowest = ZERO + place, made, rank
+            chosen, fewest, lowest = place, made, rank
     return chosen
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.compiled import compiled
 from optsched.simulate.seconds.batches import add_batch, with_room
 from optsched.simulate.steps.decisions import RUNS, WAITS, log_attempt, random_rank
 
@@ -106,7 +106,7 @@ def run_planned(
     ended = np.empty((3, count + 16), dtype=np.int64)
     waiting = [(0, 0, 0)]  # urgency, random rank, request
     waiting.pop()
-    released = logged = active = held = suspect = clock = ZERO  # the clock counts batches
+    released = logged = active = held = suspect = clock = 0  # the clock counts batches
     while True:
         while released < count and arrivals[released] <= log.now[0]:
             key = _urgency(rates, released, planned[released], upper[released], mean)
@@ -114,7 +114,7 @@ def run_planned(
                 waiting, (key, random_rank(seed, released, attempts[released], WAITS), released)
             )
             released += 1
-        entered = prefill = squares = ZERO
+        entered = prefill = squares = 0
         for phase in range(3):
             if phase == 1:
                 # Admit in order; a heap, whose top is the next.
@@ -128,7 +128,7 @@ def run_planned(
                     if suspect > 0:
                         break
                     heapq.heappop(waiting)
-                    _change_plan(plan, prompt, clock, clock + 1, clock + planned[request], ONE)
+                    _change_plan(plan, prompt, clock, clock + 1, clock + planned[request], 1)
                     starts[request] = clock
                     running[active] = request
                     active += 1
@@ -168,7 +168,7 @@ def run_planned(
             for request in preempted:
                 start, prompt = starts[request], prompts[request]
                 made = clock - start
-                _change_plan(plan, prompt, start, clock + 1, start + planned[request], MINUS_ONE)
+                _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
                 held -= prompt + made
                 if made == 0:  # it was admitted just now
                     entered -= prompt > 0
@@ -224,7 +224,7 @@ def run_planned(
             start, prompt = starts[request], prompts[request]
             ended = log_attempt(ended, logged, request, start, made)
             logged += 1
-            _change_plan(plan, prompt, start, clock + 1, start + planned[request], MINUS_ONE)
+            _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
             held -= prompt + made
             active -= 1
             running[position] = running[active]

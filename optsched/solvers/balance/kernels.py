@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
+from optsched._internal.compiled import compiled
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
 
 
-#: A memory limit that is none; no Python number, for the reason that `ZERO` states.
+#: A memory limit that is none.
 UNLIMITED = cast("int", np.int64(2**40))
 NO = cast("bool", np.bool_(False))
 
 #: In place of a worker or a request where there is none.
-NONE = MINUS_ONE  # no row, no request
+NONE = -1  # no row, no request
 
 
 class Step(NamedTuple):
@@ -62,7 +62,7 @@ def largest(values: IntArray) -> int:
     return result
 
 
-@compiled_apart
+@compiled
 def open_step(
     alive: IntArray,
     free: IntArray,
@@ -192,7 +192,7 @@ class Pool(NamedTuple):
     place: IntArray  # (U,), its place in `size`
 
 
-@compiled_apart
+@compiled
 def ascending(sizes: IntArray) -> IntArray:
     """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
     count = len(sizes)
@@ -277,7 +277,7 @@ def best_waiting(
     return best, least
 
 
-@compiled_apart
+@compiled
 def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
     """Fill every slot: the worker with most headroom per slot takes what costs it least."""
     rows, steps = step.load.shape
@@ -301,7 +301,7 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
         held[row] += steps * step.weight[row] * pool.size[place]
 
 
-@compiled_apart
+@compiled
 def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place the smallest requests, the largest of them first, where they cost least."""
     rows, steps = step.load.shape
@@ -309,7 +309,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
         place = count - 1 - slot
         row, least = NONE, 0
         for candidate in range(rows):
-            if room[candidate] and fits(step, candidate, pool.size[place], ONE):
+            if room[candidate] and fits(step, candidate, pool.size[place], 1):
                 cost = 0
                 weight = step.weight[candidate]
                 for h in range(steps):
@@ -327,13 +327,13 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled_apart
+@compiled
 def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place as many of the smallest requests as find room, each where most memory is left."""
     for slot in range(count):
         row, most = NONE, 0
         for candidate in range(len(room)):
-            if room[candidate] and fits(step, candidate, pool.size[slot], ONE):
+            if room[candidate] and fits(step, candidate, pool.size[slot], 1):
                 left = step.limit[candidate] - largest(step.load[candidate])
                 left //= step.weight[candidate]
                 if row == NONE or left > most:
@@ -349,7 +349,7 @@ def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int
     pool.taken[place] = True
     pool.row[slot], pool.place[slot] = row, place
     room[row] -= 1
-    add_requests(step, row, pool.size[place], ONE)
+    add_requests(step, row, pool.size[place], 1)
 
 
 @compiled
@@ -359,10 +359,10 @@ def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
         row, place = pool.row[slot], pool.place[slot]
         pool.taken[place] = False
         room[row] += 1
-        add_requests(step, row, -pool.size[place], MINUS_ONE)
+        add_requests(step, row, -pool.size[place], -1)
 
 
-@compiled_apart
+@compiled
 def assign(
     alive: IntArray,
     free: IntArray,
@@ -413,7 +413,7 @@ def assign(
     return chosen
 
 
-@compiled_apart
+@compiled
 def _search(
     step: Step, pool: Pool, room: IntArray, count: int, rounds: int | np.int64, valued: bool
 ) -> None:
@@ -436,7 +436,7 @@ def _search(
             return
 
 
-@compiled_apart
+@compiled
 def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -> bool:
     """Assign a slot to the best waiting request, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
@@ -452,11 +452,11 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
         return False
     pool.taken[place], pool.taken[found] = False, True
     pool.place[slot] = found
-    add_requests(step, row, pool.size[found] - size, ZERO)
+    add_requests(step, row, pool.size[found] - size, 0)
     return True
 
 
-@compiled_apart
+@compiled
 def _exchange(
     step: Step, pool: Pool, slot: int, count: int, spare: IntArray, waiting: bool
 ) -> bool:
@@ -509,19 +509,19 @@ def _exchange(
     pool.place[slot], pool.place[partner] = other_place, successor
     pool.taken[place] = False
     pool.taken[successor] = True
-    add_requests(step, row, pool.size[other_place] - size, ZERO)
-    add_requests(step, other_row, pool.size[successor] - pool.size[other_place], ZERO)
+    add_requests(step, row, pool.size[other_place] - size, 0)
+    add_requests(step, other_row, pool.size[successor] - pool.size[other_place], 0)
     return True
 
 
-@compiled_apart
+@compiled
 def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     """Move a request to the free slot where it costs least, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
     size = pool.size[place]
     best, target = 0, NONE
     for other in range(len(room)):
-        if other == row or room[other] == 0 or not fits(step, other, size, ONE):
+        if other == row or room[other] == 0 or not fits(step, other, size, 1):
             continue
         cost = 0
         for h in range(step.load.shape[1]):
@@ -537,8 +537,8 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
         return False
     room[row] += 1
     room[target] -= 1
-    add_requests(step, row, -size, MINUS_ONE)
-    add_requests(step, target, size, ONE)
+    add_requests(step, row, -size, -1)
+    add_requests(step, target, size, 1)
     pool.row[slot] = target
     return True
 
