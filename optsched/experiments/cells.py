@@ -519,7 +519,7 @@ COMPLETE, INTERRUPTED = "complete", "interrupted"
 
 
 @dataclass(frozen=True)
-class Progress:
+class CellProgress:
     """How far an experiment is: cells that are done (earlier calls included), failed, and all."""
 
     title: str
@@ -555,7 +555,7 @@ def finish(
     places: Places,
     *,
     title: str = "cells",
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[CellProgress], object] | None = None,
     on_killed: Callable[[Cell], Result] | None = None,
 ) -> str:
     """Carry out the cells that are not in the store, and say whether that was interrupted."""
@@ -581,7 +581,7 @@ def finish(
                 store.add(key, result)
                 if tell is not None:
                     left = (time.perf_counter() - began) / number * (len(missing) - number)
-                    tell(Progress(title, done + number, len(cells), store.failed, left))
+                    tell(CellProgress(title, done + number, len(cells), store.failed, left))
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise

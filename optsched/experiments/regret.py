@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.clock import Clock
-    from optsched.experiments.cells import Progress
+    from optsched.experiments.cells import CellProgress
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
@@ -502,7 +502,7 @@ def regret(
     time_limit: float = 0.0,
     tolerance: float | None = None,
     jobs: Any = 1,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[CellProgress], object] | None = None,
 ) -> Regret:
     """Enclose the regret of policies between the best schedule known and a proven bound.
 
@@ -577,7 +577,7 @@ def regret_into(
     resume: bool = False,
     tolerance: float | None = None,
     jobs: Any = 1,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[CellProgress], object] | None = None,
     **options: Any,
 ) -> Regret:
     """Enclose the regret as `regret` does, with a folder of instances that can be resumed."""
@@ -661,7 +661,7 @@ def _enclosed(
     tolerance: float | None,
     store: Store[dict[str, Any]],
     places: Places,
-    on_progress: Callable[[Progress], object] | None,
+    on_progress: Callable[[CellProgress], object] | None,
 ) -> Regret:
     """Carry out what is not in the store."""
     task = next(iter(tasks.values()))

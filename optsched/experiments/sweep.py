@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-    from optsched.experiments.cells import Progress, Settings
-    from optsched.experiments.sweep_plan import Plan
+    from optsched.experiments.cells import CellProgress, Settings
+    from optsched.experiments.sweep_plan import SweepPlan
 
 
 MANIFEST, TABLE = "_sweep.json", "results.parquet"
@@ -56,7 +56,7 @@ FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
 
 
 @contextmanager
-def opened(out: str | Path, plan: Plan, *, resume: bool) -> Iterator[SweepFolder]:
+def opened(out: str | Path, plan: SweepPlan, *, resume: bool) -> Iterator[SweepFolder]:
     """Open the folder of a sweep, to which only this process then adds rows."""
     need("pyarrow", "a sweep")
     path, settings = Path(out), {"key": plan.key, "version": __version__, "config": plan.config}
@@ -387,7 +387,7 @@ def sweep(
     resume: bool = False,
     *,
     seed: int = 0,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[CellProgress], object] | None = None,
 ) -> Sweep:
     """Run policies on instances with seeds, on all cores or a cluster, into a folder of Parquet.
 

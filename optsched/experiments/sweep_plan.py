@@ -59,7 +59,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Run:
+class SweepRun:
     """One policy on one instance with one seed."""
 
     source: Source
@@ -89,7 +89,7 @@ class Run:
         }
 
 
-def perform(run: Run) -> dict[str, Any]:
+def perform(run: SweepRun) -> dict[str, Any]:
     """Carry a run out and return its row; any error becomes its status."""
     row = run.provenance()
     try:
@@ -110,13 +110,13 @@ def perform(run: Run) -> dict[str, Any]:
     return row
 
 
-def killed(run: Run) -> dict[str, Any]:
+def killed(run: SweepRun) -> dict[str, Any]:
     """Return the row of a run whose process was killed whenever it was tried."""
     reason = "the process was killed whenever it did this run; it may need more memory"
     return run.provenance() | {"status": reason}
 
 
-def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
+def _executed(planned: SweepRun, instance: Instance) -> dict[str, Any]:
     from optsched.policies import get_policy
     from optsched.simulate import run
     from optsched.simulate.runners import raise_if_interrupted
@@ -139,7 +139,7 @@ def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     return told | metrics | claims
 
 
-def _solved(run: Run, instance: Instance) -> dict[str, Any]:
+def _solved(run: SweepRun, instance: Instance) -> dict[str, Any]:
     from optsched.optimum.solving import solve
     from optsched.optimum.state import SolveParams
 
@@ -193,11 +193,11 @@ MAX_SEEDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """All runs of a sweep."""
 
     name: str
-    runs: tuple[Run, ...]  # every run once; those of one instance follow each other
+    runs: tuple[SweepRun, ...]  # every run once; those of one instance follow each other
     config: dict[str, Any]  # as in the file
 
     @property
@@ -206,7 +206,7 @@ class Plan:
         return fingerprint(sorted(run.key for run in self.runs))
 
 
-def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
+def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> SweepPlan:
     """Read a sweep and check it, so that no run is refused that could have been refused before."""
     where, base, content = _opened(config)
     _check_keys(content, KEYS, where)
@@ -228,12 +228,14 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
     policies = [(policy, _in_one_way(options, policies)) for policy, options in policies]
     own = _check_names(policies, where)
     runs = [
-        Run(source, policy, options, each, bound)
+        SweepRun(source, policy, options, each, bound)
         for source, each, (policy, options) in itertools.product(sources, seeds, policies)
     ]
     _check_distinct(runs, where)
     known = json.loads(json.dumps(content, default=name_of))
-    return Plan(name, tuple(runs), known | {"seeds": seeds} | ({"own code": own} if own else {}))
+    return SweepPlan(
+        name, tuple(runs), known | {"seeds": seeds} | ({"own code": own} if own else {})
+    )
 
 
 def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[str, Any]]:
@@ -381,7 +383,7 @@ def _checked(name: Any, options: dict[str, Any], instance: Instance) -> str | Ow
     return policy
 
 
-def _check_distinct(runs: list[Run], where: str) -> None:
+def _check_distinct(runs: list[SweepRun], where: str) -> None:
     seen = set()
     for run in runs:
         if run.key in seen:

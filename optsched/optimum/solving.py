@@ -15,7 +15,7 @@ from optsched.models.fluid.equilibrium import constant_of, equilibrium
 from optsched.models.fluid.wait import WAITING, ThroughputProgram
 from optsched.optimum.programs import WATCHED, kind_of
 from optsched.optimum.stages.plan import find_first, go_through
-from optsched.optimum.state import SolveParams, State
+from optsched.optimum.state import SolveParams, SolveState
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.problem.workers import Workers, as_workers
@@ -304,7 +304,7 @@ def _solve_instance(
     require_known("method", method, METHODS, OptschedError)
     params.check_method(method)
     options = params.options(time_limit)
-    state = State(instance, objective, method, options, params, given)
+    state = SolveState(instance, objective, method, options, params, given)
     (_check_alone if alone else _check_several)(state)
     if params.start is not None:
         _begin_from(state, params.start)
@@ -312,7 +312,7 @@ def _solve_instance(
     return state.result()
 
 
-def _check_alone(state: State) -> None:
+def _check_alone(state: SolveState) -> None:
     """Refuse what no stage for one worker does."""
     method, objective = state.method, state.objective
     if method in ("search", "exact") and not state.plain:
@@ -328,7 +328,7 @@ def _check_alone(state: State) -> None:
         )
 
 
-def _check_several(state: State) -> None:
+def _check_several(state: SolveState) -> None:
     """Refuse what no stage for several workers does."""
     latency = state.objective == "total-latency"
     if state.method == "exact" and not (state.workers.equal and latency):
@@ -337,7 +337,7 @@ def _check_several(state: State) -> None:
         )
 
 
-def _begin_from(state: State, start: object) -> None:
+def _begin_from(state: SolveState, start: object) -> None:
     if not isinstance(start, Schedule) or (start.instance, start.workers) != (
         state.instance,
         state.workers,
@@ -358,6 +358,6 @@ def proven_horizon(
     workers: Workers | None = None,
 ) -> int:
     """Return a step within which some optimal schedule completes, from a schedule and a bound."""
-    state = State(instance, objective, workers=workers or Workers([instance.memory]))
+    state = SolveState(instance, objective, workers=workers or Workers([instance.memory]))
     find_first(state)
     return int((state.latest_starts() + instance.outputs).max())

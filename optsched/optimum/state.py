@@ -326,7 +326,7 @@ _WORK = 60.0  # seconds' worth, where neither time nor work is limited
 
 
 @dataclass
-class State:
+class SolveState:
     """What is asked, what is known so far, and a token that ends the work when it is set."""
 
     instance: Instance

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from optsched.experiments.cells import Progress
+    from optsched.experiments.cells import CellProgress
     from optsched_papers.claims import Claim
 
 _PACKAGES = ("numpy", "scipy", "numba", "highspy", "ortools")
@@ -137,7 +137,7 @@ def reproduce(
     seed: int = 0,
     jobs: int | None = 1,
     cells: Path | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[CellProgress], object] | None = None,
 ) -> Reproduction:
     """Regenerate a table, a figure or the evidence for a theorem of one of the papers.
 

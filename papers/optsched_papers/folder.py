@@ -21,7 +21,7 @@ from optsched_papers.targets import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from optsched.experiments.cells import Progress
+    from optsched.experiments.cells import CellProgress
     from optsched.report.interactive import Figure
 
 _FORMAT = "optsched-reproduction-4"  # 3 did not seal its results
@@ -37,7 +37,7 @@ def reproduce_into(
     seed: int = 0,
     jobs: int | None = None,
     overwrite: bool = False,
-    on_progress: Callable[[Progress], object] | None = None,
+    on_progress: Callable[[CellProgress], object] | None = None,
     on_result: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[dict[str, Any]]:
     """Reproduce targets into a folder: NAME.csv, NAME.png and NAME.json of each, and a page of all.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.experiments.cells import Progress
+    from optsched.experiments.cells import CellProgress
     from optsched_papers.claims import Claim
 
 Key = TypeVar("Key")
@@ -73,7 +73,7 @@ class Study:
     seed: int = 0
     places: Places = field(default_factory=Places)
     cells: Path | None = None  # folder of finished cells; None keeps nothing
-    on_progress: Callable[[Progress], object] | None = None
+    on_progress: Callable[[CellProgress], object] | None = None
     seconds: float = field(default=0.0, init=False)  # spent in cells, earlier calls included
 
     def choose(self, quick: Any, full: Any) -> Any:

@@ -20,7 +20,7 @@ from optsched._internal.fingerprints import fingerprint
 from optsched.clock import FunctionClock, LinearClock
 from optsched.experiments.cells import portable
 from optsched.experiments.regret_cells import Task, read_source
-from optsched.experiments.sweep_plan import Run, Source
+from optsched.experiments.sweep_plan import Source, SweepRun
 from optsched.optimum.state import SolveParams
 from optsched.policies import VllmPolicy
 from optsched.problem.forecasts import Beliefs
@@ -65,7 +65,9 @@ QUESTIONS = [
     RunSettings(clock=CLOCK, workers=2, router="jsq", intervals="exact"),
     SolveParams(),
     VllmPolicy("engine", "", order=ORDER),
-    Run(Source((("trace", "t.csv"),), FULL), portable(ORDER), (("clock", CLOCK),), 3, bound=True),
+    SweepRun(
+        Source((("trace", "t.csv"),), FULL), portable(ORDER), (("clock", CLOCK),), 3, bound=True
+    ),
     Task(read_source(FULL, clock=CLOCK), ("area", ORDER), 0.5, 1.0, 20, 0, 0.0),
     *POLICIES.values(),
     *ROUTERS.values(),
@@ -128,12 +130,15 @@ def test_a_change_of_any_field_changes_it(value):
 
 
 def test_the_keys_of_what_is_kept_change_with_any_field():
-    run = next(each for each in QUESTIONS if isinstance(each, Run))
+    run = next(each for each in QUESTIONS if isinstance(each, SweepRun))
     keys = [each.key for each in changes(run)]
     assert len(set(keys)) == len(keys) > 100
     assert run.key not in keys
-    swapped = Run(run.source, run.policy, (*run.options, ("until", 3.0)), run.seed, bound=True)
-    assert swapped.key == Run(*list(vars(swapped).values())[:2], swapped.options[::-1], 3, True).key
+    swapped = SweepRun(run.source, run.policy, (*run.options, ("until", 3.0)), run.seed, bound=True)
+    assert (
+        swapped.key
+        == SweepRun(*list(vars(swapped).values())[:2], swapped.options[::-1], 3, True).key
+    )
 
 
 VALUES = st.recursive(

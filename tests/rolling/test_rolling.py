@@ -34,7 +34,7 @@ SIZES = {"max_requests": 9, "max_memory": 30, "max_arrival": 20, "max_output": 1
 
 
 def rolling(instance, *, intervals=None, seed=0, clock=None, on_progress=None, **settings):
-    """Run a rolling horizon with these settings."""
+    """SweepRun a rolling horizon with these settings."""
     known = {"intervals": intervals, "seed": seed, "clock": clock, "on_progress": on_progress}
     return run(instance, RollingPolicy(**settings), **known)
 
@@ -255,10 +255,10 @@ def test_on_the_unit_clock_it_decides_as_in_steps():
 
 
 def test_rolling_in_a_sweep(tmp_path):
-    from optsched.experiments.sweep_plan import Run, Source, perform
+    from optsched.experiments.sweep_plan import Source, SweepRun, perform
 
     source = Source((("family", "exponential"), ("n", 30), ("load", 0.9)))
-    row = perform(Run(source, "rolling", (), seed=2))
+    row = perform(SweepRun(source, "rolling", (), seed=2))
     assert row["status"] == "ok"
     assert row["completed"] == 30
 

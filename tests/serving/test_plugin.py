@@ -30,7 +30,7 @@ from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
 from optsched.policies import get_policy
 from optsched.serving.learning import OutputLearner, Seen
 from optsched.serving.plugin import Foresight, Outlook, Settings, watch
-from optsched.serving.plugin.plan import Plan, Row
+from optsched.serving.plugin.plan import AdmissionPlan, Row
 
 NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
 CASE = literal_vllm.Settings(num_gpu_blocks=24, block_size=4, max_num_seqs=8)
@@ -336,7 +336,7 @@ def test_a_plan_with_beliefs_keeps_mean_and_deviation_below_the_blocks(group, la
         if ahead <= 8:  # where the routine looks at every batch
             most = max(most, mean + 1.5 * variance**0.5)
     if most > usable + 1e-6:
-        assert not Plan(seen, rows[1:], lag).admits(rows[0])
+        assert not AdmissionPlan(seen, rows[1:], lag).admits(rows[0])
 
 
 ROWS = st.builds(
@@ -375,7 +375,9 @@ def test_a_plan_counts_different_blocks_batch_by_batch(drawn, candidates, data):
     rows, held, size, lag = drawn
     seen = foresight(2000, sizes=(size,), room=data.draw(st.sampled_from([0.006, 0.02, 0.05])))
     arrays = [np.array(blocks, dtype=np.int64) for blocks in held]
-    plan = Plan(seen, rows, lag, lambda: arrays, len(set().union(*held)) < sum(map(len, held)))
+    plan = AdmissionPlan(
+        seen, rows, lag, lambda: arrays, len(set().union(*held)) < sum(map(len, held))
+    )
     unused = iter(range(1000, 2000))
     for row in candidates:
         others = data.draw(st.sampled_from([*held, []]))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.models.solution import Solution
-    from optsched.optimum.state import State
+    from optsched.optimum.state import SolveState
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
     from optsched.search.exact.search import ExactResult
@@ -50,7 +50,7 @@ PARTS = 0.8  # of the time left
 TO_THE_PROOF = 0.9  # of the time left; where nodes are limited, other stages follow
 
 
-def price_sizes(state: State) -> None:
+def price_sizes(state: SolveState) -> None:
     """Raise the bound where large requests leave memory of equal workers empty."""
     if state.finished or state.left <= 0:
         return
@@ -80,7 +80,7 @@ def price_sizes(state: State) -> None:
     state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
-def choose_parts(state: State) -> None:
+def choose_parts(state: SolveState) -> None:
     """Close the interval of few requests on equal workers: who shares a worker, in which order."""
     # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
@@ -102,12 +102,12 @@ def choose_parts(state: State) -> None:
     )
 
 
-def has_few_parts(state: State) -> bool:
+def has_few_parts(state: SolveState) -> bool:
     """Whether all subsets of the requests can be tabulated."""
     return len(state.instance) <= MOST and state.instance.deadlines is None
 
 
-def kept_by_sizes(state: State, latest: IntArray) -> tuple[IntArray, ...] | None:
+def kept_by_sizes(state: SolveState, latest: IntArray) -> tuple[IntArray, ...] | None:
     """Return the starts that better schedules may have by the sizes known; None without sizes."""
     if state.sizes is None or state.best is None:
         return None
@@ -151,7 +151,7 @@ _TAKING = 0.3  # seconds
 _MAX_PLACED = 60  # requests of several workers; their event program grows with the square of this
 
 
-def enumerate_few(state: State) -> None:
+def enumerate_few(state: SolveState) -> None:
     """Close the interval of a few requests: in arrays, as compiling takes longer than that."""
     raise_prices(state, _FIRST_PRICES)  # whose proof is easier to check
     if state.best is None or state.finished:
@@ -172,7 +172,7 @@ def enumerate_few(state: State) -> None:
     state.note(f"enumeration: optimal, {state.cost:,.10g}, bound {proven(state.lowest, digits=10)}")
 
 
-def prove_small(state: State) -> None:
+def prove_small(state: SolveState) -> None:
     """Close the interval of a small instance by branch and bound, with growing effort."""
     instance = state.instance
     cells = len(instance) * int(instance.outputs.sum()) * instance.memory
@@ -199,19 +199,19 @@ def prove_small(state: State) -> None:
     state.sizes = None  # stronger ones are made where they pay
 
 
-def branch_and_bound(state: State, nodes: int | None = None) -> None:
+def branch_and_bound(state: SolveState, nodes: int | None = None) -> None:
     """Search in time order; stopped early it still narrows the interval."""
     share = TO_THE_PROOF if nodes is None else 0.3
     _search(state, "branch and bound", share, _BYTES, solve_exact, node_limit=nodes)
 
 
-def search_running_sets(state: State, size: int) -> None:
+def search_running_sets(state: SolveState, size: int) -> None:
     """Search by sets of running requests, which ends soon or fails at once."""
     _search(state, "running sets", 0.9, size, solve_by_states)
 
 
 def _search(
-    state: State,
+    state: SolveState,
     name: str,
     share: float,
     size: int,
@@ -247,7 +247,7 @@ def _search(
     )
 
 
-def solve_program(state: State) -> None:
+def solve_program(state: SolveState) -> None:
     """Hand the program to a solver, without starts that are proven to be in no better schedule."""
     if state.finished:
         return
@@ -294,13 +294,13 @@ def solve_program(state: State) -> None:
     )
 
 
-def _suits_events(state: State, latest: IntArray) -> bool:
+def _suits_events(state: SolveState, latest: IntArray) -> bool:
     """Return whether CP-SAT can represent the weights."""
     return whole_multiple(state.weights, float(state.weights @ latest)) is not None
 
 
 def _form(
-    state: State, latest: IntArray, kept: tuple[IntArray, ...] | None
+    state: SolveState, latest: IntArray, kept: tuple[IntArray, ...] | None
 ) -> EventProgram | HindsightProgram | None:
     """Choose the event program or the time-indexed one; None where both are too large."""
     instance, params = state.instance, state.params
@@ -341,7 +341,7 @@ def _form(
     )
 
 
-def _solve(state: State, form: EventProgram | HindsightProgram) -> Solution:
+def _solve(state: SolveState, form: EventProgram | HindsightProgram) -> Solution:
     # The best schedule has starts that sizes do not keep.
     hinted = state.best if state.sizes is None else None
     how: dict[str, Any] = {
@@ -363,7 +363,7 @@ def _solve(state: State, form: EventProgram | HindsightProgram) -> Solution:
     return solve_linear(model, solver, solver_options(state), settle=form.whole, **how)
 
 
-def solver_options(state: State) -> Options:
+def solver_options(state: SolveState) -> Options:
     """Return a time limit that leaves a moment to end a deaf child, and to take its answer."""
     seconds = state.left - min(_TAKING, 0.1 * state.left)
     return replace(state.options, time_limit=max(seconds, 1e-3))

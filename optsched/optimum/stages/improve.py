@@ -23,7 +23,7 @@ from optsched.search.delays import delay_large
 from optsched.search.search import search
 
 if TYPE_CHECKING:
-    from optsched.optimum.state import Effort, State
+    from optsched.optimum.state import Effort, SolveState
     from optsched.problem.schedule import Schedule
 
 # Shares of the time left.
@@ -42,7 +42,7 @@ _LARGE = 0.7  # quantile of memory-time from which requests are priced on coarse
 _GRIDS = ((CELLS, 300), (4 * CELLS, 200))  # cells in an output, and rounds
 
 
-def delay_requests(state: State) -> None:
+def delay_requests(state: SolveState) -> None:
     """Let large requests wait where arrivals make that pay."""
     if state.prices is None or not state.instance.arrivals.any():
         return
@@ -65,7 +65,7 @@ def delay_requests(state: State) -> None:
     state.note(f"delays: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
 
-def start_large(state: State, seed: int) -> None:
+def start_large(state: SolveState, seed: int) -> None:
     """Start large requests anew where memory is worth it, and let a search move all."""
     if state.finished or state.prices is None or state.best is None:
         return
@@ -86,7 +86,7 @@ def start_large(state: State, seed: int) -> None:
 
 
 def search_schedules(
-    state: State,
+    state: SolveState,
     seed: int,
     share: float = 1.0,
     threads: int | None = None,
@@ -131,7 +131,7 @@ def search_schedules(
     state.note(f"search: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
 
-def raise_prices(state: State, work: float | None = None) -> None:
+def raise_prices(state: SolveState, work: float | None = None) -> None:
     """Raise the bound by better prices: with arrivals it pays, offline a little."""
     if state.prices is None or state.best is None or state.left <= 0 or state.finished:
         return
@@ -158,7 +158,7 @@ def raise_prices(state: State, work: float | None = None) -> None:
     state.note(f"prices: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
-def charge_for_growth(state: State) -> None:
+def charge_for_growth(state: SolveState) -> None:
     """Raise the bound by the memory that requests keep free to grow."""
     prices = state.prices
     if prices is None or state.left <= 0 or state.finished:
@@ -171,7 +171,7 @@ def charge_for_growth(state: State) -> None:
     state.note(f"sawtooth: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
-def raise_charges(state: State) -> None:
+def raise_charges(state: SolveState) -> None:
     """Raise the bound by better prices and charges together, before the last search."""
     certificate, prices = state.bound.certificate, state.prices
     if not isinstance(certificate, SawtoothCertificate) or state.best is None or prices is None:
@@ -196,7 +196,7 @@ def raise_charges(state: State) -> None:
     state.note(f"charges: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
-def _price_coarsely(state: State, work: float, deadline: float) -> float:
+def _price_coarsely(state: SolveState, work: float, deadline: float) -> float:
     """Find prices on coarse grids from which to begin; return the work that is left."""
     assert state.best is not None
     assert state.prices is not None
@@ -226,7 +226,7 @@ def _price_coarsely(state: State, work: float, deadline: float) -> float:
     return max(work, 0.0)
 
 
-def large_requests(state: State) -> bool:
+def large_requests(state: SolveState) -> bool:
     """Return whether the gap suggests that large requests leave memory empty."""
     if state.objective != "total-latency" or state.best is None:
         return False
@@ -234,7 +234,7 @@ def large_requests(state: State) -> bool:
     return (state.cost - priced) / state.cost >= LARGE_GAP
 
 
-def price_configurations(state: State, seed: int, effort: Effort | None = None) -> None:
+def price_configurations(state: SolveState, seed: int, effort: Effort | None = None) -> None:
     """Raise the bound where large requests leave memory empty that nothing could use."""
     if state.left <= 0 or state.finished:
         return
@@ -253,7 +253,7 @@ def price_configurations(state: State, seed: int, effort: Effort | None = None) 
     state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
-def _beside_a_search(state: State, seed: int, stop: Token) -> ConfigurationBound:
+def _beside_a_search(state: SolveState, seed: int, stop: Token) -> ConfigurationBound:
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(_price, state, stop, None)
         try:
@@ -265,7 +265,7 @@ def _beside_a_search(state: State, seed: int, stop: Token) -> ConfigurationBound
             stop.set()
 
 
-def _price(state: State, stop: Token, effort: Effort | None) -> ConfigurationBound:
+def _price(state: SolveState, stop: Token, effort: Effort | None) -> ConfigurationBound:
     def watch(_: float, value: float) -> None:
         state.report("configurations", state.cost, max(value, state.lowest))
 

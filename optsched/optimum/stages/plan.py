@@ -53,7 +53,7 @@ from optsched.optimum.stages.improve import (
     search_schedules,
     start_large,
 )
-from optsched.optimum.state import BEAM_LEAST, BEAM_MOST, EVENTS, SolveParams, State
+from optsched.optimum.state import BEAM_LEAST, BEAM_MOST, EVENTS, SolveParams, SolveState
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.problem.schedule import Schedule
@@ -84,19 +84,19 @@ _SHARES = (0.25, 0.5, 0.75, 1.0)  # of the wait for the cheapest start
 _RATIOS = (1.4, 2.0, 3.0, 5.0)  # of the window
 
 
-def list_placed(state: State) -> Iterator[Schedule]:
+def list_placed(state: SolveState) -> Iterator[Schedule]:
     """Start requests in some orders, each on the worker where it leaves the least room."""
     for key, ratio in _keys(state):
         if not state.closed and (state.best is None or state.left > 0):
             yield list_on_workers(state.instance, state.workers, key, ratio, _LENGTH)
 
 
-def _nested(state: State) -> bool:
+def _nested(state: SolveState) -> bool:
     """Whether some requests may run on some workers only."""
     return len(Pools.of(state.instance, state.workers).members) > 1
 
 
-def _keys(state: State) -> Iterator[tuple[FloatArray, float]]:
+def _keys(state: SolveState) -> Iterator[tuple[FloatArray, float]]:
     """Return orders and ratios of the window."""
     instance = state.instance
     if (due := instance.deadlines) is not None:
@@ -111,7 +111,7 @@ def _keys(state: State) -> Iterator[tuple[FloatArray, float]]:
         yield areas * outputs**power / state.weights, ratio
 
 
-def raise_pool_prices(state: State) -> None:
+def raise_pool_prices(state: SolveState) -> None:
     """Raise the bound by better prices of the pool, and of the workers that few requests need."""
     raise_prices(state)
     if not _nested(state) or state.prices is None or state.finished or state.left <= 0:
@@ -131,7 +131,7 @@ def raise_pool_prices(state: State) -> None:
     state.note(f"pools: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
-def wait_for_cheap_starts(state: State) -> None:
+def wait_for_cheap_starts(state: SolveState) -> None:
     """Let requests wait where arrivals make that pay: shares of the way to the cheapest start."""
     instance = state.instance
     if state.prices is None or state.best is None or not instance.arrivals.any():
@@ -178,11 +178,11 @@ class Stage(NamedTuple):
     what: str
     when: str
     budget: str  # shares are of the time left, or of the work
-    suits: Callable[[State], bool]
-    work: Callable[[State], None]
+    suits: Callable[[SolveState], bool]
+    work: Callable[[SolveState], None]
 
 
-def go_through(state: State) -> None:
+def go_through(state: SolveState) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
     several = len(state.workers) > 1
     working = Aside(partial(_work, STAGES_OF_SEVERAL if several else STAGES), state)
@@ -198,7 +198,7 @@ def go_through(state: State) -> None:
         working.give_up()
 
 
-def _work(stages: Sequence[Stage], state: State) -> None:
+def _work(stages: Sequence[Stage], state: SolveState) -> None:
     for stage in stages:
         if state.finished and state.best is not None:
             break
@@ -212,7 +212,7 @@ def _work(stages: Sequence[Stage], state: State) -> None:
             state.note(f"left out: {error or 'out of memory'}")
 
 
-def _attend(state: State, stages: Aside[None]) -> None:
+def _attend(state: SolveState, stages: Aside[None]) -> None:
     """Wait for the stages until time is up or the token is set, and a moment longer."""
     asked = first = math.inf  # when the token was set, and until when a schedule is waited for
     while not stages.wait(_LOOK_EVERY):
@@ -225,7 +225,7 @@ def _attend(state: State, stages: Aside[None]) -> None:
     stages.result()
 
 
-def find_first(state: State) -> None:
+def find_first(state: SolveState) -> None:
     """Find a first interval."""
     many = len(state.instance) >= _MANY
     first = bound(state.pool, "closed-form" if many else "auto", state.objective)
@@ -253,7 +253,7 @@ def first_of(program: HindsightProgram | EventProgram) -> Schedule | None:
         memory=workers.total if len(workers) == 1 else instance.memory,
     )
     limits = {name: getattr(program, name) for name in _LIMITS if hasattr(program, name)}
-    state = State(released, program.objective, params=SolveParams(**limits), workers=workers)
+    state = SolveState(released, program.objective, params=SolveParams(**limits), workers=workers)
     if len(program.running.tokens):
         schedules = _serve_beside(program.running, released, program.now)
     else:
@@ -276,18 +276,18 @@ def _serve_beside(running: Running, instance: Instance, now: int) -> Iterator[Sc
     yield Schedule(instance, starts[count:], "area")
 
 
-def _follow_policies(state: State) -> Iterator[Schedule]:
+def _follow_policies(state: SolveState) -> Iterator[Schedule]:
     for policy in _policies(state):
         if not state.closed:
             yield run(state.instance, policy).schedule
 
 
-def _known(state: State) -> list[Policy]:
+def _known(state: SolveState) -> list[Policy]:
     """Return policies that suit any objective; plain orders do where an enumeration comes next."""
     return list(PRIORITIES) if _few(state) else list(BASIC.values())
 
 
-def _policies(state: State) -> Iterator[Policy]:
+def _policies(state: SolveState) -> Iterator[Policy]:
     yield from _known(state)
     if state.objective == "weighted-latency":
         weights = state.weights
@@ -302,7 +302,7 @@ def _policies(state: State) -> Iterator[Policy]:
         yield PriorityPolicy("least-slack", "", lambda i: due - i.outputs)
 
 
-def _lists(state: State) -> Iterator[Policy]:
+def _lists(state: SolveState) -> Iterator[Policy]:
     """List requests by memory-time with a bias to short and wide ones, which are hard to pack."""
     areas, outputs = state.instance.areas, state.instance.outputs
     for power, ratio in _LISTS:
@@ -315,30 +315,30 @@ def _list(name: str, key: FloatArray, ratio: float) -> PriorityPolicy:
     return PriorityPolicy(name, "", lambda _: key, f"window:{ratio}")
 
 
-def _exact_is_quick(state: State) -> bool:
+def _exact_is_quick(state: SolveState) -> bool:
     return len(state.instance) <= _EXACT
 
 
-def _plain(state: State, *methods: str) -> bool:
+def _plain(state: SolveState, *methods: str) -> bool:
     return state.plain and state.method in methods
 
 
-def _small(state: State) -> bool:
+def _small(state: SolveState) -> bool:
     latency = state.objective == "total-latency"
     return latency and _exact_is_quick(state) and _plain(state, "auto", "exact")
 
 
-def _few(state: State) -> bool:
+def _few(state: SolveState) -> bool:
     return _small(state) and len(state.instance) <= _ENUMERATED
 
 
-def _first_search(state: State) -> None:
+def _first_search(state: SolveState) -> None:
     alone = state.method == "search" and not state.beamed
     share = BEFORE_BEAM if state.beamed else _FIRST_SEARCH
     search_schedules(state, state.params.seed, 1.0 if alone else share)
 
 
-def _by_search(state: State) -> bool:
+def _by_search(state: SolveState) -> bool:
     return _plain(state, "auto", "search", "exact")
 
 
@@ -439,11 +439,11 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
-def _latency(state: State) -> bool:
+def _latency(state: SolveState) -> bool:
     return state.objective != "makespan" and state.method in ("auto", "search", "exact")
 
 
-def _few_placed(state: State) -> bool:
+def _few_placed(state: SolveState) -> bool:
     return state.method != "search" and _exact_is_quick(state)
 
 

@@ -296,7 +296,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapacityPlan:
     """The fewest workers with which a policy and a router meet objectives.
 
     Attributes

@@ -25,7 +25,7 @@ from optsched.problem.workers import MAX_WORKERS, Router, get_routers
 from optsched.serving.capacity.bounds import (
     Attempt,
     Bounded,
-    Plan,
+    CapacityPlan,
     at_least,
     attempt,
     attempt_alone,
@@ -83,7 +83,7 @@ class Capacity:
     instance: Instance
     slos: tuple[Slo, ...]
     proof: AtLeast | None
-    plans: tuple[Plan, ...]
+    plans: tuple[CapacityPlan, ...]
     impossible: tuple[int, ...]
     possible: bool
     world: Bounded
@@ -188,13 +188,13 @@ class Capacity:
         return f" ({number((self.cost or 0.0) * (workers or 0))} per hour)" * bool(self.cost)
 
     @property
-    def best(self) -> tuple[Plan | None, Plan | None]:
+    def best(self) -> tuple[CapacityPlan | None, CapacityPlan | None]:
         """The plan with the fewest workers that is not told the outputs, and that which is."""
         met = sorted((plan for plan in self.plans if plan.workers), key=lambda p: p.workers or 0)
         blind = next((plan for plan in met if plan.knows != "outputs"), None)
         return blind, next((plan for plan in met if plan.knows == "outputs"), None)
 
-    def _short(self, plan: Plan) -> str:
+    def _short(self, plan: CapacityPlan) -> str:
         """Say how far a plan comes that has no number of workers."""
         about = str(plan)
         if plan.attempts:
@@ -317,7 +317,7 @@ def fewest(
             return
 
 
-class Search:
+class PlanSearch:
     """Runs with more or fewer workers, for one policy and router after another."""
 
     def __init__(
@@ -330,7 +330,7 @@ class Search:
         self._instances, self._proven, self._settings = instances, proven, settings
         self._tell = tell
         self._alone: dict[str, Attempt | None] = {}
-        self.found: list[Plan] = []
+        self.found: list[CapacityPlan] = []
 
     def _run(self, policy: Policy, router: Router, workers: int) -> Attempt:
         self._tell(f"{router.name} with {policy.name} on {workers:,} workers")
@@ -368,7 +368,7 @@ class Search:
         below = tried.get((number or max(tried, default=0) + 1) - 1, None if number else alone)
         cost = self._proven.cost
         self.found.append(
-            Plan(
+            CapacityPlan(
                 policy.name,
                 router.name,
                 number,
@@ -475,7 +475,7 @@ def capacity(
             (_proven(replace(found, instance=each)) for each in instances),
             key=lambda one: math.inf if one.at_least is None else one.at_least,
         )
-    plans = Search(instances, found, settings, tell)
+    plans = PlanSearch(instances, found, settings, tell)
     scaled: dict[float, Capacity] = {}
     interrupted = True
     try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.report.style import LineStyle
-    from optsched.serving.capacity.bounds import Plan
+    from optsched.serving.capacity.bounds import CapacityPlan
     from optsched.serving.capacity.capacity import Capacity
     from optsched.serving.capacity.slo import Slo
 
@@ -78,7 +78,7 @@ def _limits(slo: Slo) -> str:
     return " & ".join(f"{number(limit, 6)} {slo.unit}" for limit in slo.limits.values())
 
 
-def _looks(plans: Sequence[Plan]) -> list[tuple[str, LineStyle]]:
+def _looks(plans: Sequence[CapacityPlan]) -> list[tuple[str, LineStyle]]:
     """Return names and looks of plans: the policy's own, where it is there with one router."""
     routers = {plan.router for plan in plans}
     names = [p.policy if len(routers) == 1 else f"{p.policy}, {p.router}" for p in plans]

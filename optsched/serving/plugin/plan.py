@@ -215,7 +215,7 @@ class Row(NamedTuple):
     row: int = POINT  # of the beliefs
 
 
-class Plan:
+class AdmissionPlan:
     """What the running requests are expected to hold, and whether another one may join them."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from optsched.errors import OptschedError
-from optsched.serving.plugin.plan import POINT, Foresight, Outlook, Plan, Row
+from optsched.serving.plugin.plan import POINT, AdmissionPlan, Foresight, Outlook, Row
 from optsched.serving.plugin.settings import Settings
 from optsched.serving.plugin.watch import LOG, Watch
 
@@ -69,7 +69,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             self._seen: dict[str, Known] = {}
             self._by_arrival: dict[str, Any] = {}
             self._promoted_s = -inf
-            self._plan: Plan | None = None
+            self._plan: AdmissionPlan | None = None
             self._tables: list[Any] = []  # of blocks, where others may find them
             manager = self.kv_cache_manager
             if self.plans and vllm_config.cache_config.enable_prefix_caching:
@@ -192,7 +192,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             if self._plan is None:
                 rows = [self.row_of(each) for each in self.running]
                 held = lambda: [self._blocks_of(each) for each in self.running]  # noqa: E731
-                self._plan = Plan(self.foresight, rows, self.lag, held, self._shares())
+                self._plan = AdmissionPlan(self.foresight, rows, self.lag, held, self._shares())
             hits = [block.block_id for group in found for block in group if block.ref_cnt > 0]
             self._candidate = self.row_of(request)
             return self._plan.admits(self._candidate, hits)

@@ -16,7 +16,7 @@ from deadly_source import DeadlySource
 import optsched
 from optsched import OptschedError, sweep
 from optsched.experiments.cells import on_dask
-from optsched.experiments.sweep_plan import Run, killed, perform, read_plan
+from optsched.experiments.sweep_plan import SweepRun, killed, perform, read_plan
 
 TESTS = Path(__file__).resolve().parents[2]
 WORKERS = 2
@@ -168,7 +168,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(cluster, tmp_path):
 def test_a_run_that_kills_its_worker_does_not_end_the_others(cluster):
     address, _ = cluster
     runs = list(read_plan(CONFIG | {"seeds": 1}).runs)
-    deadly = Run(DeadlySource((("family", "deadly"),)), "area", (), seed=0)
+    deadly = SweepRun(DeadlySource((("family", "deadly"),)), "area", (), seed=0)
     runs.insert(6, deadly)
     cells = {run.key: run for run in runs}
     rows = [row for _, row in on_dask(perform, cells, address, killed)]

@@ -19,7 +19,7 @@ from scipy import stats
 import optsched
 from optsched import DecisionPolicy, OptschedError, read_sweep, sweep
 from optsched.experiments.cells import on_local_cores, sealed, unsealed
-from optsched.experiments.sweep_plan import Run, killed, perform, read_plan
+from optsched.experiments.sweep_plan import SweepRun, killed, perform, read_plan
 from optsched.policies import Decision
 
 CONFIG = {
@@ -379,7 +379,7 @@ def test_a_process_killed_in_the_middle_loses_nothing(tmp_path):
 def deadly_runs():
     """Some runs, the third of which kills the job that executes it."""
     runs = list(read_plan(CONFIG | {"seeds": 1}).runs)
-    deadly = Run(DeadlySource((("family", "deadly"),)), "area", (), seed=0)
+    deadly = SweepRun(DeadlySource((("family", "deadly"),)), "area", (), seed=0)
     return [*runs[:2], deadly, *runs[2:]], deadly
 
 
