@@ -29,6 +29,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.files import read_object, write_object
+from optsched.clock import hardware as hardware
 from optsched.errors import ClockError, nearest
 
 if TYPE_CHECKING:
