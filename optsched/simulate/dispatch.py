@@ -159,9 +159,9 @@ def _run(
         refuse_turns(instance, "a cluster", PolicyError)
         return run_cluster(instance, policy, settings, on_progress)
     task = prepared(instance, policy, settings, on_progress)
-    runner, timed = runner_of(task.policy), settings.clock is not None
+    runner = runner_of(task.policy)
     several = None if settings.workers is None else as_workers(settings.workers, instance)
-    logged = timed and settings.until == float("inf")
+    logged = task.timed and settings.until == float("inf")
     seats = 1 if several is None else len(several)
     require_steps(instance.outputs, seats, _BATCH if logged else STEP_AHEAD)
     if several is not None:
@@ -169,11 +169,8 @@ def _run(
         from optsched.simulate.replicas.run import run_routed
 
         router = get_router("least-tokens" if settings.router is None else settings.router)
-        return run_routed(task, several, router, timed)
-    if timed:
-        return runner.on_clock(task)
-    assert runner.in_steps is not None
-    return runner.in_steps(task)
+        return run_routed(task, several, router)
+    return runner.run(task)
 
 
 _BATCH = 512  # bytes of a batch, of which a run on a clock has one for each token of an output

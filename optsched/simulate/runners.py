@@ -18,10 +18,15 @@ from optsched.policies.base import window_of
 from optsched.problem.execution import Execution, Loop, Stall, kept_before
 from optsched.problem.forecasts import Beliefs, forecast
 from optsched.problem.work import work_by_output
-from optsched.simulate.replicas.engines import EngineWorkers
+from optsched.simulate.replicas.workers import EngineWorkers, OrderedWorkers, Replicas
 from optsched.simulate.seconds import serving
 from optsched.simulate.seconds.batches import admit_on_clock, new_log, timing
-from optsched.simulate.seconds.execution import ClockedRun, requests_of
+from optsched.simulate.seconds.execution import (
+    ClockedRun,
+    admitted_run,
+    requests_of,
+    served_run,
+)
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.simulate.steps import chance, decisions, preemption
 from optsched.simulate.steps.chance import steps_ahead, tables
@@ -35,7 +40,7 @@ from optsched.simulate.steps.decisions import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched._internal.arrays import IntArray, Records
+    from optsched._internal.arrays import IntArray
     from optsched.clock import Clock
     from optsched.policies import Policy
     from optsched.policies.base import BatchSelector
@@ -252,21 +257,7 @@ def _check_rule(task: Task, *offered: str) -> None:
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
     requests, limits = requests_of(task.instance, task.clock), window_of(task.policy.rule)
     starts, log = admit_on_clock(requests, order, task.clock, limits=limits, until=task.until)
-    # The batch after `starts` others makes the first token, and each one after it another.
-    last = starts + task.instance.outputs - 1
-    ran = len(log.spans)
-    return ClockedRun(
-        task.instance,
-        task.policy.name,
-        task.clock,
-        first_batch=np.where(starts < ran, starts, -1),
-        last_batch=np.where((starts >= 0) & (last < ran), last, -1),
-        log=log,
-        preempted=np.zeros_like(starts),
-        preempted_tokens_by_request=np.zeros_like(starts),
-        until=task.until,
-        intervals=task.intervals,
-    )
+    return admitted_run(task, starts, log)
 
 
 def serve_engine(task: Task) -> ClockedRun:
@@ -285,32 +276,20 @@ def serve_in_queues(task: Task) -> ClockedRun:
     return served_run(task, served, log, "lost")
 
 
-def served_run(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun:
-    """Return the run of an engine; `lost` names what it notes of tokens that a preemption costs."""
-    fields = ("first", "last", "preempted", lost)
-    first, last, preempted, tokens = (served[field].copy() for field in fields)
-    return ClockedRun(
-        task.instance,
-        task.policy.name,
-        task.clock,
-        first,
-        last,
-        log,
-        preempted,
-        tokens,
-        until=task.until,
-        max_num_seqs=getattr(task.policy, "max_num_seqs", None),
-        preemption="recomputed" if lost == "recomputed" else "restarted",
-    )
-
-
 class Runner(NamedTuple):
     """How policies of a kind are run."""
 
     in_steps: Callable[[Task], Execution] | None  # None where batches must take time
     on_clock: Callable[[Task], ClockedRun]
     attempts: Callable[[Task], Attempts] | None = None  # of policies that may preempt
-    paused: type[EngineWorkers] | None = None  # workers that a router looks at between batches
+    paused: type[Replicas] | None = None  # workers that a router looks at between batches
+
+    def run(self, task: Task) -> Execution | ClockedRun:
+        """Run a policy in steps or on a clock."""
+        if task.timed:
+            return self.on_clock(task)
+        assert self.in_steps is not None
+        return self.in_steps(task)
 
 
 def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:
@@ -329,7 +308,7 @@ def raise_if_interrupted(run: Execution | ClockedRun) -> None:
 
 
 _RUNNERS: dict[str, Runner] = {
-    "order": Runner(admit_in_order_of, order_on_clock),
+    "order": Runner(admit_in_order_of, order_on_clock, paused=OrderedWorkers),
     "batch": Runner(admit_chosen, batches_on_clock),
     "plan": _of_attempts(run_planned),
     "chance": _of_attempts(run_by_chance),

@@ -260,9 +260,14 @@ class Task(NamedTuple):
         """How long batches take; in steps that of the unit clock."""
         return self.settings.batch_clock
 
+    @property
+    def timed(self) -> bool:
+        """Whether it is on a clock."""
+        return self.settings.clock is not None
+
     def on(self, clock: Clock) -> Task:
         """Return the same on another clock, if the settings have one at all."""
-        if self.settings.clock is None or clock == self.settings.clock:
+        if not self.timed or clock == self.settings.clock:
             return self
         return self._replace(settings=replace(self.settings, clock=clock))
 

@@ -13,19 +13,18 @@ from optsched.problem.forecasts import forecast
 from optsched.serving.engines import vllm
 from optsched.serving.engines.expected import planning, reranking
 from optsched.serving.engines.vllm import Prefixes
-from optsched.simulate.replicas.engines import EngineWorkers
-from optsched.simulate.runners import Runner, served_run
-from optsched.simulate.seconds.batches import Arrivals
-from optsched.simulate.seconds.execution import requests_of
+from optsched.simulate.replicas.workers import EngineWorkers
+from optsched.simulate.runners import Runner
+from optsched.simulate.seconds.batches import Arrivals, timing
+from optsched.simulate.seconds.execution import requests_of, served_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from optsched._internal.arrays import IntArray, Records
-    from optsched.clock import Clock
     from optsched.problem.instance import Instance
     from optsched.serving.engines.policy import VllmPolicy
-    from optsched.simulate.replicas.engines import Server
+    from optsched.simulate.replicas.workers import Server
     from optsched.simulate.seconds.batches import Requests
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import Task
@@ -57,17 +56,28 @@ def serve_vllm(task: Task) -> ClockedRun:
     prefixes = Prefixes.of(task.instance) if policy.enable_prefix_caching else None
     with vllm_queue(task, requests) as queue:
         arrivals = Arrivals.of(task.instance, task.clock, queue.turns)
-        served, log, rows = vllm.serve(
-            requests, arrivals, queue, task.clock, limits, task.until, prefixes
-        )
+        made = vllm.new_records(requests)
+        with timing(task.clock) as timer:
+            server = vllm.Server(made, queue, limits, timer, task.until, arrivals, prefixes)
+            server.run()
+    served = server.served
     if task.instance.follows is not None:
         came, frozen = _as_they_came(task.instance, served.last, queue)
         served, task = served[came].view(np.recarray), task._replace(instance=frozen)
+    return _run_of(task, server, served)
+
+
+def _run_of(task: Task, server: vllm.Server, served: Records) -> ClockedRun:
+    """Return what an engine did for some requests."""
+    log, policy = server.log.finished(), task.policy
     run = served_run(task, served, log, "recomputed")
     run = replace(run, intervals=None if policy.foresees == "nothing" else task.intervals)
-    if prefixes is None:
+    rows = server.rows[: len(log.usage)].copy()
+    if not policy.enable_prefix_caching:
         return replace(run, statistics=rows[:, :-1])
-    return replace(run, statistics=rows, cached=served.cached.copy(), asked=served.asked.copy())
+    return replace(
+        run, statistics=rows, cached=served["cached"].copy(), asked=served["asked"].copy()
+    )
 
 
 def _as_they_came(
@@ -99,29 +109,29 @@ def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
 class VllmWorkers(EngineWorkers):
     """Schedulers of vLLM that are paused when a request arrives."""
 
-    def new_records(self, requests: Requests) -> Records:
+    def _new_records(self, requests: Requests) -> Records:
         """Return what engines note of requests."""
         return vllm.new_records(requests)
 
-    def new_engine(self, served: Records, own: Instance, clock: Clock, timer: Any) -> Server:
+    def _new_engine(self, served: Records, index: int, timer: Any) -> Server:
         """Return an engine for the requests that fit it."""
-        task, policy = self._task, self._task.policy
-        limits, queue = vllm_limits(policy, own), self._queue(own, clock)
-        return vllm.Server(served, queue, limits, timer, task.until, prefixes=self._prefixes)
+        limits = vllm_limits(self._task.policy, self._fitting(index)[1])
+        queue, until = self._queue(index), self._task.until
+        return vllm.Server(served, queue, limits, timer, until, prefixes=self._prefixes)
 
     @cached_property
     def _prefixes(self) -> Prefixes | None:
         cached = self._task.policy.enable_prefix_caching
         return Prefixes.of(self._task.instance) if cached else None
 
-    def _queue(self, own: Instance, clock: Clock) -> vllm.Queue:
+    def _queue(self, index: int) -> vllm.Queue:
         """Return the queue of an engine; keys and bounds depend on its memory and clock."""
-        fits = self._instance.peaks <= own.memory
-        if not fits.any():
-            own, fits = self._instance, ~fits
-        place = np.zeros(len(fits), dtype=np.int64)  # of others, which never come here, too
-        place[fits] = np.arange(len(own))
-        task = self._task.on(clock)._replace(instance=own)
+        fits, own = self._fitting(index)
+        if not len(fits):
+            fits, own = np.arange(len(self._instance)), self._instance
+        place = np.zeros(len(self._instance), dtype=np.int64)  # of others, which never come, too
+        place[fits] = np.arange(len(fits))
+        task = self._task.on(self._clocks[index])._replace(instance=own)
         queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
         turns, levels = task.policy.ranks(self._instance)
         lower, upper = (bound[place] for bound in queue.intervals)
@@ -139,6 +149,13 @@ class VllmWorkers(EngineWorkers):
             intervals=(lower, upper),
             tell=type(queue.tell)(tell),
         )
+
+    def _run_of(self, index: int, requests: IntArray) -> ClockedRun:
+        task, engine = self._alone(index, requests), self._engines[index]
+        with vllm_queue(task, requests_of(task.instance, task.clock)) as queue:
+            here = np.lexsort((queue.turns, engine.keys[requests]))
+            self.require_order((here, np.lexsort((queue.turns, queue.keys))))
+        return _run_of(task, engine, engine.served[requests])
 
 
 RUNNER = Runner(None, serve_vllm, paused=VllmWorkers)

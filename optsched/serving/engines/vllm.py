@@ -37,12 +37,10 @@ from optsched.simulate.seconds.batches import (
     new_log,
     next_arrival,
     pass_by,
-    timing,
 )
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
-    from optsched.clock import Clock
     from optsched.problem.instance import Instance
     from optsched.simulate.seconds.batches import Requests
 
@@ -357,6 +355,7 @@ class Server:
         prefixes: Prefixes | None = None,
     ) -> None:
         self.served, self.log = served, new_log()
+        self.keys = queue.keys.copy()  # before any is served
         self.rows = np.zeros((len(self.log.usage), len(COLUMNS)), dtype=np.int64)
         self._timer, self._limits, self._until = timer, limits, until
         count, seqs = len(served), min(limits.max_num_seqs, len(served))
@@ -379,7 +378,7 @@ class Server:
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
         engine, cache, timer, limits = self._engine, self._cache, self._timer, self._limits
-        go_on = interruptible_kernel(run_until, len(engine.arrivals.times))
+        go_on = interruptible_kernel(run_until, len(self.served) if pause == np.inf else 0)
         while not go_on(engine, cache, self.log, self.rows, timer, limits, self._until, pause):
             self.log = self.log.doubled()
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
@@ -393,24 +392,6 @@ class Server:
     def now(self) -> float:
         """Until when it has run."""
         return float(self._engine.now[0])
-
-
-def serve(
-    requests: Requests,
-    arrivals: Arrivals,
-    queue: Queue,
-    clock: Clock,
-    limits: Limits,
-    until: float,
-    prefixes: Prefixes | None,
-) -> tuple[Records, BatchLog, IntArray]:
-    """Serve requests; return what became of each, the batches, and a row of `COLUMNS` for each."""
-    with timing(clock) as timer:
-        made = new_records(requests)
-        server = Server(made, queue, limits, timer, until, arrivals, prefixes)
-        server.run()
-    log = server.log.finished()
-    return server.served, log, server.rows[: len(log.usage)].copy()
 
 
 def new_records(requests: Requests) -> Records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from optsched.problem.execution import Execution, Run, TimedRun
 from optsched.problem.premises import PREEMPTIONS, STORAGES
 from optsched.problem.schedule import Schedule
 from optsched.problem.work import arrival_times
-from optsched.problem.workers import Load, RouterState
-from optsched.simulate.runners import runner_of
-from optsched.simulate.seconds.execution import ClockedRun, requests_of
+from optsched.problem.workers import Load
+from optsched.simulate.replicas.workers import Choices, Replicas, alone
+from optsched.simulate.runners import Attempts, in_steps, of_attempts, runner_of
+from optsched.simulate.seconds.execution import ClockedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Self
 
     import pandas as pd
 
@@ -29,30 +30,6 @@ if TYPE_CHECKING:
     from optsched.problem.schedule import Violation
     from optsched.problem.workers import Router, Workers
     from optsched.simulate.settings import Task
-
-
-class Observable(Protocol):
-    """Workers that can be looked at when a request arrives."""
-
-    def look(self, time: float, indices: IntArray) -> FloatArray:
-        """Return the load of workers, shape (workers asked for, 5)."""
-        ...
-
-    def place(self, index: int, request: int, time: float) -> None:
-        """Let a request come to a worker."""
-        ...
-
-
-class Choices(NamedTuple):
-    """The workers among which a router chooses, in rows, and the row of each request."""
-
-    drawn: IntArray  # ascending, filled up with -1
-    which: IntArray
-
-    def of(self, request: int) -> IntArray:
-        """Return the workers that a request may go to."""
-        line: IntArray = self.drawn[self.which[request]]
-        return line[line >= 0]
 
 
 def choices_of(instance: Instance, workers: Workers, router: Router, seed: int) -> Choices:
@@ -84,50 +61,6 @@ def in_turn(choices: Choices) -> IntArray:
         place = int(np.searchsorted(line, last, side="right"))
         placement[request] = last = int(line[place % len(line)])
     return placement
-
-
-def ask(
-    router: Router,
-    replicas: Observable,
-    instance: Instance,
-    workers: Workers,
-    arrivals: FloatArray,
-    choices: Choices,
-) -> IntArray:
-    """Ask a router at every arrival."""
-    placement = np.zeros(len(instance), dtype=np.int64)
-    memories = np.array(workers.memories)
-    weights, every = router.coefficients(memories), np.arange(len(workers))
-    for request, time in enumerate(arrivals.tolist()):
-        line = choices.of(request)
-        if router.function is None:
-            scores = (replicas.look(time, line) * weights[line]).sum(axis=1)
-            chosen = int(line[np.argmin(scores)])
-        else:
-            loads = Load(*replicas.look(time, every).astype(np.int64).T.copy())
-            if router.knows == "nothing":
-                loads = loads._replace(work=np.zeros_like(loads.work))
-            prompt = int(instance.prompts[request])
-            state = RouterState(time, request, prompt, line, memories, *loads)
-            answer = router.function(state)
-            _check_choice(answer, router, instance, request, line, len(workers))
-            chosen = int(answer)
-        placement[request] = chosen
-        replicas.place(chosen, request, time)
-    return placement
-
-
-def _check_choice(
-    answer: object, router: Router, instance: Instance, request: int, line: IntArray, count: int
-) -> None:
-    """Refuse a worker that is not there, or where the request may not run."""
-    whole = isinstance(answer, int | np.integer) and not isinstance(answer, bool)
-    if whole and answer in line:
-        return
-    named = f"router {router.name!r} sends request {instance.label(request)} to worker {answer!r}"
-    if not whole or not 0 <= answer < count:  # type: ignore[operator]
-        raise PolicyError(f"{named}, but workers are numbered from 0 to {count - 1}")
-    raise PolicyError(f"{named}, where it may not run; choose one of state.workers")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -387,101 +320,169 @@ class RoutedRun(TimedRun):
         return "\n".join(lines)
 
 
-def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> RoutedRun:
-    """Send requests to workers as they arrive, and run each worker on what it got."""
-    clocks = task.settings.clocks(len(workers))
-    placement, seen = _placed(task, workers, router, timed)
+def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
+    """Send requests to workers as they arrive, and run each worker on what it gets."""
+    instance, runner = task.instance, runner_of(task.policy)
+    choices = choices_of(instance, workers, router, task.seed)
     runs: list[Execution | ClockedRun | None] = []
-    for worker in range(len(workers)):
-        requests = np.flatnonzero(placement == worker)
-        if not len(requests):
-            runs.append(None)
-            continue
-        own = _task_of(task, workers, worker, requests)
-        runner = runner_of(task.policy)
-        if timed:
-            runs.append(runner.on_clock(own))
-        else:
-            assert runner.in_steps is not None
-            runs.append(runner.in_steps(own))
-        if seen is not None:
-            _check(runs[-1], seen(worker, requests))
+    if router.looks:
+        with _watched(task, workers) as replicas:
+            placement = replicas.route(router, choices)
+            runs = replicas.finish(placement)
+    else:
+        placement = in_turn(choices)
+        if choices.drawn.shape[1] == 1:
+            placement = choices.drawn[choices.which, 0]
+        for worker in range(len(workers)):
+            requests = np.flatnonzero(placement == worker)
+            own = alone(task, workers, worker, requests) if len(requests) else None
+            runs.append(runner.run(own) if own else None)
     return RoutedRun(
-        task.instance,
+        instance,
         workers,
         router.name,
         task.policy.name,
         placement,
         tuple(runs),
-        task.clock if timed else None,
-        clocks if isinstance(task.settings.clock, tuple) else (),
+        task.clock if task.timed else None,
+        task.settings.clock if isinstance(task.settings.clock, tuple) else (),
     )
 
 
-def _placed(
-    task: Task, workers: Workers, router: Router, timed: bool
-) -> tuple[IntArray, Callable[[int, IntArray], FloatArray] | None]:
-    """Return where requests go, and what was seen of each worker meanwhile, to be compared."""
-    instance = task.instance
-    choices = choices_of(instance, workers, router, task.seed)
-    if not router.looks:
-        if choices.drawn.shape[1] == 1:
-            return choices.drawn[choices.which, 0], None
-        return in_turn(choices), None
-    requests = requests_of(instance, task.clock)
-    policy, paused = task.policy, runner_of(task.policy).paused
-    if paused is not None:
-        with paused(task, workers) as engines:
-            placement = ask(router, engines, instance, workers, requests.arrivals, choices)
-        return placement, lambda worker, _: engines.spans(worker)
-    whole_runs = policy.needs.kind != "order" or policy.rule == "backfill"
-    # Rows of coefficients are all that the kernel for orders knows of different clocks.
-    clocks = task.settings.clocks(len(workers))
-    functions = len(set(clocks)) > 1 and any(each.coefficients is None for each in clocks)
-    if whole_runs or functions:
-        from optsched.simulate.replicas.workers import Trajectories
+def _watched(task: Task, workers: Workers) -> Replicas:
+    """Return workers that a router looks at: paused where that can be, or run again and again."""
+    paused, clocks = runner_of(task.policy).paused, set(task.settings.clocks(len(workers)))
+    # Of clocks that are functions, orders know one.
+    functions = len(clocks) > 1 and any(each.coefficients is None for each in clocks)
+    ordered = task.policy.needs.kind == "order"
+    if paused is None or (ordered and (functions or task.policy.rule == "backfill")):
+        return Trajectories(task, workers)
+    return paused(task, workers)
 
-        replicas = Trajectories(
-            len(workers), lambda index, some: _task_of(task, workers, index, some), timed
+
+class Attempted(NamedTuple):
+    """What a worker did."""
+
+    task: Task
+    found: Attempts | Execution
+    run: Execution | ClockedRun | None = None  # where it is not made of the attempts
+
+    @property
+    def spans(self) -> FloatArray | None:
+        """When its batches were; None where they are the steps."""
+        return self.found.log.spans if isinstance(self.found, Attempts) else None
+
+    def until(self, time: float) -> tuple[int, float]:
+        """Count the batches that begin before a time; tells how long after it the last ends."""
+        if self.spans is None:
+            return int(time), 0.0
+        count = int(np.searchsorted(self.spans[:, 0], time))
+        return count, float(self.spans[count - 1, 1] - time) if count else -np.inf
+
+    def before(self, time: float) -> bytes:
+        """Return all that was done before a time, to be compared."""
+        found, (count, _) = self.found, self.until(time)
+        begun = found.starts < count
+        requests, starts = found.requests[begun], found.starts[begun]
+        made = np.minimum(found.tokens[begun], count - starts)
+        order = np.lexsort((requests, starts))
+        spans = b"" if self.spans is None else self.spans[:count].tobytes()
+        return np.stack([requests, starts, made])[:, order].tobytes() + spans
+
+    def load(self, time: float) -> Load:
+        """Return what a router sees at a time."""
+        instance = self.task.instance
+        found, (count, rest) = self.found, self.until(time)
+        ends, made = found.starts + found.tokens, found.before + found.tokens
+        begun = found.starts < count
+        complete = made == instance.outputs[found.requests]
+        # One that is about to be preempted runs until the worker decides on its next batch.
+        last = ends == count if rest > 0 else (ends == count) & ~complete & (rest == 0)
+        runs = begun & ((ends > count) | last)
+        done, running = found.requests[begun & ~runs & complete], found.requests[runs]
+        prompts, areas = instance.prompts, instance.areas
+        has = np.zeros(len(instance), dtype=np.int64)  # tokens of those that are not complete
+        if found.preemption != "restarted":
+            np.maximum.at(has, found.requests[begun], made[begun])
+        has[running] = (count - found.starts + found.before)[runs]
+        has[done] = 0
+        taken = prompts * has + has * (has + 1) // 2
+        return Load(
+            waiting=len(instance) - len(running) - len(done),
+            running=len(running),
+            held=prompts[running].sum() + has[running].sum(),
+            waiting_prompts=prompts.sum() - prompts[running].sum() - prompts[done].sum(),
+            work=areas.sum() - areas[done].sum() - taken.sum(),
         )
-        return ask(router, replicas, instance, workers, requests.arrivals, choices), None
-    from optsched.simulate.replicas.workers import OrderedWorkers
 
-    memories = np.array(workers.memories)
-    ordered = OrderedWorkers(task, memories, clocks)
-    if router.function is None:
-        placement = ordered.route(choices.drawn, choices.which, router.coefficients(memories))
-    else:
-        placement = ask(router, ordered, instance, workers, requests.arrivals, choices)
-    begun = ordered.begun(placement)
-    return placement, lambda _, some: begun[some]
+    def finished(self) -> Execution | ClockedRun:
+        """Return the run."""
+        if self.run is not None:
+            return self.run
+        assert isinstance(self.found, Attempts)
+        made = of_attempts if self.task.timed else in_steps
+        return made(self.task, self.found)
 
 
-def _task_of(task: Task, workers: Workers, worker: int, requests: IntArray) -> Task:
-    """Return what one worker has to do; each draws from a seed of its own."""
-    own = task.instance.take(requests)
-    if own.memory != workers.memories[worker]:
-        own = own.replace(memory=workers.memories[worker])
-    seed = task.seed + worker
-    task = task.on(task.settings.clocks(len(workers))[worker])
-    settings = replace(task.settings, seed=seed, patience=task.patience)
-    return task._replace(instance=own, policy=task.policy.seeded(seed), settings=settings)
-
-
-def _check(run: Execution | ClockedRun | None, seen: FloatArray) -> None:
-    """Refuse an order that depends on requests of other workers, by what was seen of the worker."""
-    if seen.ndim == 2:  # the spans of its first batches, not when requests began
-        assert isinstance(run, ClockedRun)
-        times = run.log.spans[: len(seen)]
-    elif isinstance(run, ClockedRun):
-        times = np.append(run.log.spans[:, 0], np.nan)[run.first_batch]
-    else:
-        assert run is not None
-        times = run.schedule.starts.astype(np.float64)
-    there = ~np.isnan(seen)
-    if times.shape != seen.shape or not np.array_equal(times[there], seen[there]):
+def attempted(task: Task) -> Attempted:
+    """Run a policy on one worker, and keep what it did."""
+    runner = runner_of(task.policy)
+    if runner.attempts is not None:
+        return Attempted(task, runner.attempts(task))
+    run = runner.run(task)
+    if isinstance(run, Execution):
+        return Attempted(task, run, run)
+    if run.preemptions:
         raise PolicyError(
-            f"policy {run.policy!r} orders requests by what is in the instance as a whole, so a "
-            "router cannot see what it will do on each worker; use the router round-robin or "
-            "random, which look at no worker"
+            f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use the "
+            "router round-robin or random, which look at no worker"
         )
+    begun = np.flatnonzero(run.first_batch >= 0)
+    tokens = task.instance.outputs[begun]
+    return Attempted(task, Attempts(begun, run.first_batch[begun], tokens, 0, run.log), run)
+
+
+class Trajectories(Replicas):
+    """Workers whose runs are known until the next request comes.
+
+    A policy that acts on what has arrived does the same until a time whatever arrives later, so the
+    run on the requests so far tells what is on a worker then; each run checks that.
+    """
+
+    def __enter__(self) -> Self:
+        count = len(self._workers)
+        self._requests: list[list[int]] = [[] for _ in range(count)]
+        self._known: list[Attempted | None] = [None] * count
+        self._changed: list[float | None] = [None] * count  # since when what is known is old
+        return self
+
+    def look(self, time: float, indices: IntArray) -> FloatArray:
+        """Return the load of workers, shape (workers asked for, 5)."""
+        known = (self._known_of(index) for index in indices.tolist())
+        loads = [Load(0, 0, 0, 0, 0) if each is None else each.load(time) for each in known]
+        return np.array(loads, dtype=np.float64)
+
+    def place(self, index: int, request: int, time: float) -> None:
+        """Let a request come to a worker."""
+        if self._changed[index] is None:
+            self._changed[index] = time
+        self._requests[index].append(request)
+
+    def _known_of(self, index: int) -> Attempted | None:
+        """Return what a worker does with the requests that came."""
+        before, changed = self._known[index], self._changed[index]
+        if changed is not None:
+            known = attempted(self._alone(index, np.array(self._requests[index])))
+            if before is not None and known.before(changed) != before.before(changed):
+                raise PolicyError(
+                    f"policy {self._task.policy.name!r} plans with requests that have not arrived, "
+                    "so a router cannot see what it will do; use the router round-robin or random, "
+                    "which look at no worker"
+                )
+            self._known[index], self._changed[index] = known, None
+        return self._known[index]
+
+    def finish(self, placement: IntArray) -> list[Execution | ClockedRun | None]:
+        """Return the run of each worker that got requests."""
+        known = [self._known_of(index) for index in range(len(self._workers))]
+        return [None if each is None else each.finished() for each in known]

@@ -8,7 +8,7 @@ Admission is that of the unit clock (`optsched.admission`) with batches as steps
 from __future__ import annotations
 
 import ctypes
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from optsched.errors import InstanceError
 from optsched.problem.work import arrival_times, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
@@ -139,11 +139,18 @@ class BatchLog(NamedTuple):
     now: FloatArray
     state: IntArray
 
-    def finished(self) -> BatchLog:
-        """Return the log without rows that are not in use."""
-        rows = slice(self.state[_LOGGED])
-        contents, spans, usage = self.contents[rows], self.spans[rows], self.usage[rows]
+    def finished(self, rows: IntArray | slice | None = None) -> BatchLog:
+        """Return the log without rows that are not in use, or only some."""
+        rows = slice(self.state[_LOGGED]) if rows is None else rows
+        contents, spans, usage = self.contents[rows, :_COUNTS], self.spans[rows], self.usage[rows]
         return BatchLog(contents.copy(), spans.copy(), usage.copy(), self.now, self.state)
+
+    def by_worker(self, workers: int) -> list[BatchLog]:
+        """Return the log of each of several workers, whose number is in the last column."""
+        worker = self.contents[: self.state[_LOGGED], _COUNTS]
+        order = np.argsort(worker, kind="stable")
+        ends = np.searchsorted(worker[order], np.arange(1, workers))
+        return [self.finished(rows) for rows in np.split(order, ends)]
 
     def doubled(self) -> BatchLog:
         """Return the log with twice as many rows."""
@@ -172,10 +179,10 @@ class Progress(NamedTuple):
     absent: int  # what `queue` has for those that do not wait
 
 
-def new_log() -> BatchLog:
+def new_log(columns: int = _COUNTS) -> BatchLog:
     """Make an empty log at time zero."""
     return BatchLog(
-        contents=np.zeros((1024, _COUNTS), dtype=np.int64),
+        contents=np.zeros((1024, columns), dtype=np.int64),
         spans=np.zeros((1024, 2)),
         usage=np.zeros(1024, dtype=np.int64),
         now=np.zeros(1),
@@ -213,6 +220,17 @@ def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
         weights = np.concatenate([clock.coefficients, np.ravel(clock.hinges)])
     with called_back(_Callback, duration, float("nan")) as callback:
         yield weights, callback
+
+
+@contextmanager
+def timing_each(clocks: Sequence[Clock]) -> Iterator[tuple[FloatArray, Any]]:
+    """Turn the clocks of workers into a row of coefficients each; functions must be the same."""
+    with ExitStack() as stack:
+        of = {clock: stack.enter_context(timing(clock)) for clock in dict.fromkeys(clocks)}
+        rows = np.zeros((len(clocks), max(len(weights) for weights, _ in of.values())))
+        for row, clock in zip(rows, clocks, strict=True):
+            row[: len(of[clock][0])] = of[clock][0]
+        yield rows, of[clocks[0]][1]
 
 
 @compiled
@@ -379,14 +397,15 @@ def place(queues: Queues, index: int, request: int, time: float) -> None:
 @compiled
 def advance(
     queues: Queues,
+    limits: Limits,
+    log: BatchLog,
+    timers: tuple[FloatArray, Any],
     index: int,
     until: float,
     hungry: bool,
-    limits: Limits,
-    log: BatchLog,
-    timer: tuple[FloatArray, Any],
 ) -> bool:
     """Run until a time, or until it is hungry and none waits; False where the log is full."""
+    timer = timers[0][index], timers[1]
     worker, counts, now = queues.workers[index], queues.counts[index], queues.now
     usage, window = queues.usage[index], queues.window[index]
     finishing = queues.finishing[index]
@@ -432,6 +451,7 @@ def advance(
         time[0] = now[index]
         if not add_batch(log, timer, next_batch(worker), worker.tokens):
             return False
+        log.contents[rows_used[0] - 1, _COUNTS] = index
         now[index] = time[0]
         _let_leave(worker, finishing)
     return True
@@ -457,6 +477,29 @@ def _let_leave(worker: Any, finishing: Records) -> None:
     leaving.requests = leaving.tokens = 0
 
 
+class PausedQueues:
+    """Workers with a queue each, paused between two batches; used within `with`."""
+
+    def __init__(self, queues: Queues, limits: Limits, clocks: Sequence[Clock]) -> None:
+        self.queues, self.log = queues, new_log(_COUNTS + 1)  # and the worker
+        self._limits, self._timing = limits, timing_each(clocks)
+
+    def __enter__(self) -> PausedQueues:
+        self._timers = self._timing.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._timing.__exit__(*error)
+
+    def go_on(self, kernel: Any, *arguments: Any) -> bool:
+        """Call a kernel until it has done all, with as many rows as it takes; tells whether."""
+        while not kernel(self.queues, self._limits, self.log, self._timers, *arguments):
+            if self.log.state[_LOGGED] < len(self.log.usage):
+                return False  # the clock has failed
+            self.log = self.log.doubled()
+        return True
+
+
 def admit_on_clock(
     requests: Requests,
     order: IntArray | BatchSelector,
@@ -473,37 +516,21 @@ def admit_on_clock(
     queues = new_queues(
         requests, np.array([requests.memory]), np.array([0]), lambda _: ranked, coming
     )
-    go_on = interruptible_kernel(advance, len(coming))
-    rule, log = Limits(*limits, until, logged=True), new_log()
-
-    with timing(clock) as timer:
-
-        def run(pause: float, hungry: bool) -> bool:
-            """Run as `advance` does, with as many rows as it takes."""
-            nonlocal log
-            while not go_on(queues, 0, pause, hungry, rule, log, timer):
-                if log.state[0] < len(log.usage):
-                    return False
-                log = log.doubled()
-            return True
-
+    with PausedQueues(queues, Limits(*limits, until, logged=True), [clock]) as worker:
         if isinstance(order, np.ndarray):
-            run(until, hungry=False)
+            worker.go_on(interruptible_kernel(advance, count), 0, until, False)
         else:
             queues.ranks[:] = -1
-            _run_chosen(requests, order, queues, until, run)
+            _run_chosen(requests, order, worker, until)
     ranks = queues.ranks[0]
-    return np.where(ranks < 0, -1, queues.rows[0].start[ranks]), log.finished()
+    return np.where(ranks < 0, -1, queues.rows[0].start[ranks]), worker.log.finished()
 
 
 def _run_chosen(
-    requests: Requests,
-    selector: BatchSelector,
-    queues: Queues,
-    until: float,
-    run: Callable[[float, bool], bool],
+    requests: Requests, selector: BatchSelector, worker: PausedQueues, until: float
 ) -> None:
     """Let batches come that a selector chooses, each when the one before is used up."""
+    queues = worker.queues
     arrivals, now = requests.arrivals, queues.now
     released = chosen = 0
     while now[0] < until:
@@ -519,7 +546,7 @@ def _run_chosen(
             chosen += len(batch)
         elif there < len(arrivals):
             pause = min(arrivals[there], until)
-        if not run(pause, hungry):
+        if not worker.go_on(advance, 0, pause, hungry):
             return
         if not hungry:
             if there == len(arrivals):

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray, Records
     from optsched.clock import Clock, LinearClock
     from optsched.problem.execution import Loop, Stall
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge, Preemption
     from optsched.problem.schedule import ViolationKind
     from optsched.simulate.seconds.batches import BatchLog
+    from optsched.simulate.settings import Task
 
 _HELD = BatchContent._fields.index("held_tokens")
 
@@ -389,3 +390,40 @@ def requests_of(instance: Instance, clock: Clock) -> Requests:
     """Return what kernels know of the requests."""
     arrivals = arrival_times(instance, clock)
     return Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
+
+
+def admitted_run(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
+    """Return the run in which requests start in these batches, and then run to their ends."""
+    # The batch after `starts` others makes the first token, and each one after it another.
+    last, ran = starts + task.instance.outputs - 1, len(log.spans)
+    return ClockedRun(
+        task.instance,
+        task.policy.name,
+        task.clock,
+        first_batch=np.where(starts < ran, starts, -1),
+        last_batch=np.where((starts >= 0) & (last < ran), last, -1),
+        log=log,
+        preempted=np.zeros_like(starts),
+        preempted_tokens_by_request=np.zeros_like(starts),
+        until=task.until,
+        intervals=task.intervals,
+    )
+
+
+def served_run(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun:
+    """Return the run of an engine; `lost` names what it notes of tokens that a preemption costs."""
+    fields = ("first", "last", "preempted", lost)
+    first, last, preempted, tokens = (served[field].copy() for field in fields)
+    return ClockedRun(
+        task.instance,
+        task.policy.name,
+        task.clock,
+        first,
+        last,
+        log,
+        preempted,
+        tokens,
+        until=task.until,
+        max_num_seqs=getattr(task.policy, "max_num_seqs", None),
+        preemption="recomputed" if lost == "recomputed" else "restarted",
+    )

@@ -107,7 +107,7 @@ class Server:
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
-        go_on = interruptible_kernel(run_until, len(self._engine.arrivals))
+        go_on = interruptible_kernel(run_until, len(self.served) if pause == np.inf else 0)
         until = min(pause, self._until)
         while not go_on(self._engine, self.log, self._timer, self._how, self._limits, until):
             self.log = self.log.doubled()

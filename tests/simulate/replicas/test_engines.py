@@ -55,12 +55,13 @@ def test_an_engine_that_is_paused_does_what_it_does_at_a_stretch(instance, polic
             engines.look(time, every)
             engines.place(int(placement[request]), request, time)
         last = Load(*engines.look(1e9, every).T)
-        spans = [engines.spans(worker) for worker in range(count)]
+        runs = engines.finish(placement)
     for worker in range(count):
         own = np.flatnonzero(placement == worker)
         if len(own):
             alone = run(instance.take(own), policy, clock=CLOCK)
-            assert np.array_equal(spans[worker], alone.log.spans)
+            assert np.array_equal(runs[worker].log.spans, alone.log.spans)
+            assert np.array_equal(runs[worker].last_batch, alone.last_batch)
     assert not any(np.any(each) for each in last)  # all is done in the end
 
 
