@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optsched import PriorityPolicy, bound, explain_gap, family, run
+from optsched._internal.aside import Budget
 from optsched._internal.loading import stopwatch
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
@@ -51,7 +52,11 @@ def portfolio(seconds: float, seeds: int) -> Iterator[Row]:
             sorted_f, start = baselines(instance)
             for plan, found in gains.items():
                 best = search(
-                    start, np.ones(n), work=seconds * WORK_PER_SECOND, seed=seed, plan=plan
+                    start,
+                    np.ones(n),
+                    Budget(work=seconds * WORK_PER_SECOND),
+                    seed=seed,
+                    plan=plan,
                 )
                 found.append(1 - best.schedule.total_latency / sorted_f.total_latency)
         yield (f"{name} {n}", str(load or "-"), *(f"{median(g):.1%}" for g in gains.values()))
@@ -66,7 +71,9 @@ def targets(seconds: float, seeds: int) -> Iterator[Row]:
             instance = family(name, n=n, seed=seed)
             sorted_f, start = baselines(instance)
             began = time.perf_counter()
-            best = search(start, np.ones(n), work=seconds * WORK_PER_SECOND, seed=seed).schedule
+            best = search(
+                start, np.ones(n), Budget(work=seconds * WORK_PER_SECOND), seed=seed
+            ).schedule
             took.append(time.perf_counter() - began)
             gains.append(1 - best.total_latency / sorted_f.total_latency)
             gaps.append(1 - bound(instance).value / best.total_latency)
@@ -89,7 +96,9 @@ def ascent(seconds: float, seeds: int) -> Iterator[Row]:
                 instance = family("chat-and-summaries", n=n, seed=seed, load=load)
                 schedule, first = run(instance, "area").schedule, bound(instance, "lagrangian")
                 assert first.certificate is not None
-                found = improve_prices(schedule, first.certificate, deadline=stopwatch() + seconds)
+                found = improve_prices(
+                    schedule, first.certificate, Budget(deadline=stopwatch() + seconds)
+                )
                 before.append(1 - first.value / schedule.total_latency)
                 after.append(1 - found.value / schedule.total_latency)
                 took.append(found.seconds)
@@ -116,12 +125,12 @@ def delays(seconds: float, seeds: int) -> Iterator[Row]:
                     bound(instance, "lagrangian").certificate,
                 )
                 assert first is not None
-                proven = improve_prices(area, first, work=seconds * WORK_PER_SECOND)
+                proven = improve_prices(area, first, Budget(work=seconds * WORK_PER_SECOND))
                 assert proven.certificate is not None
                 work, ones = seconds * WORK_PER_SECOND, np.ones(n)
-                delayed = delay_large(instance, ones, proven.certificate, work=work / 2)
-                plain = search(area, ones, work=work).schedule
-                both = search(delayed, ones, work=work / 2).schedule
+                delayed = delay_large(instance, ones, proven.certificate, Budget(work=work / 2))
+                plain = search(area, ones, Budget(work=work)).schedule
+                both = search(delayed, ones, Budget(work=work / 2)).schedule
                 costs = [s.total_latency for s in (area, delayed, plain, both)]
                 gaps.append([1 - proven.value / cost for cost in costs])
             yield (f"{name} {n:,}", str(load), *(f"{median(g):.1%}" for g in np.transpose(gaps)))
@@ -167,7 +176,7 @@ def waste(seconds: float, seeds: int) -> Iterator[Row]:
             best = search(
                 run(instance, "area").schedule,
                 np.ones(n),
-                work=seconds * WORK_PER_SECOND,
+                Budget(work=seconds * WORK_PER_SECOND),
                 seed=seed,
             ).schedule
             certificate = bound(instance, "lagrangian").certificate
@@ -197,11 +206,13 @@ def arrivals_by_sizes(seconds: float, seeds: int) -> Iterator[Row]:
             for seed in range(seeds):
                 instance = family(name, n=n, seed=seed, load=load)
                 best = search(
-                    run(instance, "area").schedule, np.ones(n), work=seconds * WORK_PER_SECOND
+                    run(instance, "area").schedule,
+                    np.ones(n),
+                    Budget(work=seconds * WORK_PER_SECOND),
                 ).schedule
                 first = bound(instance, "lagrangian").certificate
                 assert first is not None
-                prices = improve_prices(best, first, work=seconds * WORK_PER_SECOND)
+                prices = improve_prices(best, first, Budget(work=seconds * WORK_PER_SECOND))
                 sizes = configuration_bound(instance, time_limit=seconds, start=prices.certificate)
                 gaps.append([1 - b.value / best.total_latency for b in (prices, sizes)])
             yield (f"{name} {n}", str(load), *(f"{median(g):.1%}" for g in np.transpose(gaps)))
@@ -214,7 +225,9 @@ def phases(seconds: float, seeds: int) -> Iterator[Row]:
         values = []
         for seed in range(seeds):
             instance = family(name, n=n, seed=seed)
-            best = search(run(instance, "area").schedule, np.ones(n), work=WORK_PER_SECOND).schedule
+            best = search(
+                run(instance, "area").schedule, np.ones(n), Budget(work=WORK_PER_SECOND)
+            ).schedule
             row = []
             for count in (4, 16, 64):
                 found = configuration_bound(instance, phases=count, time_limit=seconds)

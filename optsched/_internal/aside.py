@@ -6,9 +6,11 @@ given up ends where it next asks whether it is: kernels that take seconds are ca
 
 from __future__ import annotations
 
+import math
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from optsched._internal.loading import stopwatch
 from optsched._internal.progress import still_at_work
 
 if TYPE_CHECKING:
@@ -34,6 +36,31 @@ class Token(threading.Event):
     def is_set(self) -> bool:
         """Whether this one or the other is set."""
         return super().is_set() or (self._other is not None and self._other.is_set())
+
+
+class Budget(NamedTuple):
+    """How far a search goes: so much work, to an instant, or until a token is set; who hears of it.
+
+    Work is in token-steps, and an instant one of `stopwatch`.
+    """
+
+    work: float = math.inf
+    deadline: float = math.inf
+    stop: threading.Event | None = None
+    report: Callable[[float], None] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up or the token is set."""
+        return stopwatch() >= self.deadline or (self.stop is not None and self.stop.is_set())
+
+    def tell(self, value: float) -> None:
+        """Report the best value so far."""
+        if self.report is not None:
+            self.report(value)
+
+
+UNLIMITED = Budget()
 
 
 class _GivenUpError(BaseException):

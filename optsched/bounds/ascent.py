@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from optsched._internal.aside import Budget
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched._internal.room import has_room, require_room
@@ -35,8 +36,7 @@ from optsched.errors import OptschedError
 from optsched.problem.premises import NOWHERE, World
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from optsched._internal.arrays import FloatArray
     from optsched.certificates.prices import SawtoothCertificate
@@ -87,22 +87,16 @@ class PolyakAscent(ABC):
         """Whether better prices would hardly be worth more."""
         return self._ahead <= _TINY * abs(self.best) or not self._best_slope.any()
 
-    def climb(
-        self,
-        rounds: float,
-        deadline: float,
-        on_progress: Callable[[float], None] | None = None,
-        stop: threading.Event | None = None,
-    ) -> bool:
+    def climb(self, rounds: float, budget: Budget) -> bool:
         """Go so many rounds at most; return whether Ctrl-C ended them."""
         try:
             for done in takewhile(lambda done: done <= rounds, count()):
-                if self.converged or stopwatch() >= deadline:
+                if self.converged or stopwatch() >= budget.deadline:
                     break
                 self.step()
-                if on_progress is not None and done % 16 == 0:
-                    on_progress(self.best)
-                if stop is not None and stop.is_set():
+                if done % 16 == 0:
+                    budget.tell(self.best)
+                if budget.over:
                     break
         except KeyboardInterrupt:
             return True
@@ -232,19 +226,15 @@ def _takes_long(instance: Instance, horizon: int) -> bool:
 _LONGER = 1.1  # horizon of the prices over the last completion
 
 
-def improve_prices(
-    schedule: Schedule,
-    certificate: Certificate,
-    *,
-    work: float = 1e10,
-    deadline: float = float("inf"),
-    on_progress: Callable[[float], None] | None = None,
-    stop: threading.Event | None = None,
-) -> Bound:
+#: What an ascent may take where nothing is said.
+MUCH = Budget(work=1e10)
+
+
+def improve_prices(schedule: Schedule, certificate: Certificate, budget: Budget = MUCH) -> Bound:
     """Raise a certified bound by better prices, from its own or the backlog of a schedule."""
     began = stopwatch()
     ascent = _Ascent(schedule, certificate)
-    interrupted = ascent.climb(work / ascent.round_work, deadline, on_progress, stop)
+    interrupted = ascent.climb(budget.work / ascent.round_work, budget)
     found = certify(schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective)
     found = max(found, certificate, key=lambda candidate: candidate.value)
     seconds = stopwatch() - began

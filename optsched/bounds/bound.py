@@ -7,7 +7,6 @@ request of :math:`s` prompt and :math:`o` output tokens is one of :math:`s / g` 
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, overload
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.aside import interruptible
+from optsched._internal.aside import UNLIMITED, Budget, interruptible
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched.bounds.ascent import (
@@ -39,7 +38,6 @@ from optsched.problem.work import step_of
 from optsched.problem.workers import as_workers
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import BoolArray, FloatArray
@@ -277,8 +275,7 @@ def coarse_prices(
     rounds: int,
     cells: int = CELLS,
     begin: FloatArray | None = None,
-    deadline: float = math.inf,
-    stop: threading.Event | None = None,
+    budget: Budget = UNLIMITED,
 ) -> tuple[FloatArray, int, float]:
     """Return prices at which large requests share the memory, the steps of a cell, and the work."""
     instance = schedule.instance
@@ -306,7 +303,7 @@ def coarse_prices(
         means = begin[: len(begin) // cell * cell].reshape(-1, cell).mean(axis=1) * cell
         first = certify(coarse, means, begun.starts, objective)
     work = rounds * round_work(begun, first)
-    found = improve_prices(begun, first, work=work, deadline=deadline, stop=stop).prices
+    found = improve_prices(begun, first, budget._replace(work=work)).prices
     assert found is not None
     prices = np.repeat(np.array(found.prices) / found.denominator / cell, cell)
     return prices, cell, _WORK * work

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.aside import Budget
 from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
@@ -26,8 +27,6 @@ from optsched.errors import InstanceError
 from optsched.problem.premises import World
 
 if TYPE_CHECKING:
-    import threading
-
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.bounds.ascent import BoundMethod
     from optsched.bounds.lagrangian import Objective
@@ -74,7 +73,7 @@ def _shortest_remaining(lengths: IntArray, arrivals: IntArray) -> IntArray:
 
 
 _MAX_POOLS = 8
-_WORK = 2e8  # of an ascent, in the unit of the searches
+_BUDGET = Budget(work=2e8)  # of an ascent, in the unit of the searches
 _MAX_ROUNDS = 400
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # of the pool's prices, to begin with
 
@@ -158,15 +157,14 @@ def price_pools(
     certificate: Certificate,
     *,
     cost: float = np.inf,
-    work: float = _WORK,
-    stop: threading.Event | None = None,
+    budget: Budget = _BUDGET,
 ) -> Certificate:
     """Find prices of pools, from those of the pool of all; a known cost sets the target."""
     ascent = _Ascent(instance, workers, certificate)
     ascent.begin(cost)
     round_work = work_of_round(ascent.best_prices.size, len(instance))
-    for _ in range(min(_MAX_ROUNDS, 1 + int(work / round_work))):
-        if ascent.converged or (stop is not None and stop.is_set()):
+    for _ in range(min(_MAX_ROUNDS, 1 + int(budget.work / round_work))):
+        if ascent.converged or budget.over:
             break
         ascent.step()
     return ascent.certificate(workers.fingerprint(instance))

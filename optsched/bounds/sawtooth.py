@@ -7,7 +7,6 @@ together.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import replace
 from fractions import Fraction
@@ -16,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import MAX_SUM
-from optsched._internal.aside import pieces
+from optsched._internal.aside import Budget, pieces
 from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched._internal.start_prices import PriceSums, price_of_start
-from optsched.bounds.ascent import Bound, PolyakAscent, find_bound, work_of_round
+from optsched.bounds.ascent import MUCH, Bound, PolyakAscent, find_bound, work_of_round
 from optsched.bounds.lagrangian import (
     FAR,
     NEAR,
@@ -179,16 +178,13 @@ def _evaluated(
 def improve_charges(
     schedule: Schedule,
     certificate: SawtoothCertificate,
-    *,
-    work: float = 1e10,
-    deadline: float = math.inf,
-    stop: threading.Event | None = None,
+    budget: Budget = MUCH,
 ) -> Bound:
     """Raise a certified bound by better prices and charges, with a schedule for the target."""
     began = stopwatch()
     ascent = _Ascent(schedule, certificate)
-    rounds = work / (_ROUNDS * work_of_round(ascent.horizon, len(schedule.instance)))
-    interrupted = ascent.climb(rounds, deadline, stop=stop)
+    rounds = budget.work / (_ROUNDS * work_of_round(ascent.horizon, len(schedule.instance)))
+    interrupted = ascent.climb(rounds, budget)
     found = max(ascent.certificate(), certificate, key=lambda each: each.value)
     bound = _bound(found, schedule.workers, began)
     return replace(bound, interrupted=interrupted)

@@ -16,6 +16,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
 from optsched._internal.arrays import MAX_STEP
+from optsched._internal.aside import Budget
 from optsched._internal.loading import stopwatch
 from optsched.bounds.ascent import Bound, improve_prices
 from optsched.bounds.bound import bound as find_bound
@@ -378,7 +379,7 @@ def enclose(
         best = min(best, _check(start_evenly(instance)), key=_total)
         per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)
         work = max(_LEAST_WORK, _ROUNDS * per_round)
-        better = improve_prices(best, proven.prices, work=work)
+        better = improve_prices(best, proven.prices, Budget(work=work))
         if better.interrupted:
             raise KeyboardInterrupt
         proven = max(proven, better, key=lambda each: each.value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count, checked
 from optsched._internal.arrays import MAX_STEP, MAX_WEIGHT
-from optsched._internal.aside import Token
+from optsched._internal.aside import Budget, Token
 from optsched._internal.extensions import draw, write
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number, percent, proven, round_down
@@ -30,7 +30,7 @@ from optsched.problem.workers import Workers
 from optsched.solvers.backends.base import Options, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -444,6 +444,12 @@ class SolveState:
         if requests <= EVENTS and self.objective != "total-latency":
             most = 0.05  # the event program comes next, whatever the gap
         return min((self.work if self.by_work else self.time_limit) * share, most)
+
+    def budget(
+        self, work: float, deadline: float, report: Callable[[float], None] | None = None
+    ) -> Budget:
+        """Return the budget of a stage, which ends where all ends."""
+        return Budget(work, deadline, self.ended, report)
 
     def until(self, seconds: float) -> float:
         """Return when a stage has to end: with its work if that is small or there is no limit."""

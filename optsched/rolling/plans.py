@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import MAX_STEP, ranks_in
+from optsched._internal.aside import Budget
 from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
@@ -28,7 +29,7 @@ from optsched.policies import BASIC
 from optsched.policies.base import window_of
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule, Usage
-from optsched.search.beam import Background, Beam, Watch, slices
+from optsched.search.beam import Background, Beam, slices
 from optsched.search.sliding import place_in_order, priced_cost, search_window
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_linear
@@ -305,7 +306,7 @@ def by_beam(window: Window) -> Plan:
         slices(best, _STARTS),
         _WIDTH,
     )
-    found, _ = beam.follow(Watch(deadline), math.inf)
+    found, _ = beam.follow(Budget(deadline=deadline), math.inf)
     if found is None:
         return best, True
     return min((best, found), key=window.cost), False

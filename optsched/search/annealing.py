@@ -84,7 +84,7 @@ class Cooling(NamedTuple):
         return Leg(work, self.at(begin), self.at(end))
 
 
-class Budget:
+class Pace:
     """The work of an annealing, less where the machine is too slow for it in the time."""
 
     def __init__(self, work: float, seconds: float = math.inf) -> None:

@@ -48,10 +48,8 @@ from optsched.search.search import search
 from optsched.search.sliding import parts_of_windows, slide
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.aside import Budget
     from optsched.bounds.lagrangian import Objective
     from optsched.certificates.prices import Certificate
     from optsched.problem.instance import Instance
@@ -62,19 +60,6 @@ _CHUNK = 1e7  # work between two looks at the clock
 _TABLE = 4_000_000  # entries of a table of least costs at most
 _ROOM = 0.5  # share of the memory that requests may take that start as they arrive
 _LATE = 0.1  # of the time for a run, by which it may end later, at the width of 1
-
-
-class Watch(NamedTuple):
-    """What ends a search before its work is done."""
-
-    deadline: float = math.inf
-    stop: threading.Event | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether to end."""
-        late = stopwatch() >= self.deadline
-        return late or (self.stop is not None and self.stop.is_set())
 
 
 class Background(NamedTuple):
@@ -188,25 +173,25 @@ class Beam:
         chunks = -(-(len(self.large.begins) - 1) // self._rows)
         self._corners = np.empty((chunks, count))  # least costs from the end of each chunk on
 
-    def prepare(self, watch: Watch) -> None:
+    def prepare(self, budget: Budget) -> None:
         """Find the least costs of starts from the end of each chunk of slices on."""
         large = self.large
         begun = np.maximum(large.begins[-1], large.arrivals)
         best = large.weights * (begun + large.outputs - large.arrivals)
         for chunk in range(len(self._corners) - 1, -1, -1):
-            if watch.over:
+            if budget.over:
                 break
             self._corners[chunk] = best
             tabulate(large, self.active.waiting, chunk, best)
 
-    def follow(self, watch: Watch, most: float) -> tuple[IntArray | None, float]:
+    def follow(self, budget: Budget, most: float) -> tuple[IntArray | None, float]:
         """Go to the end; return the starts of large requests, if there was time, and the work."""
-        self.prepare(watch)
+        self.prepare(budget)
         counts, work, began = self.counts, float(self._rows * self._corners.size), stopwatch()
-        end = watch._replace(deadline=watch.deadline + _LATE * (watch.deadline - began))
+        end = budget._replace(deadline=budget.deadline + _LATE * (budget.deadline - began))
         while not counts[5]:
             work += self.load_chunk()
-            self._keep_pace(began, watch.deadline)
+            self._keep_pace(began, budget.deadline)
             until = (int(counts[2]) // self._rows + 1) * self._rows
             work += self.step(until, end, most - work)
             if work >= most or end.over:
@@ -232,10 +217,10 @@ class Beam:
             tabulate(self.large, ahead, chunk, self._corners[chunk].copy())
         return self.large.later.size
 
-    def step(self, until: int, watch: Watch, most: float) -> float:
+    def step(self, until: int, budget: Budget, most: float) -> float:
         """Go on to a slice, at most to the end of the chunk; return the work."""
         counts, width, work = self.counts, self._width, 0.0
-        while counts[2] < until and not counts[5] and work < most and not watch.over:
+        while counts[2] < until and not counts[5] and work < most and not budget.over:
             if counts[4] + width * MAX_STARTS > len(self.log.starts):
                 self.log = Log(*(np.append(each, np.empty_like(each)) for each in self.log))
             work += sweep(
@@ -302,22 +287,19 @@ class Run(NamedTuple):
 def start_by_beam(
     start: Schedule,
     certificate: Certificate,
-    *,
-    work: float,
+    budget: Budget,
     seed: int = 0,
     threads: int = 1,
-    deadline: float = math.inf,
-    stop: threading.Event | None = None,
-    on_progress: Callable[[float], None] | None = None,
 ) -> Schedule:
     """Return the best schedule of several runs, or the start if none gets to its end."""
     # It may cost more than the start, which has often been searched: a search from it may find more
     # than one from the start. Deadlines are not respected.
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
         return start
-    runs = _Runs(start, certificate, work, seed, Watch(deadline, stop), threads, on_progress)
+    runs = _Runs(start, certificate, budget, seed, threads)
     memory = _MEMORY_ARRIVALS if runs.arriving else _MEMORY
     settings = _settings(start.instance, [runs.usage() + each for each in memory], seed)
+    work = budget.work
     sliding = runs.arriving and work >= _WORK_OF_WINDOWS * len(start.instance)
     rest = (1 - _NODES) * work if sliding else 0.0
     runs.left -= rest
@@ -393,20 +375,18 @@ class _Runs:
         self,
         start: Schedule,
         certificate: Certificate,
-        work: float,
+        budget: Budget,
         seed: int,
-        watch: Watch,
         threads: int,
-        on_progress: Callable[[float], None] | None,
     ) -> None:
-        self._start, self._certificate, self._watch = start, certificate, watch
-        self._seed, self.threads, self._on_progress = seed, threads, on_progress
+        self._start, self._certificate, self._budget = start, certificate, budget
+        self._seed, self.threads = seed, threads
         self._weights = weights_of(start.instance, certificate.objective)
         self.arriving = bool(start.instance.arrivals.any())
         self._prices: dict[float, FloatArray] = {}
         self._costs: dict[Setting, float] = {}
         self.best, self._least = start, math.inf
-        self.left, self.done = work, 0.0
+        self.left, self.done = budget.work, 0.0
         self._spent, self._took = 0.0, 0.0  # work and seconds of the last runs
 
     def usage(self) -> float:
@@ -419,7 +399,7 @@ class _Runs:
     @property
     def ahead(self) -> float:
         """The work that is left and for which there is time, at the speed of the last runs."""
-        seconds = self.threads * (self._watch.deadline - stopwatch())
+        seconds = self.threads * (self._budget.deadline - stopwatch())
         return min(self.left, max(self._spent, 1.0) / max(self._took, 1e-9) * seconds)
 
     @property
@@ -455,13 +435,12 @@ class _Runs:
             cost = self._costs[setting] = float(self._weights @ each.schedule.latencies)
             if cost < self._least:
                 self.best, self._least = each.schedule, cost
-        if self._on_progress is not None:
-            self._on_progress(self._least)
+        self._budget.tell(self._least)
 
     def _price(self, setting: Setting) -> None:
         """Find prices for a share of the memory."""
         share, schedule = setting.share, self._start
-        if share in self._prices or self._watch.over:
+        if share in self._prices or self._budget.over:
             return
         instance, objective = schedule.instance, cast("Objective", self._certificate.objective)
         memory = max(share * instance.memory, float(instance.peaks.max()))
@@ -480,15 +459,14 @@ class _Runs:
                 memory,
                 rounds=_ROUNDS,
                 cells=_CELLS if len(instance) < _MANY else _CELLS_MANY,
-                deadline=self._watch.deadline,
-                stop=self._watch.stop,
+                budget=self._budget._replace(report=None),
             )
             prices = smoothed(prices, _SMOOTH * cell)
             self.left -= work
         self._prices[share] = prices
 
     def _run(self, setting: Setting, width: int) -> Run:
-        if self._watch.over or setting.share not in self._prices:
+        if self._budget.over or setting.share not in self._prices:
             return Run(None, 0.0)
         start = self._start
         small, background = background_of(start, setting.quantile)
@@ -506,9 +484,9 @@ class _Runs:
             1 if sliding else width,
         )
         if sliding:
-            starts, work = slide(beam.large, width, self._seed, lambda: self._watch.over, most)
+            starts, work = slide(beam.large, width, self._seed, lambda: self._budget.over, most)
         else:
-            starts, work = beam.follow(self._watch, most)
+            starts, work = beam.follow(self._budget, most)
         if starts is None:
             return Run(None, work)
         found = np.where(small, background.starts, 0)
@@ -517,9 +495,7 @@ class _Runs:
         polished = search(
             Schedule(start.instance, found, "beam"),
             self._weights,
-            work=_POLISH * work,
+            budget=self._budget._replace(work=_POLISH * work, report=None),
             seed=self._seed,
-            deadline=self._watch.deadline,
-            stop=self._watch.stop,
         )
         return Run(polished.schedule, (1 + _POLISH) * work)

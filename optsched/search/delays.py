@@ -26,8 +26,8 @@ from optsched.search.annealing import (
     MAX_STEPS,
     STEP_WORK,
     STRIDE,
-    Budget,
     Cooling,
+    Pace,
     Requests,
     add_usage,
     earliest_fit,
@@ -39,10 +39,8 @@ from optsched.search.annealing import (
 )
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.aside import Budget
     from optsched.certificates.prices import Certificate
     from optsched.search.annealing import RandomState, Usage
 
@@ -57,12 +55,8 @@ def delay_large(
     instance: Instance,
     weights: FloatArray,
     certificate: Certificate,
-    *,
-    work: float,
+    budget: Budget,
     seed: int = 0,
-    deadline: float = math.inf,
-    on_progress: Callable[[float], None] | None = None,
-    stop: threading.Event | None = None,
 ) -> Schedule:
     """Find delays of large requests with which `area` does best; deadlines are not respected."""
     priced = PricedStarts(instance, certificate)
@@ -78,7 +72,7 @@ def delay_large(
     found = []
     for releases in guesses:
         found.append((serve(instance, rank, releases), releases))
-        if stopwatch() >= deadline or (stop is not None and stop.is_set()):
+        if budget.over:
             break
     starts, releases = min(found, key=lambda pair: weights @ pair[0])
     first = Schedule(instance, starts, "delayed")
@@ -88,8 +82,9 @@ def delay_large(
 
     def anneal(begin: Anneal, number: int, share: float, until: float) -> Anneal:
         run = Anneal(instance, weights, priced, rank, begin.best_releases, begin.best)
-        end = now + (deadline - now) * until
-        run.follow(share * work, seed + STRIDE * number, end, on_progress, stop)
+        end = now + (budget.deadline - now) * until
+        part = budget._replace(work=share * budget.work, deadline=end)
+        run.follow(part, seed + STRIDE * number)
         return run
 
     begin = Anneal(instance, weights, priced, rank, releases, starts)
@@ -152,26 +147,18 @@ class Anneal:
         """Weighted starts of the best schedule."""
         return float(self._state.costs[1])
 
-    def follow(
-        self,
-        work: float,
-        seed: int,
-        deadline: float = math.inf,
-        on_progress: Callable[[float], None] | None = None,
-        stop: threading.Event | None = None,
-    ) -> None:
+    def follow(self, budget: Budget, seed: int) -> None:
         """Anneal until the work is done, the time is up or the token is set."""
         state, everything = self._state, np.arange(len(self._instance))
         # Those of equal keys are in the order of a fresh start, whatever was annealed before.
         state.by_release[:] = np.argsort(state.releases, kind="stable")
         state.order[:] = np.argsort(state.starts, kind="stable")
         random, cooling = new_random(seed), Cooling(self._scale, _HOT, _COLD)
-        budget = Budget(work, deadline - stopwatch())
-        while budget.goes_on() and not (stop is not None and stop.is_set()):
-            if on_progress is not None:
-                on_progress(self.cost + self._offset)
+        pace = Pace(budget.work, budget.deadline - stopwatch())
+        while pace.goes_on() and not budget.over:
+            budget.tell(self.cost + self._offset)
             regrets = self._priced.regrets(everything, state.starts)
-            budget.done += anneal_releases(
+            pace.done += anneal_releases(
                 self._requests,
                 state,
                 self._priced.cheapest,
@@ -179,7 +166,7 @@ class Anneal:
                 self._horizon,
                 random,
                 _TRIALS,
-                budget.leg(cooling).hot,
+                pace.leg(cooling).hot,
             )
 
 

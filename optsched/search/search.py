@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from optsched._internal.aside import Token
+from optsched._internal.aside import Budget, Token
 from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import PriceSums
 from optsched.errors import OptschedError
@@ -30,9 +30,9 @@ from optsched.problem.schedule import Schedule
 from optsched.search.annealing import (
     MAX_STEPS,
     STRIDE,
-    Budget,
     Cooling,
     Moves,
+    Pace,
     Places,
     Requests,
     empty_usage,
@@ -42,7 +42,6 @@ from optsched.search.annealing import (
 from optsched.search.orders import Orders, anneal_orders
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
@@ -74,14 +73,10 @@ class Search:
 def search(
     start: Schedule,
     weights: FloatArray,
-    *,
-    work: float,
+    budget: Budget,
     seed: int = 0,
     threads: int = 1,
     plan: str | None = None,
-    deadline: float = math.inf,
-    on_progress: Callable[[float], None] | None = None,
-    stop: threading.Event | None = None,
 ) -> Search:
     """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it."""
     most = min(MAX_STEPS, _CELLS // len(start.workers))
@@ -90,19 +85,20 @@ def search(
             f"a search would keep the usage of {start.makespan} steps (at most {most}); "
             "use longer steps"
         )
-    ended = Token(stop)
+    ended = Token(budget.stop)
+    apart = budget._replace(stop=ended, report=None)
     names = _choose(start) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
-    runs = [_Run(start, weights, seed + STRIDE * i, deadline, ended) for i in range(threads)]
-    runs[0].on_progress = on_progress
+    told = apart._replace(report=budget.report)
+    runs = [_Run(start, weights, seed + STRIDE * i, apart if i else told) for i in range(threads)]
     interrupted = False
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
         others = [
-            pool.submit(run.follow, plans[i % len(plans)], work)
+            pool.submit(run.follow, plans[i % len(plans)])
             for i, run in enumerate(runs[1:], start=1)
         ]
         try:
-            runs[0].follow(plans[0], work)
+            runs[0].follow(plans[0])
             for other in others:
                 other.result()
         except KeyboardInterrupt:
@@ -144,56 +140,48 @@ def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
 class _Run:
     """The state of a search."""
 
-    def __init__(
-        self,
-        start: Schedule,
-        weights: FloatArray,
-        seed: int,
-        deadline: float,
-        stop: threading.Event,
-    ) -> None:
+    def __init__(self, start: Schedule, weights: FloatArray, seed: int, budget: Budget) -> None:
         instance = self._instance = start.instance
         self._workers, self._placement = start.workers, start.placement
         self._requests = Requests.of(instance, weights)
         self._random = new_random(seed)
-        self._deadline, self._stop = deadline, stop
-        self.on_progress: Callable[[float], None] | None = None
-        self._began = stopwatch()
+        self._budget, self._began = budget, stopwatch()
         self._offset = float(weights @ (instance.outputs - instance.arrivals))
         self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
         self.best = start.starts.copy()
         self.cost = float(weights @ self.best)
         self.history = [(0.0, self.cost + self._offset)]
 
-    def follow(self, plan: Plan, work: float) -> None:
+    def follow(self, plan: Plan) -> None:
         """Do what a plan says, until it is done or time is up."""
         left = 1.0
         for kind, share in plan:
-            budget = Budget(share * work, (self._deadline - stopwatch()) * share / left)
+            seconds = (self._budget.deadline - stopwatch()) * share / left
+            pace = Pace(share * self._budget.work, seconds)
             left -= share
             going = (
-                self._move_starts(budget)
+                self._move_starts(pace)
                 if kind == "starts"
-                else self._anneal_orders(budget, kind == "backfill")
+                else self._anneal_orders(pace, kind == "backfill")
             )
             if not going:
                 return
 
     def _anneal(
         self,
-        budget: Budget,
+        pace: Pace,
         temperatures: tuple[float, float],
         kernel: Callable[[Leg], float],
         state: Orders | Moves,
     ) -> bool:
         """Call a kernel leg by leg; return whether the plan goes on."""
         cooling = Cooling(self._scale, *temperatures)
-        going = budget.work > 0
+        going = pace.work > 0
         while going:
-            budget.done += kernel(budget.leg(cooling, _CHUNK))
+            pace.done += kernel(pace.leg(cooling, _CHUNK))
             if self._keep(state):
                 return False
-            going = budget.goes_on()
+            going = pace.goes_on()
         return True
 
     @property
@@ -214,11 +202,10 @@ class _Run:
             if isinstance(state, Moves):
                 self._placement = state.best_placement.copy()
             self.history.append((stopwatch() - self._began, self.cost + self._offset))
-        if self.on_progress is not None:
-            self.on_progress(self.cost + self._offset)
-        return self._stop.is_set() or stopwatch() >= self._deadline
+        self._budget.tell(self.cost + self._offset)
+        return self._budget.over
 
-    def _anneal_orders(self, budget: Budget, backfill: bool) -> bool:
+    def _anneal_orders(self, pace: Pace, backfill: bool) -> bool:
         """Anneal on orders, decoded by the prefix rule or each at its earliest feasible start."""
         instance = self._instance
         state = Orders(
@@ -232,9 +219,9 @@ class _Run:
         def kernel(leg: Leg) -> float:
             return anneal_orders(self._requests, state, backfill, self._random, leg)
 
-        return self._anneal(budget, _ORDERS, kernel, state)
+        return self._anneal(pace, _ORDERS, kernel, state)
 
-    def _move_starts(self, budget: Budget) -> bool:
+    def _move_starts(self, pace: Pace) -> bool:
         """Take requests out and put them back."""
         instance, schedule = self._instance, self.schedule
         longest, several = int(instance.outputs.max()), len(self._workers) > 1
@@ -254,7 +241,7 @@ class _Run:
             return move_starts(self._requests, places, free, state, share, delay, self._random, leg)
 
         temperatures = _STARTS_ARRIVALS if arriving else _STARTS
-        return self._anneal(budget, temperatures, kernel, state)
+        return self._anneal(pace, temperatures, kernel, state)
 
     def _large(self) -> IntArray:
         """Return the large requests, on one worker only where they hold most of the memory."""

@@ -11,6 +11,7 @@ from literal import optimum
 from strategies import instances
 
 from optsched import Schedule, bound, family, run, verify
+from optsched._internal.aside import Budget
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.lagrangian import held_by
 
@@ -23,7 +24,7 @@ def test_better_prices_prove_no_less_and_never_more_than_the_optimum(instance, d
     schedule = run(instance, data.draw(st.sampled_from(["fcfs", "area"]))).schedule
     for objective in ("total-latency", "weighted-latency"):
         first = bound(instance, "lagrangian", objective)
-        found = improve_prices(schedule, first.certificate, work=1e6)
+        found = improve_prices(schedule, first.certificate, Budget(work=1e6))
         assert found.value >= first.value
         assert verify(found.certificate, instance) == found.certificate.value >= found.value
         cost = schedule.weighted_latency if "weighted" in objective else optimum(instance)
@@ -45,10 +46,13 @@ def test_with_arrivals_better_prices_gain_percents(name):
     instance = family(name, n=200, seed=1, load=1.1)
     schedule = run(instance, "area").schedule
     first = bound(instance, "lagrangian")
-    once = improve_prices(schedule, first.certificate, work=2e8)
+    once = improve_prices(schedule, first.certificate, Budget(work=2e8))
     assert once.value > 1.03 * first.value
     assert once.value <= schedule.total_latency
-    assert improve_prices(schedule, first.certificate, work=2e8).certificate == once.certificate
+    assert (
+        improve_prices(schedule, first.certificate, Budget(work=2e8)).certificate
+        == once.certificate
+    )
 
 
 def test_an_interrupt_keeps_the_best_so_far():
@@ -58,10 +62,12 @@ def test_an_interrupt_keeps_the_best_so_far():
     def interrupt(value):
         raise KeyboardInterrupt
 
-    found = improve_prices(run(instance, "area").schedule, first.certificate, on_progress=interrupt)
+    found = improve_prices(
+        run(instance, "area").schedule, first.certificate, Budget(report=interrupt)
+    )
     assert found.interrupted
     assert found.value >= first.value
-    late = improve_prices(run(instance, "area").schedule, first.certificate, deadline=0.0)
+    late = improve_prices(run(instance, "area").schedule, first.certificate, Budget(deadline=0.0))
     assert late.value >= first.value
 
 

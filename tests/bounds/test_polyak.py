@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from optsched._internal.aside import UNLIMITED
 from optsched.bounds.ascent import PolyakAscent
 
 
@@ -33,7 +34,7 @@ def test_the_maximum_of_concave_functions_is_approached_and_never_exceeded():
         most = -linprog([0] * 6 + [-1], lines, heights, bounds=[(0, None)] * 6 + [(None, None)]).fun
         tent = Tent(slopes, heights, 50.0)
         first = tent.best
-        tent.climb(3000, np.inf)
+        tent.climb(3000, UNLIMITED)
         assert first <= tent.best <= most + 1e-9
         if most > first + 1e-9:
             shares.append((tent.best - first) / (most - first))
@@ -44,5 +45,5 @@ def test_the_maximum_of_concave_functions_is_approached_and_never_exceeded():
 def test_slopes_that_cancel_out_do_not_end_an_ascent():
     # Nine tenths of the first slope, and the second one, add up to nothing.
     tent = Tent([[10], [-9]], [0, 19], 200.0)
-    tent.climb(2000, np.inf)
+    tent.climb(2000, UNLIMITED)
     assert tent.best == pytest.approx(10, rel=1e-3)

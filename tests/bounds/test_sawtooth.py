@@ -25,6 +25,7 @@ from optsched import (
     solve,
     verify,
 )
+from optsched._internal.aside import Budget
 from optsched.bounds.lagrangian import certify
 from optsched.bounds.sawtooth import (
     certify_charges,
@@ -106,7 +107,7 @@ def test_better_charges_prove_no_less_and_never_more_than_the_optimum(instance, 
     workers = Workers([instance.memory] * count)
     schedule = list_on_workers(instance, workers, instance.areas.astype(float), 1.4, 8)
     first = bound(instance, "sawtooth", objective, workers=workers)
-    found = improve_charges(schedule, first.certificate, work=2e6)
+    found = improve_charges(schedule, first.certificate, Budget(work=2e6))
     assert found.certificate.value >= first.certificate.value
     assert verify(found.certificate, instance, workers) == found.certificate.value
     assert found.value <= joint_optima(instance, workers)[objective]
@@ -116,9 +117,9 @@ def test_better_charges_gain_where_few_requests_are_large_and_stop_when_told():
     instance = family("chat-and-summaries", n=100, seed=1).replace(arrivals=None)
     schedule = run(instance, "area").schedule
     first = bound(instance, "sawtooth")
-    found = improve_charges(schedule, first.certificate, work=1e8)
+    found = improve_charges(schedule, first.certificate, Budget(work=1e8))
     assert found.value > 1.01 * first.value
-    late = improve_charges(schedule, first.certificate, deadline=0.0)
+    late = improve_charges(schedule, first.certificate, Budget(deadline=0.0))
     assert late.value == pytest.approx(first.value, rel=1e-9)
     assert not late.interrupted
 

@@ -27,6 +27,7 @@ from optsched import (
     solve,
     verify,
 )
+from optsched._internal.aside import Budget
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
 from optsched.certificates import configurations, on_clock, prices
@@ -111,7 +112,9 @@ def _made(problem, rng):
     prices = bound(instance, "lagrangian")
     made = [
         prices.certificate,
-        improve_prices(run(instance, "area").schedule, prices.certificate, work=1e5).certificate,
+        improve_prices(
+            run(instance, "area").schedule, prices.certificate, Budget(work=1e5)
+        ).certificate,
         configuration_bound(instance, phases=2, iterations=16).certificate,
         bound(instance, objective="weighted-latency").certificate,
         bound(instance, "sawtooth", "weighted-latency").certificate,

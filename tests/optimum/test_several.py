@@ -21,6 +21,7 @@ from optsched import (
     solve,
 )
 from optsched import verify as verify_certificate
+from optsched._internal.aside import Budget
 from optsched.admission import admit_in_window
 from optsched.models import EventProgram
 from optsched.search.orders import list_on_workers
@@ -43,7 +44,7 @@ def test_lists_and_moves_are_feasible_on_any_workers():
         listed = list_on_workers(instance, workers, instance.areas, ratio, length, releases)
         assert not listed.check()
         assert (listed.starts >= releases).all()
-        moved = search(listed, np.ones(len(instance)), work=5e4, seed=1).schedule
+        moved = search(listed, np.ones(len(instance)), Budget(work=5e4), seed=1).schedule
         assert not moved.check()
         assert moved.total_latency <= listed.total_latency
 

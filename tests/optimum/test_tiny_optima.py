@@ -13,6 +13,7 @@ from brute_force import optima
 from effort import share
 
 from optsched import HindsightProgram, Instance, SolveParams, bound, run, solve, verify
+from optsched._internal.aside import Budget
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
 from optsched.search.exact.search import solve_exact
@@ -58,7 +59,9 @@ def test_all_agree_and_no_bound_is_above_the_optimum(batch):
         assert found.lower == found.schedule.total_latency == least, where
         assert bound(instance, "closed-form").value <= least, where
         prices = bound(instance, "lagrangian")
-        better = improve_prices(run(instance, "area").schedule, prices.certificate, work=1e5)
+        better = improve_prices(
+            run(instance, "area").schedule, prices.certificate, Budget(work=1e5)
+        )
         for proven in (sizes, prices, better):
             assert proven.value <= proven.certificate.value <= least, where
             assert verify(proven.certificate, instance) == proven.certificate.value, where

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from optsched import OptschedError, SolveParams, bound, family, solve, verify
+from optsched._internal.aside import Budget
 from optsched.bounds.ascent import improve_prices
 
 WORK = 0.02
@@ -102,7 +103,7 @@ def test_prices_converge_without_a_limit_on_their_work():
     instance = family("uniform", n=30, seed=1, rate=1.0)
     best = solve(instance, time_limit=0.3, method="search")
     first = bound(instance, "lagrangian").certificate
-    found = improve_prices(best.schedule, first, work=math.inf)
+    found = improve_prices(best.schedule, first, Budget(work=math.inf))
     assert first.value <= found.certificate.value <= best.objective
     assert verify(found.certificate, instance) == found.certificate.value
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import OptschedError, Schedule, bound, family, run
+from optsched._internal.aside import Budget
 from optsched.bounds.bound import coarse_prices, smoothed
 from optsched.bounds.lagrangian import certify
 from optsched.search.beam import (
     Background,
     Beam,
-    Watch,
     _Runs,
     background_of,
     slices,
@@ -37,9 +37,9 @@ def test_schedules_are_feasible_and_the_same_for_a_seed(instance, seed, data):
     instance = instance.replace(weights=[data.draw(weight) for _ in range(len(instance))])
     certificate = _certificate(instance, "weighted-latency")
     start = run(instance, "fcfs").schedule
-    found = start_by_beam(start, certificate, work=1e7, seed=seed)
+    found = start_by_beam(start, certificate, Budget(work=1e7), seed=seed)
     assert found.check() == []
-    again = start_by_beam(start, certificate, work=1e7, seed=seed, threads=2)
+    again = start_by_beam(start, certificate, Budget(work=1e7), seed=seed, threads=2)
     assert np.array_equal(again.starts, found.starts)
 
 
@@ -93,14 +93,14 @@ def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
         last = int(beam.large.begins[-1]) + 1
         costs = [_cost(instance, weights, prices, request, k) for k in range(last)]
         least[request] = [min(costs[k:]) for k in range(last)]
-    beam.prepare(Watch())
+    beam.prepare(Budget())
     rows = len(beam.large.later) - 1
     for row in range(1, len(beam.large.begins) - 1):
         if beam.counts[5]:  # the cheapest node has started everything
             break
         if (row - 1) % rows == 0:
             beam.load_chunk()
-        beam.step(row, Watch(), np.inf)
+        beam.step(row, Budget(), np.inf)
         end, side, number = int(beam.large.begins[row]), row % 2, int(beam.counts[3])
         assert len(set(beam.nodes.hashes[side, :number].tolist())) == number
         differences = []
@@ -132,14 +132,14 @@ def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
 @examples(60)
 def test_no_request_fits_before_its_earliest_start(instance, data):
     beam, _, _, large, _, _ = _beams(data, instance)
-    beam.prepare(Watch())
+    beam.prepare(Budget())
     rows = len(beam.large.later) - 1
     for row in range(1, len(beam.large.begins) - 1):
         if beam.counts[5]:
             break
         if (row - 1) % rows == 0:
             beam.load_chunk()
-        beam.step(row, Watch(), np.inf)
+        beam.step(row, Budget(), np.inf)
         begin, side = int(beam.large.begins[row]), row % 2
         for node in range(int(beam.counts[3])):
             usage, starts = _ahead(beam, node, begin), beam.starts(node)
@@ -164,7 +164,7 @@ def test_no_request_fits_before_its_earliest_start(instance, data):
 @examples(60)
 def test_a_beam_starts_everything_once(instance, data):
     beam, _, _, large, _, background = _beams(data, instance)
-    found, work = beam.follow(Watch(), np.inf)
+    found, work = beam.follow(Budget(), np.inf)
     starts = background.starts.copy()
     starts[large] = found
     assert Schedule(instance, starts).check() == []
@@ -190,7 +190,7 @@ def test_a_beam_that_is_late_goes_on_with_less_width(monkeypatch):
     def follow(deadline):
         clock[0] = 0.0
         beam = Beam(instance, np.ones(300), prices, ~small, background, begins, 60)
-        return beam.follow(Watch(deadline), np.inf)[0], clock[0]
+        return beam.follow(Budget(deadline=deadline), np.inf)[0], clock[0]
 
     _, whole = follow(np.inf)
     for share, most in (0.85, 0.85), (0.3, 0.33):
@@ -211,8 +211,8 @@ def test_offline_width_goes_before_a_choice_where_the_first_run_gains(monkeypatc
         follow(runs, settings, width)
 
     monkeypatch.setattr(_Runs, "follow", counted)
-    start = search(run(instance, "area").schedule, np.ones(400), work=1e8, seed=1).schedule
-    start_by_beam(start, _certificate(instance), work=2e9, seed=1)
+    start = search(run(instance, "area").schedule, np.ones(400), Budget(work=1e8), seed=1).schedule
+    start_by_beam(start, _certificate(instance), Budget(work=2e9), seed=1)
     first, (settings, width) = calls[:2]
     assert first == (1, 10)
     if gains:
@@ -260,11 +260,11 @@ def test_small_requests_start_as_they_arrive_where_there_is_room():
 def test_a_beam_beats_local_moves_at_equal_work(n, load):
     instance = family("chat-and-summaries", n=n, seed=0, load=load)
     area, work = run(instance, "area").schedule, 2e8
-    first = search(area, np.ones(n), work=0.2 * work).schedule
-    found = start_by_beam(first, _certificate(instance), work=0.5 * work)
-    beamed = search(found, np.ones(n), work=0.3 * work).schedule
+    first = search(area, np.ones(n), Budget(work=0.2 * work)).schedule
+    found = start_by_beam(first, _certificate(instance), Budget(work=0.5 * work))
+    beamed = search(found, np.ones(n), Budget(work=0.3 * work)).schedule
     assert beamed.check() == []
-    moved = search(area, np.ones(n), work=work).schedule
+    moved = search(area, np.ones(n), Budget(work=work)).schedule
     assert beamed.total_latency < moved.total_latency
 
 
@@ -272,11 +272,11 @@ def test_what_ends_a_search_leaves_the_start():
     instance = family("chat-and-summaries", n=2000, seed=0, load=1.1)
     area, stop = run(instance, "area").schedule, threading.Event()
     certificate = _certificate(instance)
-    late = start_by_beam(area, certificate, work=1e12, deadline=0.0)
+    late = start_by_beam(area, certificate, Budget(work=1e12, deadline=0.0))
     assert late == area
     stop.set()
-    assert start_by_beam(area, certificate, work=1e12, stop=stop) == area
-    assert start_by_beam(area, certificate, work=1.0) == area
+    assert start_by_beam(area, certificate, Budget(work=1e12, stop=stop)) == area
+    assert start_by_beam(area, certificate, Budget(work=1.0)) == area
 
 
 def test_prices_on_a_coarse_grid_beat_those_of_the_relaxation():

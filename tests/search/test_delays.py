@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import bound, family, run
+from optsched._internal.aside import Budget
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.policies import PriorityPolicy
 from optsched.search.delays import Anneal, delay_large, serve
@@ -21,20 +22,20 @@ def test_delays_are_feasible_and_never_worse_than_area(instance, seed, data):
     weights = np.array([data.draw(weight) for _ in range(len(instance))])
     instance = instance.replace(weights=weights)
     certificate = bound(instance, "lagrangian", "weighted-latency").certificate
-    found = delay_large(instance, weights, certificate, work=1e6, seed=seed)
+    found = delay_large(instance, weights, certificate, Budget(work=1e6), seed=seed)
     assert found.check() == []
     area = run(instance, PriorityPolicy("by area", "", lambda i: i.areas / weights)).schedule
     assert found.weighted_latency <= area.weighted_latency
-    again = delay_large(instance, weights, certificate, work=1e6, seed=seed)
+    again = delay_large(instance, weights, certificate, Budget(work=1e6), seed=seed)
     assert np.array_equal(again.starts, found.starts)
 
 
 def test_giants_that_wait_save_a_tenth_at_real_scale():
     instance = family("chat-and-summaries", n=2000, seed=0, load=1.1)
     certificate = bound(instance, "lagrangian").certificate
-    found = delay_large(instance, np.ones(2000), certificate, work=1e7)
+    found = delay_large(instance, np.ones(2000), certificate, Budget(work=1e7))
     assert found.total_latency < 0.9 * run(instance, "area").total_latency
-    stopped = delay_large(instance, np.ones(2000), certificate, work=1e12, deadline=0.0)
+    stopped = delay_large(instance, np.ones(2000), certificate, Budget(work=1e12, deadline=0.0))
     assert stopped.check() == []
 
 
@@ -54,7 +55,7 @@ def test_releases_decoded_in_part_are_as_decoded_in_whole(instance, random, seed
     rank = np.array(rank)
     anneal = _anneal(instance, rank)
     for turn in range(4):  # fifty trials each
-        anneal.follow(1.0, seed + turn)
+        anneal.follow(Budget(work=1.0), seed + turn)
         assert np.array_equal(anneal.starts, serve(instance, rank, anneal.releases))
         assert np.array_equal(anneal.best, serve(instance, rank, anneal.best_releases))
         assert anneal.cost == anneal.best.sum()
@@ -66,7 +67,7 @@ def test_partial_decoding_at_real_scale():
     anneal = _anneal(instance, rank)
     began = anneal.cost
     for turn in range(10):
-        anneal.follow(2e6, turn)
+        anneal.follow(Budget(work=2e6), turn)
         assert np.array_equal(anneal.starts, serve(instance, rank, anneal.releases))
         assert np.array_equal(anneal.best, serve(instance, rank, anneal.best_releases))
     assert anneal.cost == anneal.best.sum() < began

@@ -55,11 +55,12 @@ def delay_requests(state: SolveState) -> None:
         state.instance,
         state.weights,
         state.prices,
-        work=seconds * WORK_PER_SECOND,
+        budget=state.budget(
+            seconds * WORK_PER_SECOND,
+            state.until(1.5 * seconds),
+            lambda _: state.report("delays", state.cost, state.lowest),
+        ),
         seed=state.params.seed,
-        deadline=state.until(1.5 * seconds),
-        on_progress=lambda _: state.report("delays", state.cost, state.lowest),
-        stop=state.ended,
     )
     state.offer(found)
     state.note(f"delays: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
@@ -73,12 +74,13 @@ def start_large(state: SolveState, seed: int) -> None:
     found = start_by_beam(
         state.best,
         state.prices,
-        work=threads * _BEAM * seconds * WORK_PER_SECOND,
+        budget=state.budget(
+            threads * _BEAM * seconds * WORK_PER_SECOND,
+            state.until(seconds),
+            lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
+        ),
         seed=seed,
         threads=threads,
-        deadline=state.until(seconds),
-        on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
-        stop=state.ended,
     )
     state.offer(found)
     state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
@@ -111,12 +113,11 @@ def search_schedules(
         found = search(
             start or state.best,
             state.weights,
-            work=min(work, seconds * WORK_PER_SECOND),
+            state.budget(
+                min(work, seconds * WORK_PER_SECOND), state.began + state.time_limit, improved
+            )._replace(stop=stop),
             seed=seed,
             threads=state.params.threads if threads is None else threads,
-            deadline=state.began + state.time_limit,
-            on_progress=improved,
-            stop=stop,
         )
     except OptschedError as error:
         state.status = "too long to be searched"
@@ -145,10 +146,11 @@ def raise_prices(state: SolveState, work: float | None = None) -> None:
     found = improve_prices(
         state.best.pooled(),
         state.prices,
-        work=seconds * WORK_PER_SECOND if work is None else work,
-        deadline=end,
-        on_progress=lambda value: state.report("prices", state.cost, max(value, state.lowest)),
-        stop=state.ended,
+        state.budget(
+            seconds * WORK_PER_SECOND if work is None else work,
+            end,
+            lambda value: state.report("prices", state.cost, max(value, state.lowest)),
+        ),
     )
     state.prices = found.prices
     state.raise_bound(found)
@@ -185,9 +187,7 @@ def raise_charges(state: SolveState) -> None:
     found = improve_charges(
         state.best,
         certificate,
-        work=_BEAM * seconds * WORK_PER_SECOND,
-        deadline=state.until(seconds),
-        stop=state.ended,
+        state.budget(_BEAM * seconds * WORK_PER_SECOND, state.until(seconds)),
     )
     state.raise_bound(found)
     if found.interrupted:
@@ -212,8 +212,7 @@ def _price_coarsely(state: SolveState, work: float, deadline: float) -> float:
             rounds=rounds,
             cells=cells,
             begin=found,
-            deadline=deadline,
-            stop=state.ended,
+            budget=state.budget(math.inf, deadline),
         )
         if cell == 1:
             break

@@ -122,8 +122,7 @@ def raise_pool_prices(state: SolveState) -> None:
         state.workers,
         state.prices,
         cost=state.cost,
-        work=seconds * WORK_PER_SECOND,
-        stop=state.ended,
+        budget=state.budget(seconds * WORK_PER_SECOND, math.inf),
     )
     value = round_down(found.value)
     state.raise_bound(Bound(value, "nested", state.elapsed, found, workers=state.workers))
