@@ -49,10 +49,10 @@ reproduce: .venv/papers  ## all tables, figures and theorems of the papers, in f
 	@echo "open reproduced/index.html in a browser"
 
 validate: build/validate/ready  ## a real vLLM, in a venv of its own (4 GB), with our orders inside
-	build/validate/bin/python benchmarks/validate_vllm.py docs/validation.md
+	build/validate/bin/python benchmarks/validate_vllm.py docs/evidence.md
 
 validate-cpu: build/validate-cpu/ready  ## the same with a model that computes on a CPU (4.7 GB); gains are measured; at most ten minutes
-	build/validate-cpu/bin/python benchmarks/validate_cpu.py docs/validation.md
+	build/validate-cpu/bin/python benchmarks/validate_cpu.py docs/evidence.md
 
 build/validate/ready build/validate-cpu/ready: benchmarks/install_vllm.py pyproject.toml
 	$(PYTHON) -m venv $(@D)

@@ -35,7 +35,7 @@ LIBRARIES = ("numpy", "numba", "highspy", "ortools", "pyomo", "linopy", "scipy",
 @click.argument("names", nargs=-1, type=click.Choice([*BENCHMARKS, "growth"]))
 @click.option("--quick", is_flag=True, help="Small sizes, each measured once.")
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write all figures there.")
-@click.option("--docs", is_flag=True, help="Put tables and plot into docs/benchmarks.md.")
+@click.option("--docs", is_flag=True, help="Put tables and plot into docs/evidence.md.")
 def main(names: tuple[str, ...], quick: bool, out: Path | None, docs: bool) -> None:
     """Measure optsched against what a user would write otherwise; without NAMES, everything."""
     if docs and (names or quick):
@@ -173,8 +173,8 @@ def as_json(rows: list[Row], curves: list[growth.Curve], setting: str) -> dict:
 
 
 def update_docs(setting: str, ratios: list[tuple[str, ...]], grown: list[tuple[str, ...]]) -> None:
-    """Replace what stands between the markers of docs/benchmarks.md."""
-    path = DOCS / "benchmarks.md"
+    """Replace what stands between the markers of docs/evidence.md."""
+    path = DOCS / "evidence.md"
     text = path.read_text()
     parts = {
         "setting": setting,

@@ -27,7 +27,7 @@ extensions = [
     "sphinx-mathjax-offline",  # pages show formulas without a network
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "jupyter_execute"]  # what an earlier build left
+exclude_patterns = ["_build", "jupyter_execute", "research.md"]  # that page is for developers
 html_theme = "furo"
 html_title = f"optsched {release}"
 html_static_path = ["_static"]

@@ -96,17 +96,17 @@ def test_one_table_and_its_figures(benchmark, tmp_path, capsys):
 
 def test_docs_have_a_place_for_the_tables(benchmark, tmp_path, monkeypatch):
     run = benchmark("run")
-    (tmp_path / "benchmarks.md").write_text((FOLDER.parent / "docs/benchmarks.md").read_text())
+    (tmp_path / "evidence.md").write_text((FOLDER.parent / "docs/evidence.md").read_text())
     monkeypatch.setattr(run, "DOCS", tmp_path)
     rows = [("run", "n = 2", name, "1", "2", "2", "one run", "same starts") for name in "ab"]
     ratios = [run.HEADER, *rows]
     run.update_docs("a setting", ratios, [("exponent",), ("1",)])
-    text = (tmp_path / "benchmarks.md").read_text()
+    text = (tmp_path / "evidence.md").read_text()
     assert "a setting" in text
     assert "| run | n = 2 | 1 | a 2, b 2 |" in text
     assert "| exponent |\n|---|\n| 1 |" in text
     run.update_docs("another", ratios, [("exponent",), ("1",)])
-    assert "a setting" not in (tmp_path / "benchmarks.md").read_text()
+    assert "a setting" not in (tmp_path / "evidence.md").read_text()
 
 
 @pytest.mark.no_cover
@@ -157,7 +157,7 @@ def test_a_prompt_attends_to_what_came_before_and_a_decode_to_its_context(benchm
 @pytest.mark.no_cover
 def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_data):
     validation = benchmark("validation")
-    page = (FOLDER.parent / "docs" / "validation.md").read_text()
+    page = (FOLDER.parent / "docs" / "evidence.md").read_text()
     for mode, order in ((False, "fcfs"), (True, "priority")):
         rows = [
             row
@@ -175,7 +175,7 @@ def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_
 def test_means_inside_vllm_are_predicted_as_the_page_says(benchmark, shared_data, monkeypatch):
     monkeypatch.setenv("OPTSCHED_DATA", str(shared_data))
     validate = benchmark("validate_vllm")
-    page = (FOLDER.parent / "docs" / "validation.md").read_text(encoding="utf-8")
+    page = (FOLDER.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
     for memory, load in validate.WORKLOADS:
         header = next(line for line in page.splitlines() if line.startswith("| inside vLLM |"))
         (at,) = (
@@ -303,8 +303,8 @@ def test_requests_of_a_small_engine_bring_the_load_that_is_asked_for(benchmark, 
 
 @pytest.mark.parametrize("target", ["make validate", "make validate-cpu"])
 def test_the_page_of_validation_has_a_place_for_its_tables(benchmark, tmp_path, target):
-    page = tmp_path / "validation.md"
-    page.write_text((FOLDER.parent / "docs" / "validation.md").read_text(encoding="utf-8"))
+    page = tmp_path / "evidence.md"
+    page.write_text((FOLDER.parent / "docs" / "evidence.md").read_text(encoding="utf-8"))
     write = benchmark("validate_vllm").write_between
     write(page, target, "a table")
     whole = page.read_text(encoding="utf-8")
