@@ -31,9 +31,10 @@ def reachable(requests, clock, memory, most, storage):
             made == output for (_, made, _), (_, output, *_) in zip(state, requests, strict=True)
         ):
             return True
-        if state in seen:  # earlier is as good
+        arrived = sum(arrival <= now for _, _, arrival, _ in requests)
+        if (arrived, state) in seen:  # earlier is as good
             continue
-        seen.add(state)
+        seen.add((arrived, state))
         left = [i for i, r in enumerate(requests) if state[i][1] < r[1]]
         if any(is_late(requests[i], now, state[i]) for i in left):
             continue
