@@ -290,11 +290,10 @@ def _demands_in(
     origin, *_ = every = instance.arrivals.tolist()
     arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
     windows = [tuple(map(Fraction, window)) for window in certificate.windows]
-    rounding = 1 if certificate.whole else _ROUNDING
     goals = [
         (
             _belongs(instance, goal.tenant),
-            {m: Fraction(v * rounding) for m, v in goal.limits.items()},
+            {m: _limit(v, certificate.whole) for m, v in goal.limits.items()},
         )
         for goal in certificate.goals
     ]
@@ -344,6 +343,11 @@ def _demands_in(
             demands.append(_least(each, cells, less, paid, spans, whole, timed) - given)
     length = sum(weight * (end - begin) for begin, end, weight in spans)
     return demands, _FINE * whole * unit * weigh, Fraction(length, unit * weigh)
+
+
+def _limit(value: float, whole: bool) -> Fraction:
+    """Return a limit in steps as the decimal that was written, on a clock with the tolerance."""
+    return Fraction(str(value)) if whole else Fraction(value * _ROUNDING)
 
 
 def _mean_of(certificate: CapacityCertificate) -> str | None:

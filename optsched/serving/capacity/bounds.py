@@ -13,10 +13,9 @@ import numpy as np
 
 from optsched.bounds.on_clock import PARTS, least_work
 from optsched.certificates.capacity import CapacityCertificate, Goal
-from optsched.clock import UNIT
 from optsched.problem.work import step_of
 from optsched.problem.workers import MAX_WORKERS
-from optsched.serving.capacity.slo import ROUNDING, Charging, Demand, Times
+from optsched.serving.capacity.slo import ROUNDING, Charging, Demand, Times, is_whole
 from optsched.simulate import run
 
 if TYPE_CHECKING:
@@ -376,12 +375,10 @@ class CapacityPlan:
 
 def times_of(found: Any) -> Times:
     """Return what each request waited in a run, NaN where it is unfinished."""
+    if found.clock is None and found.why is not None:  # then it has no times
+        return Times(*(np.full(len(found.instance), np.nan) for _ in Times._fields))
     times = Times(found.latencies, found.first_token_latencies, found.times_per_token)
-    if found.clock is None:
-        if found.why is not None:  # then it has no times
-            return Times(*(np.full(len(found.instance), np.nan) for _ in times))
-        return times
-    return Times(*(each / (1 + ROUNDING) for each in times))
+    return times if is_whole(found.clock) else Times(*(each / (1 + ROUNDING) for each in times))
 
 
 def _attempt(
@@ -575,23 +572,25 @@ def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
     alone = {"latency": work.own, "ttft": first, "tpot": decoding}
     late: BoolArray = np.zeros(len(instance), dtype=np.bool_)
     # Steps are whole numbers, and exact.
-    sure, rounding = (1.0, 1.0) if world.clock is UNIT else (1 - 2.0**-40, 1 + ROUNDING)
+    sure, rounding = (1.0, 1.0) if is_whole(world.clock) else (1 - 2.0**-40, 1 + ROUNDING)
     for metric, limit in slo.limits.items():
         late |= asked & (alone[metric] * sure > limit * rounding)
     if slo.share is not None:
         return np.flatnonzero(late), int(late.sum()) > slo.misses(int(asked.sum()))
     ((metric, limit),) = slo.limits.items()
     least = math.fsum(alone[metric][asked]) * sure
-    hopeless = Fraction(least) > Fraction(limit * rounding) * int(asked.sum())
+    hopeless = Fraction(least) > Fraction(str(limit * rounding)) * int(asked.sum())
     return np.flatnonzero(late & hopeless), hopeless
 
 
-def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
-    """Return the largest number of workers that is proven to be needed."""
+def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast | None:
+    """Return the most workers that are proven to be needed; None if no number is enough."""
     best = AtLeast(1, tuple(slos))
     means = [(slo,) for slo in slos if slo.share is None and "tpot" not in slo.limits]
     for some in [*_sets_of(slos), *means]:
         demand, proof = _best_windows(world, some)
+        if demand.allowed < 0:  # more are late alone, by one objective or another, than may be
+            return None
         workers = max(1, math.ceil(proof.value))
         if best.certificate is None or workers > best.workers:
             certificate = world.certificate(workers, some, demand, proof)

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.arrays import MAX_STEP
 from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.loading import stopwatch
-from optsched._internal.numbers import number
+from optsched._internal.numbers import proven
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.policies import get_policies
@@ -165,7 +166,7 @@ class Capacity:
         elif self.proof.workers == 1:
             found.append("Nothing proves that more than one worker is needed.")
         else:
-            costs = self._costs(self.at_least)
+            costs = self._costs(self.proof.workers, up=False)
             found.append(f"Any scheduler needs {self.at_least:,}{costs}: {self.proof.why}.")
         if self.estimate is not None:
             found.append(
@@ -183,9 +184,10 @@ class Capacity:
             found.append(f"Arriving {load:g} times as fast: {', '.join(most)}.")
         return found + short
 
-    def _costs(self, workers: int | None) -> str:
-        """Say what workers cost, where it is known."""
-        return f" ({number((self.cost or 0.0) * (workers or 0))} per hour)" * bool(self.cost)
+    def _costs(self, workers: int | None, *, up: bool = True) -> str:
+        """Say what workers cost, where it is known, rounded to the safe side."""
+        cost = _cost_of(workers or 0, self.cost or 0.0)
+        return f" ({proven(cost, up=up)} per hour)" * bool(self.cost)
 
     @property
     def best(self) -> tuple[CapacityPlan | None, CapacityPlan | None]:
@@ -215,8 +217,8 @@ class Capacity:
         Those that suffice may be of a plan that is told the outputs.
         """
         each = self.cost or 0.0
-        least = math.inf if self.at_least is None else round(each * self.at_least, 9)
-        return least, math.inf if self.at_most is None else round(each * self.at_most, 9)
+        least = math.inf if self.at_least is None else float(_cost_of(self.at_least, each))
+        return least, math.inf if self.at_most is None else float(_cost_of(self.at_most, each))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON."""
@@ -276,6 +278,10 @@ class Capacity:
         return f"{about}\n\n{table}" + "\n".join(self.answer)
 
 
+def _cost_of(workers: int, each: float) -> Fraction:
+    return workers * Fraction(str(each))
+
+
 _FAR = 16  # times the proven number of workers, and more, up to which plans are tried
 _AROUND = 2  # numbers of workers on both sides of the answer that are tried as well
 _CACHING = "enable_prefix_caching"
@@ -327,7 +333,9 @@ class PlanSearch:
         settings: RunSettings,
         tell: Callable[[str], object],
     ) -> None:
-        self._instances, self._proven, self._settings = instances, proven, settings
+        self._proven, self._settings = proven, settings
+        exact = settings.clock is None or settings.until < math.inf
+        self._instances = instances if exact else [_from_first(each) for each in instances]
         self._tell = tell
         self._alone: dict[str, Attempt | None] = {}
         self.found: list[CapacityPlan] = []
@@ -374,7 +382,7 @@ class PlanSearch:
                 number,
                 dict(sorted(tried.items())),
                 below.binds if below else "",
-                None if number is None or cost is None else round(number * cost, 9),
+                None if number is None or cost is None else float(_cost_of(number, cost)),
                 replace(self._settings, workers=1, router=router).knows(policy, self._instances[0]),
                 alone,
             )
@@ -520,7 +528,8 @@ def _proven(found: Capacity) -> Capacity:
     found = replace(found, world=world, impossible=impossible)
     if any(hopeless for _, hopeless in late):
         return replace(found, possible=False)
-    return replace(found, proof=at_least(world, found.slos))
+    proof = at_least(world, found.slos)
+    return replace(found, proof=proof, possible=proof is not None)
 
 
 def _limited(policy: Any, limit: int | None) -> Policy:
@@ -563,6 +572,15 @@ def _going_on_from_a_cache(clock: LinearClock) -> LinearClock:
     resident = min(clock.resident_tokens, 2 * squares)
     decode = min(clock.decode_requests, 2 * prefill + 4 * squares - 2 * resident)
     return replace(clock, decode_requests=decode * (1 - 2**-40), resident_tokens=resident)
+
+
+def _from_first(instance: Instance) -> Instance:
+    """Return the requests as of the first arrival; sums of seconds since 1970 lose digits."""
+    first, due = int(instance.arrivals[0]), instance.deadlines
+    if not first:
+        return instance
+    later = None if due is None else due - first
+    return instance.replace(arrivals=instance.arrivals - first, deadlines=later)
 
 
 def _faster(instance: Instance, load: float) -> Instance:

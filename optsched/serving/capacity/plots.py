@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.numbers import number
+from optsched._internal.numbers import number, proven
 from optsched.report.pages import drawn_for, page_of
 from optsched.report.style import (
     LIMIT,
@@ -52,7 +52,7 @@ def capacity_table(result: Capacity) -> Table:
             (None, ", ".join(_limits(slo) for slo in least)),
         ]
         if result.cost is not None:
-            cells.append((plan.cost, "" if plan.cost is None else number(plan.cost)))
+            cells.append((plan.cost, "" if plan.cost is None else proven(plan.cost, up=True)))
         if runs > 1:
             held = f"{short.held if short else 0} of {runs}" if met else ""
             cells.append((None, held))
@@ -61,11 +61,11 @@ def capacity_table(result: Capacity) -> Table:
     titles = ["router, policy", "knows", "workers", "binds", "attained", "with one less"]
     titles += ["least limit"] + ["cost per hour"] * (result.cost is not None)
     titles += ["runs that hold with one less"] * (runs > 1)
-    proven = "" if result.at_least is None else f"; any scheduler needs {result.at_least:,}"
+    anyone = "" if result.at_least is None else f"; any scheduler needs {result.at_least:,}"
     return Table(
         titles,
         rows or [Row("no plan", [(None, "")] * (len(titles) - 1))],
-        f"fewest workers for {' and '.join(map(str, result.slos))}{proven}; knows: what is told of "
+        f"fewest workers for {' and '.join(map(str, result.slos))}{anyone}; knows: what is told of "
         "outputs; attained: the share of requests within the limits, or the limit over the mean; "
         "least limit: the smallest that these workers meet",
         width=130,

@@ -23,7 +23,7 @@ import numpy as np
 
 from optsched._internal.numbers import proven
 from optsched.bounds.on_clock import PARTS, least_work, share_of
-from optsched.clock import UNIT
+from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, nearest, shown
 from optsched.problem.work import times_since_first
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.clock import LinearClock
+    from optsched.clock import Clock
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Storage
 
@@ -44,6 +44,15 @@ _FORMS = (
 )
 _LIMIT = re.compile(r"<=(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)(ms|steps?|s|)")
 _PERCENT = re.compile(r"\d{1,3}(?:\.\d{0,15})?|\.\d{1,15}")
+
+
+def is_whole(clock: Clock | None) -> bool:
+    """Whether all times are whole steps, and so compared with limits without a tolerance."""
+    return clock is None or (
+        isinstance(clock, LinearClock)
+        and clock.unit == "steps"
+        and np.array_equal(clock.coefficients, UNIT.coefficients)
+    )
 
 
 class Times(NamedTuple):
@@ -177,7 +186,9 @@ class Slo:
 
         def limit(found: re.Match[str]) -> str:
             old = float(found[1]) / (1000 if found[2] == "ms" else 1)
-            value = proven(factor * (old if len(self.limits) > 1 else 1.0), up=True)
+            # What a limit was divided by and multiplied with again may be off in the last digit.
+            raised = float(f"{factor * old:.15g}") if len(self.limits) > 1 else factor
+            value = proven(raised, up=True)
             return f"<={value.replace(',', '')}{self.unit or ''}"
 
         return Slo(_LIMIT.sub(limit, self.text))
@@ -218,12 +229,14 @@ class Slo:
             return 0.0
         worst = np.where(np.isnan(times.latency), np.inf, 0.0)
         for metric, limit in self.limits.items():
-            scale = max(limit, np.finfo(float).tiny) if len(self.limits) > 1 else 1.0
-            worst = np.fmax(worst, getattr(times, metric) / scale)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                scaled = getattr(times, metric) / (limit if len(self.limits) > 1 else 1.0)
+            worst = np.fmax(worst, scaled)
         if self.share is None:
             return math.fsum(worst[asked]) / count
         place = count - self.misses(count) - 1
-        return float(np.partition(worst[asked], place)[place])
+        found = float(np.partition(worst[asked], place)[place])
+        return found if found * max(self.limits.values()) < math.inf else math.inf
 
     def attained(self, times: Times, asked: BoolArray) -> tuple[bool, float]:
         """Return whether it is met, and how far: a share of requests, or the limit over a mean."""
@@ -237,7 +250,7 @@ class Slo:
         if np.isnan(times.latency[asked]).any():
             return False, 0.0
         total = math.fsum(getattr(times, metric)[asked])
-        met = Fraction(total) <= Fraction(limit) * count
+        met = Fraction(total) <= Fraction(str(limit)) * count  # the decimal that was written
         return met, 1.0 if met else min(limit * count / total, math.nextafter(1, 0))
 
 
@@ -289,7 +302,7 @@ class Demand:
         self.first, self.own = work.first + work.constant, work.own
         ttft, tpot, due = (np.full(len(instance), np.inf) for _ in range(3))
         self.mean: float | None = None
-        self.whole = clock is UNIT  # then all times are whole steps
+        self.whole = is_whole(clock)
         for goal in goals:
             asked = goal.asked(instance)
             for metric, values in (("ttft", ttft), ("tpot", tpot), ("latency", due)):
