@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from optsched._internal.compiled import compiled
 
 if TYPE_CHECKING:
@@ -97,3 +99,46 @@ def pop_by_key(
     heap[0] = heap[size - 1]
     sink_by_key(heap, size - 1, 0, keys, ranks)
     return size - 1
+
+
+@compiled
+def total(values: IntArray) -> int:
+    """Return the sum; `values.sum()` takes seconds to compile, with its error messages."""
+    result = 0
+    for place in range(len(values)):
+        result += values[place]
+    return result
+
+
+@compiled
+def largest(values: IntArray) -> int:
+    """Return the largest value from 0 on."""
+    result = 0
+    for place in range(len(values)):
+        result = max(result, values[place])
+    return result
+
+
+@compiled
+def ascending(sizes: IntArray) -> IntArray:
+    """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
+    count = len(sizes)
+    order, sorted_so_far = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    for place in range(count):
+        order[place] = place
+    begins = np.empty(257, dtype=np.int64)
+    longest, shift = largest(sizes), 0
+    while longest >> shift > 0:
+        begins[:] = 0
+        for place in range(count):
+            begins[((sizes[place] >> shift) & 255) + 1] += 1
+        for byte in range(256):
+            begins[byte + 1] += begins[byte]
+        for rank in range(count):
+            place = order[rank]
+            byte = (sizes[place] >> shift) & 255
+            sorted_so_far[begins[byte]] = place
+            begins[byte] += 1
+        order, sorted_so_far = sorted_so_far, order
+        shift += 8
+    return order

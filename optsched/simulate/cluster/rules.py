@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.small_kernels import ascending, largest, total
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.routing import NEVER
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
-from optsched.solvers.balance.kernels import UNLIMITED, ascending, assign, largest, total
+from optsched.solvers.balance.kernels import UNLIMITED, assign
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from optsched.simulate.cluster.state import Columns, Settings, State
 
 
-#: Policies that place one request after the other, the oldest first, until one fits nowhere.
-IN_TURN = ("fcfs", "jsq", "round-robin", "power-of-d")
-_FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D = range(4)
+#: All but the last place one request after the other, the oldest first, until one fits nowhere.
+RULES = ("fcfs", "jsq", "round-robin", "power-of-d", "lpt")
+_FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D, _LPT = range(5)
 
 
 @compiled
-def run_in_turn(
+def run_rule(
     state: State,
     believed: IntArray | None,
     settings: Settings,
@@ -37,7 +38,11 @@ def run_in_turn(
         if waiting == NONE:
             return row
         if waiting > 0:
-            admit(state, believed, settings, _in_turn(state, settings))
+            if settings.rule == _LPT:
+                chosen = _longest_first(state, settings)
+            else:
+                chosen = _in_turn(state, settings)
+            admit(state, believed, settings, chosen)
         advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
@@ -165,26 +170,8 @@ def _give_lightest(state: State, space: Space, chosen: IntArray, position: int) 
 
 
 @compiled
-def run_longest_first(
-    state: State,
-    believed: IntArray | None,
-    settings: Settings,
-    columns: Columns,
-    revealing: bool,
-) -> int:
-    """Do as `run_in_turn`, with the oldest requests that have slots, the largest first."""
-    for row in range(len(columns.waiting)):
-        waiting = reveal(state, revealing)
-        if waiting == NONE:
-            return row
-        if waiting > 0:
-            admit(state, believed, settings, _longest_first(state, settings))
-        advance(state, believed, settings, columns, row)
-    return len(columns.waiting)
-
-
-@compiled
 def _longest_first(state: State, settings: Settings) -> IntArray:
+    """Choose for the oldest requests that have slots, the largest first."""
     space = open_space(state, settings)
     sizes = waiting_sizes(state)
     chosen = np.full(len(sizes), NONE)
@@ -221,24 +208,15 @@ def run_balanced(
     columns: Columns,
     revealing: bool,
 ) -> int:
-    """Run so many steps, or until all requests are done; return the number of steps that ran."""
+    """Do as `run_rule`; a kernel of its own, as `assign` takes seconds to compile."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
         if waiting == NONE:
             return row
         if waiting > 0:
-            # As many admissions as there is room for. One kernel down to `assign`: machine code is
-            # optimised again for every call in between.
-            lookahead = window_now(state, settings)
-            loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
-            sizes, slots = waiting_sizes(state), open_space(state, settings).slots
-            if settings.instant:
-                add_queues(state, loads, growth)
-            bonus = np.empty(len(sizes), dtype=np.int64)
-            bonus[:] = 0
-            if not settings.patient:
-                add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
-            memory, slowness = np.empty(len(slots), dtype=np.int64), state.slowness
+            # As many admissions as there is room for.
+            loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed, settings)
+            memory = np.empty(len(slots), dtype=np.int64)
             memory[:] = UNLIMITED
             chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
             if settings.limited:
@@ -246,6 +224,32 @@ def run_balanced(
             admit(state, believed, settings, chosen)
         advance(state, believed, settings, columns, row)
     return len(columns.waiting)
+
+
+class _Step(NamedTuple):
+    """What the program of a step knows, as of `BalanceState`."""
+
+    loads: IntArray
+    slots: IntArray
+    sizes: IntArray
+    growth: IntArray
+    slowness: IntArray
+    bonus: IntArray
+
+
+@compiled
+def _step_now(state: State, believed: IntArray | None, settings: Settings) -> _Step:
+    """Return the program of this step."""
+    lookahead = window_now(state, settings)
+    loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
+    sizes, slots = waiting_sizes(state), open_space(state, settings).slots
+    if settings.instant:
+        add_queues(state, loads, growth)
+    bonus = np.empty(len(sizes), dtype=np.int64)
+    bonus[:] = 0
+    if not settings.patient:
+        add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
+    return _Step(loads, slots, sizes, growth, state.slowness, bonus)
 
 
 @compiled
@@ -285,49 +289,33 @@ def add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None
             bonus[position] = np.int64(most * share * share)
 
 
-class Solved:
-    """Chooses workers as `run_balanced` does, by the program of each step."""
-
-    def __init__(self, routing: BalanceRouting) -> None:
-        self._routing = routing
-
-    def __call__(
-        self, state: State, believed: IntArray | None, settings: Settings, _: bool
-    ) -> IntArray:
-        """Choose a worker for each waiting request, or NONE."""
-        lookahead = window_now(state, settings)
-        loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
-        sizes, slots = waiting_sizes(state), open_space(state, settings).slots
-        if settings.instant:
-            add_queues(state, loads, growth)
-        bonus = np.zeros(len(sizes), dtype=np.int64)
-        if not settings.patient:
-            add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
-        chosen = np.full(len(sizes), NONE)
-        if slots.any():
-            chosen = solve_step(loads, slots, sizes, growth, state.slowness, bonus, self._routing)
-        if settings.limited:
-            keep_to_memory(state, settings, chosen)
-        return chosen
-
-
-def solve_step(
-    loads: IntArray,
-    slots: IntArray,
-    sizes: IntArray,
-    growth: IntArray,
-    slowness: IntArray,
-    bonus: IntArray,
+def choose_solved(
     routing: BalanceRouting,
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    _: bool,
 ) -> IntArray:
+    """Choose workers as `run_balanced` does, by a solver at every step."""
+    step = _step_now(state, believed, settings)
+    chosen = np.full(len(step.sizes), NONE)
+    if step.slots.any():
+        chosen = solve_step(step, routing)
+    if settings.limited:
+        keep_to_memory(state, settings, chosen)
+    return chosen
+
+
+def solve_step(step: _Step, routing: BalanceRouting) -> IntArray:
     """Solve the program of one step; the solver has one thread, so that a run can be repeated."""
     from optsched.models.balance import BalanceProgram, BalanceState
     from optsched.solvers.backends.base import Options
     from optsched.solvers.balance.balance import assign_balanced
 
-    step = BalanceState(loads, slots, sizes, np.diff(growth), slowness, bonus=bonus)
+    loads, slots, sizes, growth, slowness, bonus = step
+    now = BalanceState(loads, slots, sizes, np.diff(growth), slowness, bonus=bonus)
     options = Options(time_limit=routing.time_limit, threads=1)
-    found = assign_balanced(BalanceProgram(step), routing.method, options)
+    found = assign_balanced(BalanceProgram(now), routing.method, options)
     if found.answer is None:
         raise PolicyError(
             f"{routing.method} found no assignment of {len(sizes)} requests: {found.status}"

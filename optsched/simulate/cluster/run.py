@@ -225,14 +225,12 @@ def _kernel(
     """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
     limited = cluster.memory is not None and not settings.instant
     if isinstance(routing, RoutingRule):
-        if routing.name == "lpt":
-            return rules.run_longest_first, settings
-        return rules.run_in_turn, settings._replace(rule=rules.IN_TURN.index(routing.name))
+        return rules.run_rule, settings._replace(rule=rules.RULES.index(routing.name))
     if not isinstance(routing, BalanceRouting):
         return partial(_run_choosing, partial(_ask, routing)), settings
     kernel = rules.run_balanced
     if routing.method in SOLVERS:
-        kernel = partial(_run_choosing, rules.Solved(routing))
+        kernel = partial(_run_choosing, partial(rules.choose_solved, routing))
     return kernel, settings._replace(
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,
@@ -286,7 +284,7 @@ def _run_choosing(
     columns: states.Columns,
     revealing: bool,
 ) -> int:
-    """Do what `rules.run_in_turn` does, with a choice that is made in Python at every step."""
+    """Do what `rules.run_rule` does, with a choice that is made in Python at every step."""
     for row in range(len(columns.waiting)):
         count = states.reveal(state, revealing)
         if count == states.NONE:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.small_kernels import ascending, largest, total
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
@@ -42,24 +43,6 @@ class Step(NamedTuple):
     top: IntArray  # (3, H + 1), largest loads, descending
     rows: IntArray  # (3, H + 1), rows they belong to
     growth: IntArray  # (H + 1,), what a request weighs beyond its size; 0 if counts are fixed
-
-
-@compiled
-def total(values: IntArray) -> int:
-    """Return the sum; `values.sum()` takes seconds to compile, with its error messages."""
-    result = 0
-    for place in range(len(values)):
-        result += values[place]
-    return result
-
-
-@compiled
-def largest(values: IntArray) -> int:
-    """Return the largest value from 0 on."""
-    result = 0
-    for place in range(len(values)):
-        result = max(result, values[place])
-    return result
 
 
 @compiled
@@ -190,31 +173,6 @@ class Pool(NamedTuple):
     taken: BoolArray  # (R,)
     row: IntArray  # (U,), row of each admitted request
     place: IntArray  # (U,), its place in `size`
-
-
-@compiled
-def ascending(sizes: IntArray) -> IntArray:
-    """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
-    count = len(sizes)
-    order, sorted_so_far = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    for place in range(count):
-        order[place] = place
-    begins = np.empty(257, dtype=np.int64)
-    longest, shift = largest(sizes), 0
-    while longest >> shift > 0:
-        begins[:] = 0
-        for place in range(count):
-            begins[((sizes[place] >> shift) & 255) + 1] += 1
-        for byte in range(256):
-            begins[byte + 1] += begins[byte]
-        for rank in range(count):
-            place = order[rank]
-            byte = (sizes[place] >> shift) & 255
-            sorted_so_far[begins[byte]] = place
-            begins[byte] += 1
-        order, sorted_so_far = sorted_so_far, order
-        shift += 8
-    return order
 
 
 @compiled

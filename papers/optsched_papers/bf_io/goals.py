@@ -346,12 +346,7 @@ class GoalRouting:
     def __post_init__(self) -> None:
         if self.deadlines and self.instance.deadlines is None:
             raise InstanceError("the requests have no deadlines; add a column deadline")
-        self._tenants = tenants_of(self.instance) if self.tenants else None
-        if self.tenants and self._tenants is None:
-            raise InstanceError(
-                "tenants are read from labels such as acme/17, but not every request has one; add "
-                "a column label"
-            )
+        self._tenants = require_tenants(self.instance) if self.tenants else None
         if self.energy_price:
             _require_power(self.cluster)
         self._outputs = longest_outputs(self.instance)

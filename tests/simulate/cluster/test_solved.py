@@ -17,8 +17,9 @@ def test_every_step_has_the_least_imbalance_by_enumeration(method, monkeypatch):
     rng = np.random.default_rng(7)
     steps, inner = [], rules.solve_step
 
-    def checked(loads, slots, sizes, growth, slowness, bonus, routing):
-        chosen = inner(loads, slots, sizes, growth, slowness, bonus, routing)
+    def checked(step, routing):
+        loads, slots, sizes, growth, slowness, bonus = step
+        chosen = inner(step, routing)
         state = BalanceState(loads, slots, sizes, np.diff(growth), slowness, bonus=bonus)
         room = min(len(sizes), int(slots.sum()))
         assert allowed(state, chosen, room)
