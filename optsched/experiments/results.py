@@ -398,9 +398,7 @@ class Comparison:
                 **run.summary(),
                 **claims,
                 "waited": int((run.first_token_latencies > 1).sum()),
-                "preemptions": run.preemptions,
-                "evictions": run.preemptions,
-                "preempted_tokens": run.preempted_tokens,
+                **run.losses,
             }
         entry["seconds"] = seconds
         if "missed_deadlines" in entry:

@@ -18,7 +18,8 @@ from optsched.errors import OptschedError, PolicyError
 from optsched.problem.forecasts import coverage, described
 from optsched.problem.instance import Instance
 from optsched.problem.premises import TOLD, World
-from optsched.problem.schedule import Schedule, Started, Violation
+from optsched.problem.schedule import STATISTICS, Schedule, Started, Violation, statistics_of
+from optsched.problem.work import arrival_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,6 +148,11 @@ class Run(ABC):
 
     @property
     @abstractmethod
+    def preempted_tokens(self) -> int:
+        """Tokens that requests had when they were preempted."""
+
+    @property
+    @abstractmethod
     def makespan(self) -> float:
         """When the run ended."""
 
@@ -231,14 +237,18 @@ class Run(ABC):
             said = [described(self.instance, self.intervals)]
         return "".join(f" ({each})" for each in (*said, self.fell_back) if each)
 
-    def _outcome(self, tokens: int) -> dict[str, Any]:
+    @property
+    def losses(self) -> dict[str, int]:
+        """The metrics of preemptions; `evictions` is their older name."""
+        count, tokens = self.preemptions, self.preempted_tokens
+        return {"preemptions": count, "evictions": count, "preempted_tokens": tokens}
+
+    def _outcome(self) -> dict[str, Any]:
         """Return the metrics of preemptions, and why the run did not complete all requests."""
         return {
             **({} if self.coverage is None else {"coverage": self.coverage}),
             "knows": self.knows,
-            "preemptions": self.preemptions,
-            "evictions": self.preemptions,
-            "preempted_tokens": tokens,
+            **self.losses,
             "loop": None if self.loop is None else self.loop.to_dict(),
             "stall": None if self.stall is None else self.stall.to_dict(),
         }
@@ -277,10 +287,20 @@ class Run(ABC):
 class TimedRun(Run):
     """What runs share that know when each request had its tokens."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def arrivals(self) -> FloatArray:
         """Time of each request's arrival, shape (n,)."""
+        if self.clock is None:
+            return self.instance.arrivals.astype(np.float64)
+        return arrival_times(self.instance, self.clock)
+
+    @property
+    def deadlines(self) -> FloatArray | None:
+        """Time of each request's deadline, shape (n,); None where there are none."""
+        steps, step = self.instance.deadlines, self.instance.seconds_per_step
+        if steps is None or (step is None and self.unit != "steps"):
+            return None
+        return steps.astype(np.float64) * (1.0 if self.unit == "steps" or step is None else step)
 
     @property
     @abstractmethod
@@ -298,6 +318,11 @@ class TimedRun(Run):
         """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
 
     @property
+    def completed(self) -> BoolArray:
+        """Whether each request was completed, shape (n,)."""
+        return ~np.isnan(self.completions)
+
+    @property
     def latencies(self) -> FloatArray:
         """Time from arrival to the last token; NaN where unfinished, shape (n,)."""
         return self.completions - self.arrivals
@@ -306,12 +331,7 @@ class TimedRun(Run):
         """Return mean and percentiles of latency, TTFT and TPOT, None where nothing is counted."""
         found: dict[str, float | None] = {}
         for name, times in self._times.items():
-            values = times[counted]
-            values = values[~np.isnan(values)]
-            numbers: list[float | None] = [None] * len(_PARTS)
-            if len(values):
-                numbers = [float(values.mean()), *np.percentile(values, [50, 90, 99]).tolist()]
-            found |= {f"{part}_{name}": n for part, n in zip(_PARTS, numbers, strict=True)}
+            found |= statistics_of(times[counted & ~np.isnan(times)], f"_{name}")
         return found
 
     @property
@@ -326,22 +346,18 @@ class TimedRun(Run):
         """Return latency, TTFT and TPOT, a line each."""
         lines = []
         for title, name in (("latency", "latency"), ("TTFT", "ttft"), ("TPOT", "tpot")):
-            numbers = [metrics[f"{part}_{name}"] for part in _PARTS]
+            numbers = [metrics[f"{each}_{name}"] for each in STATISTICS]
             shown = "none"
             if numbers[0] is not None:
-                each = zip(_PARTS, numbers, strict=True)
-                shown = (
-                    ", ".join(f"{part} {number(value)}" for part, value in each) + f" {self.unit}"
-                )
+                each = map(number, numbers)
+                said = ", ".join(map(" ".join, zip(STATISTICS, each, strict=True)))
+                shown = f"{said} {self.unit}"
             lines.append(f"  {title:<9} {shown}")
         return lines
 
     def _missed(self, deadlines: FloatArray) -> int:
         """Count the requests that are not complete in time."""
         return len(deadlines) - int((self.completions <= deadlines).sum())
-
-
-_PARTS = ("mean", "p50", "p90", "p99")
 
 
 def check_log_name(path: str | Path) -> None:
@@ -523,17 +539,14 @@ class Execution(Started, Run):
             "requests": len(self.instance),
             "completed": int(self.completed.sum()),
         }
-        latency = [f"{of}_latency" for of in ("total", "mean", "p50", "p90", "p99")]
-        first_token = [f"{of}_ttft" for of in ("mean", "p50", "p90", "p99")]
         if self.all_complete:
-            first = np.percentile(self.first_token_latencies, [50, 90, 99]).tolist()
-            content |= self.summary()
-            content |= dict(zip(first_token[1:], first, strict=True))
+            content |= self.summary() | statistics_of(self.first_token_latencies, "_ttft")
             content["throughput"] = float(self.instance.outputs.sum()) / self.makespan
         else:
-            content |= dict.fromkeys([*latency, *first_token, "makespan", "throughput"])
-        content["peak_memory"] = self.peak_memory
-        return content | self._outcome(self.preempted_tokens)
+            none = np.zeros(0)
+            content |= {"total_latency": None, **statistics_of(none, "_latency")}
+            content |= {**statistics_of(none, "_ttft"), "makespan": None, "throughput": None}
+        return content | {"peak_memory": self.peak_memory} | self._outcome()
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per attempt: request, label, arrival, start, end, tokens, completed."""

@@ -157,6 +157,18 @@ class Usage:
             yield step, int(leave[run_end]), usage, int(by_start[rank])
 
 
+#: What is said of the latencies of requests: their mean, and percentiles, interpolated.
+STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+def statistics_of(values: FloatArray | IntArray, suffix: str = "") -> dict[str, Any]:
+    """Return the statistics of numbers, by names with a suffix; None where there are none."""
+    found: list[float | None] = [None] * len(STATISTICS)
+    if len(values):
+        found = [float(values.mean()), *np.percentile(values, [50, 90, 99]).tolist()]
+    return {f"{each}{suffix}": value for each, value in zip(STATISTICS, found, strict=True)}
+
+
 class Started:
     """Requests of an instance with their start steps."""
 
@@ -211,15 +223,15 @@ class Started:
 
     def latency_percentiles(self) -> dict[str, float]:
         """Return the percentiles "p50", "p90" and "p99" of the latency in steps, interpolated."""
-        values = np.percentile(self.latencies, [50, 90, 99])
-        return dict(zip(("p50", "p90", "p99"), values.tolist(), strict=True))
+        found = statistics_of(self.latencies)
+        return {each: found[each] for each in STATISTICS[1:]}
 
     def summary(self) -> dict[str, Any]:
         """Return latencies, memory and missed deadlines, ready for a table or for JSON."""
         found: dict[str, Any] = {
             "total_latency": self.total_latency,
-            "mean_latency": self.mean_latency,
-            **{f"{key}_latency": value for key, value in self.latency_percentiles().items()},
+            **statistics_of(self.latencies, "_latency"),
+            "mean_latency": self.mean_latency,  # of whole numbers, exactly
             "mean_ttft": float(self.first_token_latencies.mean()),
             "makespan": self.makespan,
             "peak_memory": self.peak_memory,
@@ -339,7 +351,7 @@ class Schedule(Started, Shown):
     def __str__(self) -> str:
         violations = self.check()
         verdict = "feasible" if not violations else f"infeasible, {len(violations)} violations"
-        latency = self.latency_percentiles()
+        latency = statistics_of(self.latencies)
         if len(self.workers) == 1:
             memory = (
                 f"memory    peak {self.peak_memory:,} of {self.workers.total:,} tokens, "

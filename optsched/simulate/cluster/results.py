@@ -199,7 +199,7 @@ class ClusterRun(Run):
 
     clock = None
     unit = "s"
-    preemptions = 0  # a request that was admitted runs to its end
+    preemptions = preempted_tokens = 0  # a request that was admitted runs to its end
 
     def __repr__(self) -> str:
         return (

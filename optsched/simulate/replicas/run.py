@@ -12,23 +12,22 @@ from optsched.errors import PolicyError
 from optsched.problem.execution import Execution, Run, TimedRun
 from optsched.problem.premises import PREEMPTIONS, STORAGES
 from optsched.problem.schedule import Schedule
-from optsched.problem.work import arrival_times
 from optsched.problem.workers import Load
 from optsched.simulate.replicas.workers import Choices, Replicas, alone
 from optsched.simulate.runners import Attempts, in_steps, of_attempts, runner_of
-from optsched.simulate.seconds.execution import ClockedRun
 
 if TYPE_CHECKING:
     from typing import Self
 
     import pandas as pd
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge, World
     from optsched.problem.schedule import Violation
     from optsched.problem.workers import Router, Workers
+    from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import Task
 
 
@@ -133,21 +132,9 @@ class RoutedRun(TimedRun):
         return values
 
     @cached_property
-    def arrivals(self) -> FloatArray:
-        """Time of each request's arrival, shape (n,)."""
-        if self.clock is None:
-            return self.instance.arrivals.astype(np.float64)
-        return arrival_times(self.instance, self.clock)
-
-    @cached_property
     def completions(self) -> FloatArray:
         """Time at which each request had its last token; NaN where it is unfinished, shape (n,)."""
         return self._gathered("completions")
-
-    @property
-    def completed(self) -> BoolArray:
-        """Whether each request was completed, shape (n,)."""
-        return ~np.isnan(self.completions)
 
     @cached_property
     def first_token_latencies(self) -> FloatArray:
@@ -161,16 +148,6 @@ class RoutedRun(TimedRun):
             return self._gathered("times_per_token")
         others = np.where(self.instance.outputs > 1, self.instance.outputs - 1, np.nan)
         return (self.latencies - self.first_token_latencies) / others
-
-    @property
-    def deadlines(self) -> FloatArray | None:
-        """Time of each request's deadline, shape (n,); None where there are none."""
-        if self.instance.deadlines is None:
-            return None
-        if self.clock is None:
-            return self.instance.deadlines.astype(np.float64)
-        timed = next(run for run in self.runs if isinstance(run, ClockedRun))
-        return replace(timed, instance=self.instance).deadlines
 
     @property
     def facts(self) -> World:
@@ -275,7 +252,7 @@ class RoutedRun(TimedRun):
             if (due := self.deadlines) is not None:
                 content["missed_deadlines"] = self._missed(due)
         return content | {
-            **self._outcome(self.preempted_tokens),
+            **self._outcome(),
             "per_worker": [
                 {"requests": 0, "peak_memory": 0}
                 if run is None

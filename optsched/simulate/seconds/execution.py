@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,19 +101,6 @@ class ClockedRun(TimedRun):
     def __repr__(self) -> str:
         lost = f", {self.fell_back}" if self.fell_back else ""
         return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches{lost}>"
-
-    @cached_property
-    def arrivals(self) -> FloatArray:
-        """Time of each request's arrival, shape (n,)."""
-        return arrival_times(self.instance, self.clock)
-
-    @property
-    def deadlines(self) -> FloatArray | None:
-        """Time of each request's deadline, shape (n,); None where there are none."""
-        steps, step = self.instance.deadlines, self.instance.seconds_per_step
-        if steps is None or (step is None and self.unit != "steps"):
-            return None
-        return steps.astype(np.float64) * (1.0 if self.unit == "steps" or step is None else step)
 
     @property
     def first_tokens(self) -> FloatArray:
@@ -299,7 +285,7 @@ class ClockedRun(TimedRun):
             "mean_decodes": float(sizes.mean()) if len(sizes) else 0.0,
             **self._parts(),
             "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
-            **self._outcome(self.preempted_tokens),
+            **self._outcome(),
             **(
                 {}
                 if self.cached is None
