@@ -73,7 +73,7 @@ def load() -> Any:
     except ImportError as error:
         raise SolverError(
             f"CP-SAT cannot be used: importing ortools failed ({error}); install a version that "
-            f'goes together with highspy: {CAPABILITIES.install} "highspy>=1.12,<1.15,!=1.14.0"'
+            f'goes together with highspy: {CAPABILITIES.install} "highspy>=1.12,!=1.14.0,!=1.15.*"'
         ) from None
     return cp_model
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
+import os
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.linear.model import LinearModel
 
-PIN = "highspy>=1.12,<1.15,!=1.14.0"
+PIN = "highspy>=1.12,!=1.14.0,!=1.15.*"
 
 CAPABILITIES = Capabilities("highs", "HiGHS", install=f'pip install "{PIN}"')
 
@@ -44,6 +47,7 @@ _WRONG_ON_MIXED = "1.14.0"
 
 _LARGEST = 50  # bits of costs up to which HiGHS takes them as they are
 _ROUNDING = 1e-9  # of a sum, relative to its terms
+_CLOSE = 1e-6  # up to which a point has the objective that is reported
 _NOISE = 1e-7  # reduced costs that count as zero where a column has no bound
 _EXACT = 100_000  # nonzeros up to which a bound of a linear program is evaluated without rounding
 _FEASIBLE_POINT = 2  # SolutionStatus.kSolutionStatusFeasible
@@ -58,7 +62,24 @@ def load() -> Any:
             f"HiGHS cannot be used: importing highspy failed ({error}); install a version that "
             f"goes together with ortools: {CAPABILITIES.install}"
         ) from None
+    _make_first(highspy)
     return highspy
+
+
+@functools.cache
+def _make_first(highspy: Any) -> None:
+    """Make a first HiGHS, which since 1.16 prints its name, where no answer is printed."""
+    flush = ctypes.CDLL(None).fflush
+    flush(None)
+    shown, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        highspy.Highs()
+        flush(None)
+    finally:
+        os.dup2(shown, 1)
+        os.close(shown)
+        os.close(nowhere)
 
 
 def new(model: LinearModel) -> Any:
@@ -124,14 +145,29 @@ def solve(
         known = highspy.HighsSolution()
         known.col_value = list(start)
         highs.setSolution(known)
-    _listen(highs, reporter, integers, scale_of(model))
+    _listen(highs, model, reporter)
     # The number of threads is fixed by the first solve of a thread unless it is reset.
     highspy.Highs.resetGlobalScheduler(True)
     highs.run()
+    if start is not None and integers and not _is_reported(highs, model):
+        return solve(model, options, None, reporter)
     return _read(highs, model, integers, name)
 
 
-def _listen(highs: Any, reporter: Reporter, integers: bool, scale: float) -> None:
+def _is_reported(highs: Any, model: LinearModel) -> bool:
+    """Whether the point of HiGHS has its objective: 1.16.0 may return the start in its place."""
+    point = np.array(highs.getSolution().col_value, dtype=np.float64)
+    reported = highs.getInfo().objective_function_value / scale_of(model)
+    return len(point) == 0 or _close(model.objective(point), reported)
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
+
+
+def _listen(highs: Any, model: LinearModel, reporter: Reporter) -> None:
+    integers, scale = bool(model.integer.any()), scale_of(model)
+
     def look(event: Any) -> None:
         if reporter.stopping:
             event.interrupt()
@@ -142,8 +178,9 @@ def _listen(highs: Any, reporter: Reporter, integers: bool, scale: float) -> Non
     def improve(event: Any) -> None:
         output = event.data_out
         values = np.array(output.mip_solution, dtype=np.float64)
-        found, bound = output.objective_function_value, output.mip_dual_bound
-        reporter.report(found / scale, bound / scale, values)
+        found, bound = output.objective_function_value / scale, output.mip_dual_bound / scale
+        if _close(model.objective(values), found):
+            reporter.report(found, bound, values)
 
     if integers:
         highs.cbMipInterrupt.subscribe(look)

@@ -8,11 +8,13 @@ import highspy
 import numpy as np
 import pytest
 from effort import examples
+from fresh import printed
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from strategies import instances
 from tiny_models import knapsack, models
 
-from optsched import LinearModel, solve
+from optsched import HindsightProgram, LinearModel, SolveParams, run, solve
 from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
 from optsched.models.solution import Stopped
@@ -106,3 +108,21 @@ def test_a_model_without_columns_has_the_offset_as_its_optimum():
     model = LinearModel.build("nothing", [], [], offset=3.0)
     for solver in ("highs", "cp-sat"):
         assert solve(model, method=solver).require(optimal=True).objective == 3
+
+
+@examples(150)
+@given(instances(max_requests=4))
+def test_a_start_is_never_returned_in_place_of_the_optimum(instance):
+    """HiGHS 1.16.0 did so: objective 6 and a point of 7, for [0, 2, 2, 0], [1, 1, 1, 2] in 5."""
+    first = run(instance, "fcfs").schedule
+    program = HindsightProgram(instance, first.makespan)
+    model = program.to_linear()
+    begun = solve(model, method="highs", params=SolveParams(start=program.write_point(first)))
+    assert (
+        begun.objective == solve(model, method="highs").objective == model.objective(begun.values)
+    )
+
+
+def test_nothing_is_printed_beside_an_answer():
+    code = "import optsched as o; o.solve(o.family('uniform', n=4), method='highs'); print(1)"
+    assert printed(code) == "1"
