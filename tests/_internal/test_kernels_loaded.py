@@ -46,8 +46,7 @@ print(*loaded())
     # Of kernels that are kept on disk only those that Python calls are loaded.
     shown = printed(code, env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)} if cold else None)
     cluster, both = (set(line.split()) for line in shown.splitlines())
-    own = {"optsched.simulate.cluster.rules", "optsched.simulate.cluster.state"}
-    own |= {"optsched._internal.small_kernels"}  # sums and sorting
+    own = {"optsched.simulate.cluster.kernels", "optsched._internal.small_kernels"}
     found = {name for name in cluster if name.startswith("optsched")}
     assert found == own if cold else found <= own
     steps = {name for name in both - cluster if name.startswith("optsched.")}

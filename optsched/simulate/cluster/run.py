@@ -10,8 +10,7 @@ import numpy as np
 from optsched._internal.arrays import records
 from optsched._internal.loading import stopwatch
 from optsched.errors import InstanceError, PolicyError
-from optsched.simulate.cluster import rules
-from optsched.simulate.cluster import state as states
+from optsched.simulate.cluster import kernels
 from optsched.simulate.cluster.results import ClusterRun, Profiles, gains_of, longest_outputs
 from optsched.simulate.cluster.routing import (
     NEVER,
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.problem.cluster import Cluster
     from optsched.problem.instance import Instance
+    from optsched.simulate.cluster.kernels import Settings, State
     from optsched.simulate.cluster.results import Gains
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
-    from optsched.simulate.cluster.state import Settings, State
     from optsched.simulate.settings import RunSettings
 
-    Kernel = Callable[[State, IntArray | None, Settings, states.Columns, bool], int]
+    Kernel = Callable[[State, IntArray | None, Settings, kernels.Columns, bool], int]
 
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
@@ -88,7 +87,7 @@ def prepared(
     state = _state(instance, cluster, routing, gains, rng, options)
     knows = isinstance(_information(routing), Oracle)
     believed = None if knows else np.zeros_like(state.loads)
-    settings = states.Settings(
+    settings = kernels.Settings(
         lookahead=lookahead,
         instant=options.dispatch == "instant",
         timed=instance.seconds_per_step is not None,
@@ -139,16 +138,11 @@ def _information(routing: Routing) -> Information:
     return getattr(routing, "information", Oracle())
 
 
-def _state(
-    instance: Instance,
-    cluster: Cluster,
-    routing: Routing,
-    gains: Gains,
-    rng: np.random.Generator,
-    options: RunSettings,
-) -> State:
-    n, workers, instant = len(instance), cluster.workers, options.dispatch == "instant"
-    memory, reserved = cluster.per_worker("memory"), gains.reserved
+def _check_memory(
+    instance: Instance, cluster: Cluster, reserved: IntArray, options: RunSettings
+) -> None:
+    """Refuse requests that may come to hold more than they reserve, or than a worker has."""
+    memory, instant = cluster.per_worker("memory"), options.dispatch == "instant"
     missed = instance.outputs > longest_outputs(instance)
     if missed.any() and cluster.memory is not None and not isinstance(options.drift, Profiles):
         request = int(np.argmax(missed))
@@ -168,6 +162,19 @@ def _state(
             "or raise the memory",
             request=request,
         )
+
+
+def _state(
+    instance: Instance,
+    cluster: Cluster,
+    routing: Routing,
+    gains: Gains,
+    rng: np.random.Generator,
+    options: RunSettings,
+) -> State:
+    n, workers = len(instance), cluster.workers
+    memory, reserved = cluster.per_worker("memory"), gains.reserved
+    _check_memory(instance, cluster, reserved, options)
     information = _information(routing)
     alarms = np.full((n, 4), NEVER)
     if isinstance(information, Predictor):
@@ -175,13 +182,13 @@ def _state(
     choices = routing.choices if isinstance(routing, RoutingRule) else 1
     span = int(instance.outputs.max()) + len(gains.growth) + 1
     loads = np.zeros((workers, span), dtype=np.int64)
-    return states.State(
-        now=records(1, states.NOW),
+    return kernels.State(
+        now=records(1, kernels.NOW),
         time=np.zeros(1),
         arrivals=instance.arrivals.astype(np.float64) * (instance.seconds_per_step or 1.0),
         requests=records(
             n,
-            states.REQUEST,
+            kernels.REQUEST,
             size=gains.sizes,
             output=instance.outputs,
             reserved=reserved,
@@ -189,14 +196,14 @@ def _state(
             first=gains.first,
             last=gains.last,
             **dict(zip(("alarm", "end", "false_alarm", "false_end"), alarms.T, strict=True)),
-            **dict.fromkeys(("revealed", "start", "worker", "next_queued"), states.NONE),
+            **dict.fromkeys(("revealed", "start", "worker", "next_queued"), kernels.NONE),
         ),
         workers=records(
             workers,
-            states.WORKER,
+            kernels.WORKER,
             slots=cluster.per_worker("slots"),
             memory=memory,
-            queue_head=states.NONE,
+            queue_head=kernels.NONE,
         ),
         slowness=cluster.per_worker("slowness"),
         draws=rng.random((n, choices)),
@@ -204,7 +211,7 @@ def _state(
         growth=gains.growth,
         loads=loads,
         waiting=np.zeros(n if options.reveal is None else min(options.reveal, n), dtype=np.int64),
-        lists=records(span, states.LISTS, leaving=states.NONE, telling=states.NONE),
+        lists=records(span, kernels.LISTS, leaving=kernels.NONE, telling=kernels.NONE),
     )
 
 
@@ -225,12 +232,12 @@ def _kernel(
     """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
     limited = cluster.memory is not None and not settings.instant
     if isinstance(routing, RoutingRule):
-        return rules.run_rule, settings._replace(rule=rules.RULES.index(routing.name))
+        return kernels.run_rule, settings._replace(rule=kernels.RULES.index(routing.name))
     if not isinstance(routing, BalanceRouting):
         return partial(_run_choosing, partial(_ask, routing)), settings
-    kernel = rules.run_balanced
+    kernel = kernels.run_balanced
     if routing.method in SOLVERS:
-        kernel = partial(_run_choosing, partial(rules.choose_solved, routing))
+        kernel = partial(_run_choosing, partial(kernels.choose_solved, routing))
     return kernel, settings._replace(
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,
@@ -246,7 +253,7 @@ def _run(
     settings: Settings,
     steps: int | None,
     revealing: bool,
-) -> Iterator[states.Columns]:
+) -> Iterator[kernels.Columns]:
     """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
     workers = len(state.workers)
     looked_at = max(workers * (1 + settings.lookahead), len(state.waiting))  # at a step
@@ -255,13 +262,13 @@ def _run(
         size = int(min(left, max(1, min(4096, _CELLS // looked_at))))
         loads, active = np.empty((2, size, workers), dtype=np.int64)
         waiting, seconds = np.empty(size, dtype=np.int64), np.empty(size)
-        columns = states.Columns(loads, active, waiting, seconds)
+        columns = kernels.Columns(loads, active, waiting, seconds)
         ran = kernel(state, believed, settings, columns, revealing)
-        yield states.Columns(loads[:ran], active[:ran], waiting[:ran], seconds[:ran])
+        yield kernels.Columns(loads[:ran], active[:ran], waiting[:ran], seconds[:ran])
         left = left - ran if ran == size else 0
 
 
-def _summed(cluster: Cluster, columns: states.Columns, keep_loads: bool) -> dict[str, Any]:
+def _summed(cluster: Cluster, columns: kernels.Columns, keep_loads: bool) -> dict[str, Any]:
     """Return what a run keeps of its steps."""
     work = columns.loads * cluster.per_worker("slowness")
     return {
@@ -281,18 +288,18 @@ def _run_choosing(
     state: State,
     believed: IntArray | None,
     settings: Settings,
-    columns: states.Columns,
+    columns: kernels.Columns,
     revealing: bool,
 ) -> int:
-    """Do what `rules.run_rule` does, with a choice that is made in Python at every step."""
+    """Do what `kernels.run_rule` does, with a choice that is made in Python at every step."""
     for row in range(len(columns.waiting)):
-        count = states.reveal(state, revealing)
-        if count == states.NONE:
+        count = kernels.reveal(state, revealing)
+        if count == kernels.NONE:
             return row
         if count:
             chosen = choose(state, believed, settings, revealing)
-            states.admit(state, believed, settings, chosen)
-        states.advance(state, believed, settings, columns, row)
+            kernels.admit(state, believed, settings, chosen)
+        kernels.advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 
@@ -310,7 +317,7 @@ def _ask(
     requests = state.requests[waiting]
     seen = ClusterState(
         step=step,
-        loads=states.seen_loads(state, believed, settings.lookahead),
+        loads=kernels.seen_loads(state, believed, settings.lookahead),
         free=state.workers["slots"] - state.workers["active"],
         active=state.workers["active"].copy(),
         memory=state.workers["memory"].copy(),
@@ -324,7 +331,7 @@ def _ask(
             f"{routing.name} must return one whole number for each of {count} waiting requests"
         )
     chosen = chosen.astype(np.int64)
-    if (wrong := (chosen < states.NONE) | (chosen >= workers)).any():
+    if (wrong := (chosen < kernels.NONE) | (chosen >= workers)).any():
         raise PolicyError(
             f"{routing.name} chose worker {chosen[wrong][0]}, but there are {workers}"
         )

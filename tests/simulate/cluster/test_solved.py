@@ -9,13 +9,13 @@ from literal_balance import allowed, imbalance, least_imbalance
 from optsched import Cluster, Instance, run
 from optsched.errors import PolicyError
 from optsched.models import BalanceState
-from optsched.simulate.cluster import BalanceRouting, rules
+from optsched.simulate.cluster import BalanceRouting, kernels
 
 
 @pytest.mark.parametrize("method", ["highs", "cp-sat"])
 def test_every_step_has_the_least_imbalance_by_enumeration(method, monkeypatch):
     rng = np.random.default_rng(7)
-    steps, inner = [], rules.solve_step
+    steps, inner = [], kernels.solve_step
 
     def checked(step, routing):
         loads, slots, sizes, growth, slowness, bonus = step
@@ -27,7 +27,7 @@ def test_every_step_has_the_least_imbalance_by_enumeration(method, monkeypatch):
         steps.append(room)
         return chosen
 
-    monkeypatch.setattr(rules, "solve_step", checked)
+    monkeypatch.setattr(kernels, "solve_step", checked)
     for case in range(4):
         n = 14
         instance = Instance(rng.integers(0, 30, n), rng.integers(1, 8, n), 10**6)
