@@ -351,7 +351,7 @@ class Schedule(Started, Shown):
     def __str__(self) -> str:
         violations = self.check()
         verdict = "feasible" if not violations else f"infeasible, {len(violations)} violations"
-        latency = statistics_of(self.latencies)
+        latency = self.latency_percentiles()
         if len(self.workers) == 1:
             memory = (
                 f"memory    peak {self.peak_memory:,} of {self.workers.total:,} tokens, "

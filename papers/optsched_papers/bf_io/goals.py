@@ -277,13 +277,6 @@ def slot_price(loads: IntArray, sizes: IntArray) -> int:
     return loads.size * int(sizes.max())
 
 
-def jain(served: FloatArray, tenants: Tenants) -> float:
-    """Return Jain's index of what each tenant got by weight: 1 is even, 1 / T all to one."""
-    each = served / tenants.weights
-    total = float(each.sum())
-    return total**2 / (len(each) * float((each**2).sum())) if total > 0 else 1.0
-
-
 def _require_power(cluster: Cluster) -> None:
     """Refuse clusters whose energy has no linear form in the largest load and the sum."""
     power = cluster.power
