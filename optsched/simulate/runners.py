@@ -116,12 +116,10 @@ def run_planned(task: Task) -> Attempts:
     )
     requests, lower = requests_of(instance, clock), policy.first_plan(known)
     rates = _rates(task, policy, np.maximum(known.upper, instance.outputs))
-    worker = new_worker(len(instance))
     with timing(clock) as timer:
-        attempts, log = interruptible_kernel(preemption.run_planned, len(instance))(
-            requests, lower, known.upper, rates, rules, worker, new_log(), timer, task.until
+        attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(
+            requests, lower, known.upper, rates, rules, new_log(), timer, task.until
         )
-    running = int(worker.now.active[0])
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
 

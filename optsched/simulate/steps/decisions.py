@@ -564,7 +564,7 @@ def run_to_threshold(
 ) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete."""
     prompts, arrivals, outputs, memory = requests
-    threshold, clears, patience, _ = rules
+    threshold, clears, patience, seed = rules
     count, now, running, starts = len(prompts), worker.now[0], worker.running, worker.starts
     attempts = np.empty((3, count + 16), dtype=np.int64)
     none = np.empty(0, dtype=np.int64)
@@ -581,7 +581,16 @@ def run_to_threshold(
         overflows = now.tokens + now.active > memory
         overflowing = np.sort(running[: now.active]) if overflows else none
         while now.tokens + now.active > memory:
-            attempts = _clear(prompts, rules, draws, worker, waiting, attempts)
+            kept = 0
+            for place in range(now.active):
+                request = running[place]
+                share = random_rank(seed, request, draws, 0) * 2.0**-63
+                if clears < 1.0 and share >= clears:
+                    running[kept] = request
+                    kept += 1
+                    continue
+                attempts = end(worker, attempts, request, prompts[request])
+                now.waiting = push(waiting, now.waiting, request)
             draws += 1
             progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
             if now.batch - progress > patience:
@@ -623,26 +632,3 @@ def run_to_threshold(
             attempts = end(worker, attempts, request, prompts[request])
             now.done += 1
             progress = now.batch
-
-
-@compiled
-def _clear(
-    prompts: IntArray,
-    rules: Thresholds,
-    draws: int,
-    worker: Worker,
-    waiting: IntArray,
-    attempts: IntArray,
-) -> IntArray:
-    """Preempt each running request with some probability; return the log of attempts."""
-    now, running, kept = worker.now[0], worker.running, 0
-    for place in range(now.active):
-        request = running[place]
-        share = random_rank(rules.seed, request, draws, 0) * 2.0**-63
-        if rules.clears < 1.0 and share >= rules.clears:
-            running[kept] = request
-            kept += 1
-            continue
-        attempts = end(worker, attempts, request, prompts[request])
-        now.waiting = push(waiting, now.waiting, request)
-    return attempts
