@@ -24,7 +24,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import pop, push
 from optsched.errors import InstanceError
@@ -72,7 +72,7 @@ def empty_worker(longest: int) -> tuple[IntArray, IntArray]:
     return np.zeros(4 * longest + 64, dtype=np.int64), np.zeros(2, dtype=np.int64)
 
 
-@compiled
+@compiled_inside
 def earliest_start(
     usage: IntArray, window: IntArray, memory: int, prompt: int, output: int, clock: int
 ) -> int:
@@ -94,7 +94,7 @@ def earliest_start(
         clock = jump
 
 
-@compiled
+@compiled_inside
 def slide(usage: IntArray, window: IntArray, now: int) -> None:
     """Let the window begin now: what was held before is past."""
     past = now - window[0]
@@ -107,7 +107,7 @@ def slide(usage: IntArray, window: IntArray, now: int) -> None:
     window[0] = now
 
 
-@compiled
+@compiled_inside
 def occupy(usage: IntArray, window: IntArray, prompt: int, output: int, start: int) -> None:
     """Add a request to the usage; starts never decrease from one call to the next."""
     if start + output - window[0] >= len(usage):
@@ -272,7 +272,7 @@ def admit_in_window(
     return starts
 
 
-@compiled
+@compiled_inside
 def let_wait(waiting: IntArray, begin: int, end: int, index: int) -> tuple[int, int]:
     """Put a request among those that wait, by urgency; return from where to where they lie."""
     place, high = begin, end

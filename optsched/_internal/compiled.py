@@ -10,7 +10,9 @@ where numba inlines one, it drops writes to them that it holds to be unused.
 
 Compilation takes a tenth of a second per kernel and more, and `benchmarks/cold.py --kernels` says
 where it goes. A kernel that is called with two types is compiled twice: an array that is read-only
-here and not there, or of another layout.
+here and not there, of another layout, or where another kernel calls it with a number written out.
+What only kernels call is `compiled_inside`: it needs no entrance from Python, which takes long for
+tuples of arrays, and takes numbers as such.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
+import numba.extending
 from numba.core import event
 
 from optsched._internal import loading
@@ -56,6 +59,11 @@ def compiled(function: F) -> F:
             return cast("F", numba.njit(nogil=True, cache=folder is not None)(function))
         finally:
             numba.config.CACHE_DIR = before
+
+
+def compiled_inside(function: F) -> F:
+    """Compile what only kernels call, as part of them; called from Python, it runs uncompiled."""
+    return cast("F", numba.extending.register_jitable(nogil=True)(function))
 
 
 @functools.cache

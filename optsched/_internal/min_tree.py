@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
@@ -32,7 +32,7 @@ def put(tree: IntArray, position: int, value: int) -> None:
         tree[node] = left if left < right else right
 
 
-@compiled
+@compiled_inside
 def leftmost_below(tree: IntArray, bound: int) -> int:
     """Find the first position with a value below `bound`, or -1."""
     if tree[1] >= bound:

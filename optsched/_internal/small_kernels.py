@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled_inside
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
 
 
-@compiled
+@compiled_inside
 def copy(
     source: IntArray | FloatArray, target: IntArray | FloatArray, first: int, last: int
 ) -> None:
@@ -24,7 +24,7 @@ def copy(
         target[index] = source[index]
 
 
-@compiled
+@compiled_inside
 def push(heap: IntArray, size: int, value: int) -> int:
     """Add a value to the first `size` entries, of which the first is least; return the new size."""
     place = size
@@ -35,7 +35,7 @@ def push(heap: IntArray, size: int, value: int) -> int:
     return size + 1
 
 
-@compiled
+@compiled_inside
 def pop(heap: IntArray, size: int) -> int:
     """Take the least value away; return the new size."""
     size -= 1
@@ -53,7 +53,7 @@ def pop(heap: IntArray, size: int) -> int:
     return size
 
 
-@compiled
+@compiled_inside
 def precedes(
     keys: FloatArray | IntArray, ranks: IntArray | FloatArray, one: int, other: int
 ) -> bool:
@@ -61,7 +61,7 @@ def precedes(
     return bool(keys[one] < keys[other] or (keys[one] == keys[other] and ranks[one] < ranks[other]))
 
 
-@compiled
+@compiled_inside
 def sink_by_key(
     heap: IntArray, size: int, place: int, keys: FloatArray | IntArray, ranks: IntArray | FloatArray
 ) -> None:
@@ -78,7 +78,7 @@ def sink_by_key(
     heap[place] = entry
 
 
-@compiled
+@compiled_inside
 def push_by_key(
     heap: IntArray, size: int, entry: int, keys: FloatArray | IntArray, ranks: IntArray | FloatArray
 ) -> int:
@@ -91,7 +91,7 @@ def push_by_key(
     return size + 1
 
 
-@compiled
+@compiled_inside
 def pop_by_key(
     heap: IntArray, size: int, keys: FloatArray | IntArray, ranks: IntArray | FloatArray
 ) -> int:
@@ -101,7 +101,7 @@ def pop_by_key(
     return size - 1
 
 
-@compiled
+@compiled_inside
 def total(values: IntArray) -> int:
     """Return the sum; `values.sum()` takes seconds to compile, with its error messages."""
     result = 0
@@ -110,7 +110,7 @@ def total(values: IntArray) -> int:
     return result
 
 
-@compiled
+@compiled_inside
 def largest(values: IntArray) -> int:
     """Return the largest value from 0 on."""
     result = 0
@@ -119,7 +119,7 @@ def largest(values: IntArray) -> int:
     return result
 
 
-@compiled
+@compiled_inside
 def ascending(sizes: IntArray) -> IntArray:
     """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
     count = len(sizes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import prefix_sums
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,7 +31,7 @@ class PriceSums(NamedTuple):
         return cls(prefix_sums(prices), prefix_sums(prices * np.arange(1, len(prices) + 1)))
 
 
-@compiled
+@compiled_inside
 def price_of_start(
     prompt: int, output: int, start: int, total: npt.NDArray[Any], moment: npt.NDArray[Any]
 ) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched._internal.room import require_room
@@ -463,7 +463,7 @@ def ascend(
     return float(state.best[0])
 
 
-@compiled
+@compiled_inside
 def _move(
     values: FloatArray,
     mean: FloatArray,

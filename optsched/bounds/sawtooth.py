@@ -16,7 +16,7 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_SUM
 from optsched._internal.aside import Budget, pieces
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched._internal.start_prices import PriceSums, price_of_start
@@ -305,7 +305,7 @@ def _credits(prices: IntArray, charges: IntArray, size: int, memory: int) -> Int
     return credited[: last + 1]
 
 
-@compiled
+@compiled_inside
 def _cost(prompt: int, output: int, weight: int, start: int, size: int, sums: IntArray) -> int:
     """Return the cost of a start, but for the weight of the arrival."""
     total, moment, charged, charged_moment, credited = sums[0], sums[1], sums[2], sums[3], sums[4]

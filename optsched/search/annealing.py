@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
@@ -119,13 +119,13 @@ def new_random(seed: int) -> RandomState:
     return np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
-@compiled
+@compiled_inside
 def temperature_after(leg: Leg, spent: float) -> float:
     """Return the temperature after some of the work."""
     return float(leg.hot * (leg.cold / leg.hot) ** (spent / leg.work))
 
 
-@compiled
+@compiled_inside
 def uniform(random: RandomState) -> float:
     """Draw from [0, 1) by xorshift64*: a state of its own makes runs repeatable."""
     x = random[0]
@@ -136,7 +136,7 @@ def uniform(random: RandomState) -> float:
     return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) * 2.0**-53
 
 
-@compiled
+@compiled_inside
 def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> None:
     """Add the memory of a request to the usage, or with the sign -1 remove it."""
     # In 32 bits, as the usage is, eight steps are one instruction.
@@ -146,7 +146,7 @@ def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> 
         held[at] += np.int32(times * np.int32(first + np.int32(at)))
 
 
-@compiled
+@compiled_inside
 def earliest_fit(
     usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int
 ) -> int:
@@ -171,7 +171,7 @@ def earliest_fit(
     return -1 - start
 
 
-@compiled
+@compiled_inside
 def first_from(values: IntArray, order: IntArray, least: int) -> int:
     """Return the first place in an order by value whose value is at least so large."""
     low, high = 0, len(order)
@@ -184,7 +184,7 @@ def first_from(values: IntArray, order: IntArray, least: int) -> int:
     return low
 
 
-@compiled
+@compiled_inside
 def occupy_before(
     prompts: IntArray,
     outputs: IntArray,
@@ -287,7 +287,7 @@ class Moves(NamedTuple):
         )
 
 
-@compiled
+@compiled_inside
 def _is_new(taken: IntArray, number: int, request: int) -> bool:
     """Whether a request is not among those taken so far."""
     for rank in range(number):  # noqa: SIM110
@@ -296,7 +296,7 @@ def _is_new(taken: IntArray, number: int, request: int) -> bool:
     return True
 
 
-@compiled
+@compiled_inside
 def _draw(
     order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
 ) -> int:
@@ -311,7 +311,7 @@ def _draw(
     return number
 
 
-@compiled
+@compiled_inside
 def _begin_with_first(
     starts: IntArray,
     arrivals: IntArray,
@@ -331,7 +331,7 @@ def _begin_with_first(
             begin[rank] += int(uniform(random) * (delay + 1))
 
 
-@compiled
+@compiled_inside
 def _take_large(
     large: IntArray,
     starts: IntArray,
@@ -373,7 +373,7 @@ def _take_large(
     return number, earliest
 
 
-@compiled
+@compiled_inside
 def _take_small(
     order: IntArray,
     place: IntArray,
@@ -404,7 +404,7 @@ def _take_small(
     return count
 
 
-@compiled
+@compiled_inside
 def _take_near(
     request: int,
     starts: IntArray,
@@ -441,7 +441,7 @@ def _take_near(
     return number, other
 
 
-@compiled
+@compiled_inside
 def _relocate(
     starts: IntArray,
     placement: IntArray,
@@ -468,7 +468,7 @@ def _relocate(
     starts[request], placement[request] = start, worker
 
 
-@compiled
+@compiled_inside
 def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
     """Move a request whose start has changed to its place in the order by start."""
     place, start = position[request], starts[request]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, sink_by_key
 from optsched._internal.start_prices import price_of_start
 from optsched.search.annealing import STEP_WORK, add_usage, earliest_fit
@@ -41,7 +41,7 @@ class Large(NamedTuple):
     keys: Hashes  # a random number for each request
 
 
-@compiled
+@compiled_inside
 def begin_of(begins: IntArray, row: int) -> int:
     """Return the step at which a slice begins."""
     last = len(begins) - 1
@@ -50,7 +50,7 @@ def begin_of(begins: IntArray, row: int) -> int:
     return int(begins[last] + (row - last) * (begins[last] - begins[last - 1]))
 
 
-@compiled
+@compiled_inside
 def cost_from(large: Large, request: int, start: int, paid: int) -> float:
     """Return the weighted latency, and the price of what is held after step `paid`."""
     output, total, moment = large.outputs[request], large.total, large.moment
@@ -87,7 +87,7 @@ def tabulate(large: Large, requests: IntArray, chunk: int, best: FloatArray) -> 
         best[request] = least
 
 
-@compiled
+@compiled_inside
 def least_from(large: Large, request: int, row: int, chunk: int) -> float:
     """Return the least cost of a start from a slice of a chunk on, or from its end."""
     if row < len(large.begins) - 1:
@@ -98,7 +98,7 @@ def least_from(large: Large, request: int, row: int, chunk: int) -> float:
     )
 
 
-@compiled
+@compiled_inside
 def gain_of(large: Large, request: int, start: int, row: int, end: int) -> float:
     """Return what a start in a slice gains on the cheapest one after it."""
     later = least_from(large, request, row + 1, row // (len(large.later) - 1))
@@ -163,7 +163,7 @@ def add_chosen(
             add_usage(usage, prompts[request], outputs[request], starts[request], 1)
 
 
-@compiled
+@compiled_inside
 def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
     """Let requests become active once a start may gain; order all by what it would gain."""
     requests, gains, waiting = active
@@ -196,7 +196,7 @@ def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
         gains[at], requests[at] = gain, request
 
 
-@compiled
+@compiled_inside
 def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> None:
     """Drop requests that all nodes have started."""
     requests, gains, _ = active
@@ -214,7 +214,7 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
     counts[0] = kept
 
 
-@compiled
+@compiled_inside
 def _expand(
     large: Large,
     active: Active,
@@ -307,7 +307,7 @@ def _expand(
     return born, spent
 
 
-@compiled
+@compiled_inside
 def _emit(
     children: Children,
     child: int,
@@ -322,7 +322,7 @@ def _emit(
     children.hashes[child] = key
 
 
-@compiled
+@compiled_inside
 def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
     """Keep the cheapest children, one for each set started; return their number."""
     heap, values, hashes = children.heap, children.values, children.hashes
@@ -345,7 +345,7 @@ def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
     return number
 
 
-@compiled
+@compiled_inside
 def _descend(
     large: Large,
     active: Active,
@@ -388,7 +388,7 @@ def _descend(
     nodes.hashes[side, node] = children.hashes[child]
 
 
-@compiled
+@compiled_inside
 def _copy(source: Usage, target: Usage) -> None:
     """Copy one row to the front of another, or of itself, from the left."""
     for place in range(len(source)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.admission import admit_by_priority
@@ -202,7 +202,7 @@ class _Trial(NamedTuple):
     waiting: IntArray  # ranks of those that wait, a heap
 
 
-@compiled
+@compiled_inside
 def _release(releases: IntArray, by_release: IntArray, request: int, release: int) -> None:
     """Change the release of a request, and its place in the order by release."""
     place = 0
@@ -218,7 +218,7 @@ def _release(releases: IntArray, by_release: IntArray, request: int, release: in
     by_release[place] = request
 
 
-@compiled
+@compiled_inside
 def _decode(
     requests: Requests, state: Releases, trial: _Trial, begin: int, settled: int, first: int
 ) -> tuple[int, int, float]:
@@ -286,7 +286,7 @@ def _decode(
     return number, met, spent + _TRIAL_WORK + _REQUEST_WORK * (count - first)
 
 
-@compiled
+@compiled_inside
 def _draw_release(
     arrival: int, cheapest: int, start: int, longest: int, random: RandomState
 ) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import copy
 from optsched.admission import NEVER, admit_on_budget, empty_worker, let_wait, require_steps
 from optsched.bounds.lagrangian import relax
@@ -151,7 +151,7 @@ def anneal_orders(
     return spent
 
 
-@compiled
+@compiled_inside
 def _change(order: IntArray, random: RandomState) -> tuple[int, int]:
     """Exchange two requests or move one; return the first and the last rank changed."""
     count = len(order)
@@ -178,7 +178,7 @@ def _change(order: IntArray, random: RandomState) -> tuple[int, int]:
     return min(one, other), max(one, other)
 
 
-@compiled
+@compiled_inside
 def _sum_suffixes(
     weights: FloatArray, order: IntArray, starts: IntArray, heavy: FloatArray, behind: FloatArray
 ) -> None:

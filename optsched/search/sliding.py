@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import price_of_start
 from optsched.search.annealing import (
@@ -243,7 +243,7 @@ def slide(
     return kept.starts[0], work
 
 
-@compiled
+@compiled_inside
 def _anneal(
     large: Large,
     usage: Usage,
@@ -364,7 +364,7 @@ def _anneal(
     return added, spent
 
 
-@compiled
+@compiled_inside
 def _prepare(
     large: Large,
     usage: Usage,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import copy
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
@@ -83,7 +83,7 @@ def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
     return keep
 
 
-@compiled
+@compiled_inside
 def _covers(
     packed: npt.NDArray[Any], index: int, end: int, profiles: npt.NDArray[Any], node: int
 ) -> bool:
@@ -94,7 +94,7 @@ def _covers(
     return True
 
 
-@compiled
+@compiled_inside
 def _same_set(starts: npt.NDArray[Any], some: int, other: int) -> bool:
     for slot in range(starts.shape[1]):
         if (starts[some, slot] < 0) != (starts[other, slot] < 0):
@@ -278,7 +278,7 @@ class Layer(NamedTuple):
         return Layer._make(array[index] for array in self)
 
 
-@compiled
+@compiled_inside
 def at(table: IntArray, slot: int, start: int, unit: int) -> int:
     """Look up the cost of a start; beyond the table nothing is paid, and each step costs a unit."""
     last = table.shape[1] - 1
@@ -286,7 +286,7 @@ def at(table: IntArray, slot: int, start: int, unit: int) -> int:
     return cost
 
 
-@compiled
+@compiled_inside
 def _decode(
     starts: npt.NDArray[Any],
     slots: IntArray,
@@ -328,7 +328,7 @@ def _decode(
     return running
 
 
-@compiled
+@compiled_inside
 def _hold(
     profile: IntArray, charges: IntArray, slot: int, prompt: int, output: int, sign: int
 ) -> None:
@@ -341,7 +341,7 @@ def _hold(
     profile[ENDING, first - 1 + output] += sign
 
 
-@compiled
+@compiled_inside
 def _fits(
     profile: IntArray, at: int, ends: IntArray, running: int, prompt: int, output: int, limit: int
 ) -> bool:
@@ -356,7 +356,7 @@ def _fits(
     return True
 
 
-@compiled
+@compiled_inside
 def _wait(
     starts: npt.NDArray[Any],
     slots: IntArray,
@@ -388,7 +388,7 @@ def _wait(
     return shortest
 
 
-@compiled
+@compiled_inside
 def _waste_ahead(
     steps: IntArray,
     room: IntArray,
@@ -414,7 +414,7 @@ def _waste_ahead(
     return waste
 
 
-@compiled
+@compiled_inside
 def _advance(
     starts: npt.NDArray[Any],
     slots: IntArray,

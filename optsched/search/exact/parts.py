@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched.bounds.configurations import charges_of_starts
 from optsched.errors import CertificateError, OptschedError
@@ -78,7 +78,7 @@ def bound_parts(few: Few, lower: IntArray) -> None:
         lower[part] = max(best, total - longest)
 
 
-@compiled
+@compiled_inside
 def _fits(usage: IntArray, clock: int, prompt: int, output: int, memory: int) -> bool:
     """Tell whether a request can start at the clock."""
     for token in range(1, output + 1):  # noqa: SIM110
@@ -87,7 +87,7 @@ def _fits(usage: IntArray, clock: int, prompt: int, output: int, memory: int) ->
     return True
 
 
-@compiled
+@compiled_inside
 def _next_clock(
     few: Few,
     members: IntArray,
@@ -119,7 +119,7 @@ def _next_clock(
     return -1, full
 
 
-@compiled
+@compiled_inside
 def _least_rest(
     few: Few, members: IntArray, starts: IntArray, usage: IntArray, clock: int, alone: int
 ) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched.bounds.configurations import Problem, largest_sets, start_costs
 from optsched.errors import OptschedError
 
@@ -145,7 +145,7 @@ ACTIVE, PENDING, JUMPS = 1, 2, 4
 HELD, PAID, ENDING, PEAK = 0, 1, 2, 3
 
 
-@compiled
+@compiled_inside
 def active(
     starts: npt.NDArray[Any],
     slots: IntArray,
@@ -180,7 +180,7 @@ def active(
     return False
 
 
-@compiled
+@compiled_inside
 def pending(
     starts: npt.NDArray[Any],
     slots: IntArray,
@@ -207,7 +207,7 @@ def pending(
     return False
 
 
-@compiled
+@compiled_inside
 def _can_fill(
     starts: npt.NDArray[Any],
     slots: IntArray,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched.bounds.configurations import charges_of_starts
 from optsched.errors import OptschedError
@@ -164,7 +164,7 @@ def enumerate_sets(outputs: IntArray, peaks: IntArray, limit: int, sets: Sets) -
     return total
 
 
-@compiled
+@compiled_inside
 def _child(sets: Sets, number: int, request: int, left: int) -> int:
     block = sets.blocks[sets.rows[number] + request - sets.last[number] - 1]
     return -1 if block < 0 else sets.children[block + left - 1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched.errors import PolicyError
 from optsched.problem.instance import Instance
 from optsched.problem.work import step_of
@@ -231,14 +231,14 @@ def likely_to_fit(
     return True
 
 
-@compiled
+@compiled_inside
 def expected_left(lower: int, upper: int, made: int) -> int:
     """Return the mean of the tokens that are still to come, one at least, rounded up."""
     low, high = max(lower, made + 1), max(upper, made + 1)
     return (low + high + 1) // 2 - made
 
 
-@compiled
+@compiled_inside
 def fits_to_the_end(
     requests: Records,
     running: IntArray,

@@ -17,7 +17,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, push_by_key
 from optsched.serving.engines.expected import (
     ADMITTED,
@@ -107,7 +107,7 @@ def new_cache(usable: int, block_size: int, seqs: int, prefixes: Prefixes) -> Ca
     return Cache(blocks, buckets, held, counters, prefixes)
 
 
-@compiled
+@compiled_inside
 def _name(cache: Cache, index: int, number: int, block_size: int) -> int:
     """Name a block of a request; one without an id has a name of its own, below zero."""
     ids, begins, covered, tokens, most = cache.prefixes
@@ -118,14 +118,14 @@ def _name(cache: Cache, index: int, number: int, block_size: int) -> int:
     return -1 - (index * (most + 1) + number)
 
 
-@compiled
+@compiled_inside
 def _bucket(cache: Cache, name: int) -> int:
     """Return where the oldest block of a bucket stands; the newest stands behind it."""
     mixed = (np.uint64(name) * _MIX) >> np.uint64(32)
     return int(mixed & np.uint64(len(cache.buckets) // 2 - 1)) * 2
 
 
-@compiled
+@compiled_inside
 def _oldest(cache: Cache, name: int) -> int:
     """Return the oldest block of a name, or 0."""
     block = cache.buckets[_bucket(cache, name)]
@@ -134,7 +134,7 @@ def _oldest(cache: Cache, name: int) -> int:
     return int(block)
 
 
-@compiled
+@compiled_inside
 def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, int]:
     """List the blocks that a request finds where it would hold them; count all and free ones."""
     blocks, counters, found, free = cache.blocks, cache.counters, 0, 0
@@ -149,7 +149,7 @@ def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, in
     return found, free
 
 
-@compiled
+@compiled_inside
 def reuse(cache: Cache, request: Any, found: int) -> None:
     """Let a request that is admitted use the blocks that it has found."""
     blocks, held, counters = cache.blocks, cache.held, cache.counters
@@ -163,7 +163,7 @@ def reuse(cache: Cache, request: Any, found: int) -> None:
     request.named = found
 
 
-@compiled
+@compiled_inside
 def count_foreign(
     cache: Cache,
     requests: Records,
@@ -191,14 +191,14 @@ def count_foreign(
                     block.owner = at
 
 
-@compiled
+@compiled_inside
 def _leave_ring(blocks: Records, block: int) -> None:
     """Take a block out of those that are free."""
     before, after = blocks[block].before, blocks[block].after
     blocks[before].after, blocks[after].before = after, before
 
 
-@compiled
+@compiled_inside
 def _unname(cache: Cache, block: int) -> None:
     """Let a block be found no more."""
     blocks, buckets = cache.blocks, cache.buckets
@@ -216,7 +216,7 @@ def _unname(cache: Cache, block: int) -> None:
     cache.counters[NAMES] -= _oldest(cache, name) == 0
 
 
-@compiled
+@compiled_inside
 def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) -> None:
     """Name the first blocks of a request, which are full."""
     blocks, buckets = cache.blocks, cache.buckets
@@ -234,7 +234,7 @@ def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) 
         request.named += 1
 
 
-@compiled
+@compiled_inside
 def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block_size: int) -> None:
     """Let a request hold blocks for all its room, and name those that its next tokens fill."""
     blocks = cache.blocks
@@ -250,7 +250,7 @@ def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block
     publish(cache, index, request, full, block_size)
 
 
-@compiled
+@compiled_inside
 def give_back(cache: Cache, request: Any, count: int) -> int:
     """Free the blocks of a request, the last one first; return how many are free now."""
     blocks, counters = cache.blocks, cache.counters
@@ -444,7 +444,7 @@ def run_until(
     return False
 
 
-@compiled
+@compiled_inside
 def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) -> int:
     """Decide what is in the next batch; return how many were preempted."""
     counters, requests, running = engine.counters, engine.requests, engine.running
@@ -490,7 +490,7 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
     return preempted
 
 
-@compiled
+@compiled_inside
 def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
     """Take the blocks for more tokens of a request; tells whether there are enough."""
     request = engine.requests[index]
@@ -505,7 +505,7 @@ def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
     return True
 
 
-@compiled
+@compiled_inside
 def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) -> None:
     """Free the blocks of a request."""
     request = engine.requests[index]
@@ -516,7 +516,7 @@ def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) ->
     request.room = 0
 
 
-@compiled
+@compiled_inside
 def _largest(engine: Engine) -> int:
     """Return the place of the running request that is preempted first by priority."""
     running, levels, keys = engine.running, engine.queue.levels, engine.queue.keys
@@ -528,7 +528,7 @@ def _largest(engine: Engine) -> int:
     return worst
 
 
-@compiled
+@compiled_inside
 def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) -> int:
     """Send a request back to the queue; return its tokens in the batch that is formed."""
     running, counters = engine.running, engine.counters
@@ -548,7 +548,7 @@ def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) ->
     return int(given_back)
 
 
-@compiled
+@compiled_inside
 def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> int:
     """Admit waiting requests while their blocks are free; return the tokens left."""
     counters, running, requests = engine.counters, engine.running, engine.requests
@@ -597,7 +597,7 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
     return left
 
 
-@compiled
+@compiled_inside
 def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits) -> bool:
     """Whether those that run and the one behind them, which finds blocks, will fit to the end."""
     requests, running, queue = engine.requests, engine.running, engine.queue
@@ -618,7 +618,7 @@ def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits)
     return fits_to_the_end(requests, running, ends, foreign, room)
 
 
-@compiled
+@compiled_inside
 def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits: Limits) -> bool:
     """Let the batch that was formed run; tells whether the clock could time it."""
     requests, running, counters = engine.requests, engine.running, engine.counters
@@ -654,7 +654,7 @@ def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits:
     return True
 
 
-@compiled
+@compiled_inside
 def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
     """Take the tokens of the batch that ends first; requests that are complete leave."""
     requests, running, counters = engine.requests, engine.running, engine.counters
@@ -705,7 +705,7 @@ def arrive(engine: Engine, index: int, limits: Limits) -> None:
     enqueue(engine, index)
 
 
-@compiled
+@compiled_inside
 def enqueue(engine: Engine, index: int) -> None:
     """Let a request wait."""
     counters, keys, turns = engine.counters, engine.queue.keys, engine.queue.turns

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import ascending, largest, total
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.routing import NEVER
@@ -78,7 +78,7 @@ class Columns(NamedTuple):
     seconds: FloatArray  # (K,)
 
 
-@compiled
+@compiled_inside
 def reveal(state: State, revealing: bool) -> int:
     """Reveal arrived requests up to the number in view; return how many wait, -1 if all is done."""
     now, requests, in_view = state.now[0], state.requests, len(state.waiting)
@@ -97,7 +97,7 @@ def reveal(state: State, revealing: bool) -> int:
     return int(now.waiting + now.queued)
 
 
-@compiled
+@compiled_inside
 def seen_loads(state: State, believed: IntArray | None, lookahead: int) -> IntArray:
     """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
@@ -117,7 +117,7 @@ def seen_loads(state: State, believed: IntArray | None, lookahead: int) -> IntAr
     return seen
 
 
-@compiled
+@compiled_inside
 def _add_profile(state: State, ring: IntArray, index: int, age: int, end: int, sign: int) -> None:
     """Add a request's loads at ages up to `end`, exclusive, to a ring, or take them away."""
     request, gains, length = state.requests[index], state.gains, ring.shape[1]
@@ -137,7 +137,7 @@ def _add_profile(state: State, ring: IntArray, index: int, age: int, end: int, s
         age += piece
 
 
-@compiled
+@compiled_inside
 def _admit(state: State, believed: IntArray | None, index: int, place: int) -> None:
     request, worker = state.requests[index], state.workers[place]
     request.start, request.worker = state.now[0].step, place
@@ -153,7 +153,7 @@ def _admit(state: State, believed: IntArray | None, index: int, place: int) -> N
         _believe(state, believed, index)
 
 
-@compiled
+@compiled_inside
 def _believe(state: State, believed: IntArray, index: int) -> None:
     """Bring the belief on a request up to its age, and note when it next changes."""
     request = state.requests[index]
@@ -178,7 +178,7 @@ def _believe(state: State, believed: IntArray, index: int) -> None:
         request.next_telling, changes.telling = changes.telling, index
 
 
-@compiled
+@compiled_inside
 def admit(state: State, believed: IntArray | None, settings: Settings, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -218,7 +218,7 @@ def admit(state: State, believed: IntArray | None, settings: Settings, chosen: I
             _admit(state, believed, index, place)
 
 
-@compiled
+@compiled_inside
 def advance(
     state: State, believed: IntArray | None, settings: Settings, columns: Columns, row: int
 ) -> None:
@@ -295,7 +295,7 @@ def run_rule(
     return len(columns.waiting)
 
 
-@compiled
+@compiled_inside
 def _in_turn(state: State, settings: Settings) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     requests, workers = state.requests, state.workers
@@ -324,7 +324,7 @@ def _in_turn(state: State, settings: Settings) -> IntArray:
     return chosen
 
 
-@compiled
+@compiled_inside
 def _pick(
     state: State, rule: int, draws: FloatArray, able: IntArray, held: IntArray, room: IntArray
 ) -> int:
@@ -368,7 +368,7 @@ class Space(NamedTuple):
     loads: IntArray
 
 
-@compiled
+@compiled_inside
 def open_space(state: State, settings: Settings) -> Space:
     """Return the space before admission."""
     now, workers = state.now[0], state.workers
@@ -386,7 +386,7 @@ def open_space(state: State, settings: Settings) -> Space:
     return Space(slots, memory, loads)
 
 
-@compiled
+@compiled_inside
 def waiting_sizes(state: State) -> IntArray:
     """Return the sizes of the waiting requests, oldest first."""
     sizes = np.empty(state.now[0].waiting, dtype=np.int64)
@@ -395,14 +395,14 @@ def waiting_sizes(state: State) -> IntArray:
     return sizes
 
 
-@compiled
+@compiled_inside
 def _give(space: Space, worker: int, request: Records) -> None:
     space.slots[worker] -= 1
     space.memory[worker] -= request.reserved
     space.loads[worker] += request.size
 
 
-@compiled
+@compiled_inside
 def _give_lightest(state: State, space: Space, chosen: IntArray, position: int) -> None:
     """Choose the worker with room that is least loaded with a request, or NONE."""
     request = state.requests[state.waiting[position]]
@@ -417,7 +417,7 @@ def _give_lightest(state: State, space: Space, chosen: IntArray, position: int) 
         _give(space, best, request)
 
 
-@compiled
+@compiled_inside
 def _longest_first(state: State, settings: Settings) -> IntArray:
     """Choose for the oldest requests that have slots, the largest first."""
     space = open_space(state, settings)
@@ -429,7 +429,7 @@ def _longest_first(state: State, settings: Settings) -> IntArray:
     return chosen
 
 
-@compiled
+@compiled_inside
 def keep_to_memory(state: State, settings: Settings, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
     space = open_space(state, settings)
@@ -485,7 +485,7 @@ class _Step(NamedTuple):
     bonus: IntArray
 
 
-@compiled
+@compiled_inside
 def _step_now(state: State, believed: IntArray | None, settings: Settings) -> _Step:
     """Return the program of this step."""
     lookahead = window_now(state, settings)
@@ -500,7 +500,7 @@ def _step_now(state: State, believed: IntArray | None, settings: Settings) -> _S
     return _Step(loads, slots, sizes, growth, state.slowness, bonus)
 
 
-@compiled
+@compiled_inside
 def add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
     """Add what waits in the queues of workers to their loads."""
     for place in range(len(loads)):
@@ -509,7 +509,7 @@ def add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
             loads[place, ahead] += worker.queue_tokens + worker.queue_length * growth[ahead]
 
 
-@compiled
+@compiled_inside
 def window_now(state: State, settings: Settings) -> int:
     """Return the number of steps to look ahead now."""
     now = state.now[0]
@@ -526,7 +526,7 @@ def window_now(state: State, settings: Settings) -> int:
     return int(max(0.0, min(float(settings.lookahead), wanted + 0.5)))
 
 
-@compiled
+@compiled_inside
 def add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None:
     """Say what admission of each waiting request is worth beyond balance, by its wait."""
     most = float(cost * largest(sizes))
@@ -537,6 +537,9 @@ def add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None
             bonus[position] = np.int64(most * share * share)
 
 
+_step_in_python, _keep_to_memory = compiled(_step_now), compiled(keep_to_memory)
+
+
 def choose_solved(
     routing: BalanceRouting,
     state: State,
@@ -545,12 +548,12 @@ def choose_solved(
     _: bool,
 ) -> IntArray:
     """Choose workers as `run_balanced` does, by a solver at every step."""
-    step = _step_now(state, believed, settings)
+    step = _step_in_python(state, believed, settings)
     chosen = np.full(len(step.sizes), NONE)
     if step.slots.any():
         chosen = solve_step(step, routing)
     if settings.limited:
-        keep_to_memory(state, settings, chosen)
+        _keep_to_memory(state, settings, chosen)
     return chosen
 
 

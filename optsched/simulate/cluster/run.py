@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arrays import records
+from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched.errors import InstanceError, PolicyError
 from optsched.simulate.cluster import kernels
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
+
+# Kernels of one step, for choices that are made in Python.
+_reveal, _seen_loads = compiled(kernels.reveal), compiled(kernels.seen_loads)
+_admit, _advance = compiled(kernels.admit), compiled(kernels.advance)
 
 
 def run_cluster(
@@ -293,13 +298,13 @@ def _run_choosing(
 ) -> int:
     """Do what `kernels.run_rule` does, with a choice that is made in Python at every step."""
     for row in range(len(columns.waiting)):
-        count = kernels.reveal(state, revealing)
+        count = _reveal(state, revealing)
         if count == kernels.NONE:
             return row
         if count:
             chosen = choose(state, believed, settings, revealing)
-            kernels.admit(state, believed, settings, chosen)
-        kernels.advance(state, believed, settings, columns, row)
+            _admit(state, believed, settings, chosen)
+        _advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 
@@ -317,7 +322,7 @@ def _ask(
     requests = state.requests[waiting]
     seen = ClusterState(
         step=step,
-        loads=kernels.seen_loads(state, believed, settings.lookahead),
+        loads=_seen_loads(state, believed, settings.lookahead),
         free=state.workers["slots"] - state.workers["active"],
         active=state.workers["active"].copy(),
         memory=state.workers["memory"].copy(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched.errors import PolicyError
 from optsched.policies.base import window_of
 from optsched.problem.execution import unpreempted
@@ -223,7 +223,7 @@ class OrderedWorkers(PausedWorkers):
         return unpreempted(task.instance, task.policy.name, begun, task.intervals)
 
 
-@compiled
+@compiled_inside
 def _see(queues: Queues, index: int, time: float, load: FloatArray) -> None:
     """Write down the load of a worker that was run until now."""
     worker = queues.workers[index]

@@ -15,7 +15,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, precedes, push_by_key
 from optsched.admission import DUE, NEVER, RELEASED, STARTED, Queue, admit_window, new_queue
 from optsched.clock import BatchContent
@@ -72,7 +72,7 @@ class Arrivals(NamedTuple):
         return cls(times, *(none,) * 4, 1.0, none, np.zeros(3, dtype=np.int64))
 
 
-@compiled
+@compiled_inside
 def next_arrival(arrivals: Arrivals, turns: IntArray) -> int:
     """Return the request that comes next; of those that come at once the one of the least turn."""
     times, firsts, counters = arrivals.times, arrivals.firsts, arrivals.counters
@@ -86,7 +86,7 @@ def next_arrival(arrivals: Arrivals, turns: IntArray) -> int:
     return int(first)
 
 
-@compiled
+@compiled_inside
 def pass_by(arrivals: Arrivals, turns: IntArray, index: int) -> None:
     """Pass by the request that comes next; where the order was not known it gets its turn now."""
     counters = arrivals.counters
@@ -99,7 +99,7 @@ def pass_by(arrivals: Arrivals, turns: IntArray, index: int) -> None:
         counters[_COME] += 1
 
 
-@compiled
+@compiled_inside
 def call_followers(
     arrivals: Arrivals, turns: IntArray, levels: IntArray, index: int, end: float
 ) -> None:
@@ -233,7 +233,7 @@ def timing_each(clocks: Sequence[Clock]) -> Iterator[tuple[FloatArray, Any]]:
         yield rows, of[clocks[0]][1]
 
 
-@compiled
+@compiled_inside
 def with_room(log: BatchLog) -> BatchLog:
     """Return the log, with twice as many rows where all are in use."""
     rows, counts = log.contents.shape
@@ -250,7 +250,7 @@ def with_room(log: BatchLog) -> BatchLog:
     return BatchLog(contents, spans, usage, log.now, log.state)
 
 
-@compiled
+@compiled_inside
 def add_batch(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
@@ -290,7 +290,7 @@ def start(worker: Any, prompt: int) -> None:
     worker.squares += prompt * prompt
 
 
-@compiled
+@compiled_inside
 def next_batch(worker: Any) -> tuple[int, int, int, int, int]:
     """Let each request of a worker make a token; return the content of that batch."""
     decodes, resident = worker.active - worker.entered, worker.tokens - worker.prefill
@@ -457,7 +457,7 @@ def advance(
     return True
 
 
-@compiled
+@compiled_inside
 def _begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
     """Start a request in the next batch of a worker."""
     start(worker, prompt)
@@ -466,7 +466,7 @@ def _begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
     leaving.tokens += prompt + output
 
 
-@compiled
+@compiled_inside
 def _let_leave(worker: Any, finishing: Records) -> None:
     """Note what was in the last batch; those that are complete leave."""
     worker.running, worker.held = worker.active, worker.tokens

@@ -21,7 +21,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, Progress, add_batch, new_log, timing
 
@@ -174,7 +174,7 @@ def run_until(
     return False
 
 
-@compiled
+@compiled_inside
 def _choose(engine: Engine, how: int, limits: Limits) -> None:
     """Decide what each running request does in the next batch, and what is admitted to it."""
     requests, running, counters = engine.requests, engine.running, engine.counters
@@ -201,7 +201,7 @@ def _choose(engine: Engine, how: int, limits: Limits) -> None:
         _admit(engine, limits, left, how == CHUNKED)
 
 
-@compiled
+@compiled_inside
 def _room(tokens: int, block_size: int) -> int:
     """Return the tokens of the blocks that hold so many, and one that is made."""
     if block_size == 1:
@@ -209,7 +209,7 @@ def _room(tokens: int, block_size: int) -> int:
     return (tokens // block_size + 1) * block_size
 
 
-@compiled
+@compiled_inside
 def _promised(engine: Engine, block_size: int) -> int:
     """Tokens held when the next batch ends if none is admitted; whole prompts count already."""
     requests, running = engine.requests, engine.running
@@ -220,7 +220,7 @@ def _promised(engine: Engine, block_size: int) -> int:
     return total
 
 
-@compiled
+@compiled_inside
 def _make_room(engine: Engine, limits: Limits) -> bool:
     """Preempt requests, the latest first, until all others can make a token."""
     counters = engine.counters
@@ -239,7 +239,7 @@ def _make_room(engine: Engine, limits: Limits) -> bool:
     return bool(counters[_RUNNING] < before)
 
 
-@compiled
+@compiled_inside
 def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
     """Admit waiting requests in order of arrival while they fit; return how many."""
     counters = engine.counters
@@ -270,7 +270,7 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
     return admitted
 
 
-@compiled
+@compiled_inside
 def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     prefill = decodes = resident = squares = held = 0
     requests, running = engine.requests, engine.running
@@ -292,7 +292,7 @@ def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> 
     return add_batch(log, timer, (prefill, decodes, resident, squares, held), sitting_out + held)
 
 
-@compiled
+@compiled_inside
 def _progress(engine: Engine, row: int) -> None:
     """Let the batch have had its effect; requests that are complete leave."""
     requests, running, counters = engine.requests, engine.running, engine.counters

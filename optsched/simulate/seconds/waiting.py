@@ -20,7 +20,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _run(
                 _let_leave(state, segment, row)
 
 
-@compiled
+@compiled_inside
 def _invite(state: Waiting, thresholds: IntArray) -> bool:
     """Decide which segments take part, and how many each takes in."""
     any_joins = False
@@ -147,7 +147,7 @@ def _invite(state: Waiting, thresholds: IntArray) -> bool:
     return any_joins
 
 
-@compiled
+@compiled_inside
 def _fit(state: Waiting, memory: int) -> bool:
     """Take in only as many prompts as fit; tells whether the batch then fits and is not empty."""
     moving = 0
@@ -171,7 +171,7 @@ def _fit(state: Waiting, memory: int) -> bool:
     return room >= 0 and moving > 0
 
 
-@compiled
+@compiled_inside
 def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     """Let those taken in enter their segments, and run the batch if the clock can time it."""
     now = state.now[0]
@@ -213,7 +213,7 @@ def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bo
     return add_batch(log, timer, (prefill, decodes, resident, squares, held), now.usage)
 
 
-@compiled
+@compiled_inside
 def _let_leave(state: Waiting, segment: Records, row: int) -> None:
     """After a batch: what has passed the segment is complete or queues for the next one."""
     place = segment.ring + segment.turn % segment.turns
@@ -234,7 +234,7 @@ def _let_leave(state: Waiting, segment: Records, row: int) -> None:
             state.segments[segment.after].queued += 1
 
 
-@compiled
+@compiled_inside
 def _preempt_latest(state: Waiting) -> None:
     """Let the request admitted last lose all its tokens; it queues again in front."""
     latest, admitted = _NONE, 0
@@ -272,7 +272,7 @@ def _preempt_latest(state: Waiting) -> None:
     state.segments[request.entrance].queued += 1
 
 
-@compiled
+@compiled_inside
 def _append(state: Waiting, place: int, index: int) -> None:
     """Add a request at the end of a list."""
     ends = state.lists[place]
@@ -285,7 +285,7 @@ def _append(state: Waiting, place: int, index: int) -> None:
     state.requests[index].place = place
 
 
-@compiled
+@compiled_inside
 def _unlink(state: Waiting, index: int, before: int | np.int64) -> None:
     """Take a request out of its list, given the one before it there."""
     request = state.requests[index]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, push_by_key, sink_by_key
 from optsched.simulate.seconds.batches import add_batch, next_batch, with_room
 from optsched.simulate.steps.decisions import (
@@ -71,7 +71,7 @@ def steps_ahead(longest: int) -> IntArray:
     return np.array(ahead, dtype=np.int64)
 
 
-@compiled
+@compiled_inside
 def chance_of_more(beliefs: Beliefs, request: int, tokens: int, seen: int) -> float:
     """Return the chance of an output of more than some tokens, where it is more than was seen."""
     beyond, row, most = beliefs.beyond, beliefs.row[request], beliefs.most[request]
@@ -123,7 +123,7 @@ class Moments(NamedTuple):
     squares: FloatArray
 
 
-@compiled
+@compiled_inside
 def _set_moments(beliefs: Beliefs, moments: Moments, row: int) -> None:
     """Sum up the outputs beyond each number and their squares."""
     beyond, once, squares = beliefs.beyond, moments.once, moments.squares
@@ -135,7 +135,7 @@ def _set_moments(beliefs: Beliefs, moments: Moments, row: int) -> None:
         squares[row, output - 1] = squares[row, output] + chance * output * output
 
 
-@compiled
+@compiled_inside
 def _expected_cost(
     beliefs: Beliefs, moments: Moments, chance: Chance, request: int, seen: int
 ) -> float:
@@ -157,7 +157,7 @@ def _expected_cost(
     return float(cost + chance.square[request] * squares)
 
 
-@compiled
+@compiled_inside
 def _add_load(
     beliefs: Beliefs, ahead: IntArray, request: int, prompt: int, made: int, seen: int,
     mean: FloatArray, variance: FloatArray,
@@ -175,7 +175,7 @@ def _add_load(
         variance[place] += held * held * runs * (1.0 - runs)
 
 
-@compiled
+@compiled_inside
 def _let_wait(
     worker: Worker, beliefs: Beliefs, moments: Moments, chance: Chance, rows: _Rows, request: int
 ) -> None:
@@ -186,7 +186,7 @@ def _let_wait(
     now.waiting = push_by_key(rows.heap, now.waiting, request, rows.keys, rows.ranks)
 
 
-@compiled
+@compiled_inside
 def _admit(
     prompts: IntArray,
     memory: int,
@@ -241,13 +241,13 @@ def _admit(
         now.waiting = push_by_key(rows.heap, now.waiting, passed[place], rows.keys, rows.ranks)
 
 
-@compiled
+@compiled_inside
 def _staying(ends: float, there: float) -> float:
     """Return the share of those that go on among those that are there."""
     return 1.0 - ends / there if there > ends else 0.0
 
 
-@compiled
+@compiled_inside
 def _learn(
     beliefs: Beliefs,
     moments: Moments,

@@ -25,7 +25,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop, push
 from optsched.admission import (
     NEVER,
@@ -108,7 +108,7 @@ def admit(worker: Worker, request: int, prompt: int) -> None:
     start(now, prompt)
 
 
-@compiled
+@compiled_inside
 def end(worker: Worker, log: IntArray, request: int, prompt: int) -> IntArray:
     """Free the memory of a request, and log its attempt."""
     now = worker.now[0]
@@ -117,7 +117,7 @@ def end(worker: Worker, log: IntArray, request: int, prompt: int) -> IntArray:
     return _logged(worker, log, request)
 
 
-@compiled
+@compiled_inside
 def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
     """Write an attempt down; return the log, a larger one where it was full."""
     if logged == log.shape[1]:
@@ -130,7 +130,7 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
     return log
 
 
-@compiled
+@compiled_inside
 def _logged(worker: Worker, log: IntArray, request: int) -> IntArray:
     """Write down the attempt of a request that runs."""
     now, first = worker.now[0], worker.starts[request]
@@ -139,7 +139,7 @@ def _logged(worker: Worker, log: IntArray, request: int) -> IntArray:
     return log
 
 
-@compiled
+@compiled_inside
 def all_attempts(worker: Worker, log: IntArray) -> IntArray:
     """Return all attempts, those that are still running last."""
     for place in range(worker.now[0].active):
@@ -147,7 +147,7 @@ def all_attempts(worker: Worker, log: IntArray) -> IntArray:
     return log[:, : worker.now[0].logged].copy()
 
 
-@compiled
+@compiled_inside
 def least_made(worker: Worker, seed: int) -> int:
     """Return the place of the running request that has made the fewest tokens."""
     now = worker.now[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched.simulate.seconds.batches import add_batch, with_room
 from optsched.simulate.steps.decisions import RUNS, WAITS, log_attempt, random_rank
 
@@ -28,7 +28,7 @@ PREEMPT = ("bound", "tokens")
 _BY_BOUND, _BY_TOKENS = range(2)
 
 
-@compiled
+@compiled_inside
 def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int) -> int:
     """Return a + b o + c o^2 at the planned output, or 6 times its mean from there to the upper."""
     a, b, c = rates[0, request], rates[1, request], rates[2, request]
@@ -40,13 +40,13 @@ def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int)
     return urgency
 
 
-@compiled
+@compiled_inside
 def _change_plan(plan: IntArray, prompt: int, start: int, first: int, last: int, sign: int) -> None:
     for step in range(first, last + 1):
         plan[step & (len(plan) - 1)] += sign * (prompt + step - start)
 
 
-@compiled
+@compiled_inside
 def _obstacle(
     plan: IntArray, room: int, prompt: int, planned: int, clock: int, suspect: int
 ) -> int:

@@ -12,11 +12,11 @@ requests to other free slots, as long as that lowers the objective.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import ascending, largest, total
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 #: A memory limit that is none.
-UNLIMITED = cast("int", np.int64(2**40))
-NO = cast("bool", np.bool_(False))
+UNLIMITED = 2**40
 
 #: In place of a worker or a request where there is none.
 NONE = -1  # no row, no request
@@ -45,7 +44,7 @@ class Step(NamedTuple):
     growth: IntArray  # (H + 1,), what a request weighs beyond its size; 0 if counts are fixed
 
 
-@compiled
+@compiled_inside
 def open_step(
     alive: IntArray,
     free: IntArray,
@@ -94,7 +93,7 @@ def open_step(
     return step
 
 
-@compiled
+@compiled_inside
 def _rank(step: Step, h: int) -> None:
     """Find the three largest loads of a step again."""
     top, rows = step.top, step.rows
@@ -106,7 +105,7 @@ def _rank(step: Step, h: int) -> None:
             _insert(top, rows, h, row, step.load[row, h])
 
 
-@compiled
+@compiled_inside
 def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
     """Put a load that exceeds the third largest in its place."""
     place = 2
@@ -117,14 +116,14 @@ def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
     top[place, h], rows[place, h] = load, row
 
 
-@compiled
+@compiled_inside
 def add_requests(step: Step, row: int, tokens: int, count: int) -> None:
     """Add requests of so many tokens to a worker, or take them away."""
     for h in range(step.load.shape[1]):
         change_load(step, row, h, step.weight[row] * (tokens + count * step.growth[h]))
 
 
-@compiled
+@compiled_inside
 def change_load(step: Step, row: int, h: int, change: int) -> None:
     """Change a worker's load at one step, and keep the ranks."""
     top, rows = step.top, step.rows
@@ -145,7 +144,7 @@ def change_load(step: Step, row: int, h: int, change: int) -> None:
         _insert(top, rows, h, row, load)
 
 
-@compiled
+@compiled_inside
 def largest_without(step: Step, row: int, other: int, h: int) -> int:
     """Return the largest load of a step among all workers but two."""
     for place in range(2):
@@ -154,7 +153,7 @@ def largest_without(step: Step, row: int, other: int, h: int) -> int:
     return int(step.top[2, h])
 
 
-@compiled
+@compiled_inside
 def fits(step: Step, row: int, tokens: int, count: int) -> bool:
     """Tell whether memory allows the load that a worker would have."""
     for h in range(step.load.shape[1]):
@@ -175,7 +174,7 @@ class Pool(NamedTuple):
     place: IntArray  # (U,), its place in `size`
 
 
-@compiled
+@compiled_inside
 def cost_in_slot(cluster: int, spare: IntArray, load: int) -> int:
     """Cost a load on a worker, where so much fits below the heaviest other one."""
     excess = 0
@@ -184,7 +183,7 @@ def cost_in_slot(cluster: int, spare: IntArray, load: int) -> int:
     return cluster * excess - len(spare) * load
 
 
-@compiled
+@compiled_inside
 def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) -> int:
     """Find the first place whose size is beyond the minimum of the cost, or beyond the room."""
     low, high = 0, len(pool.size)
@@ -201,7 +200,7 @@ def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) 
     return low
 
 
-@compiled
+@compiled_inside
 def best_waiting(
     pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool
 ) -> tuple[int, int]:
@@ -235,7 +234,7 @@ def best_waiting(
     return best, least
 
 
-@compiled
+@compiled_inside
 def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
     """Fill every slot: the worker with most headroom per slot takes what costs it least."""
     rows, steps = step.load.shape
@@ -259,7 +258,7 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
         held[row] += steps * step.weight[row] * pool.size[place]
 
 
-@compiled
+@compiled_inside
 def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place the smallest requests, the largest of them first, where they cost least."""
     rows, steps = step.load.shape
@@ -285,7 +284,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled
+@compiled_inside
 def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place as many of the smallest requests as find room, each where most memory is left."""
     for slot in range(count):
@@ -302,7 +301,7 @@ def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled
+@compiled_inside
 def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int) -> None:
     pool.taken[place] = True
     pool.row[slot], pool.place[slot] = row, place
@@ -310,7 +309,7 @@ def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int
     add_requests(step, row, pool.size[place], 1)
 
 
-@compiled
+@compiled_inside
 def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
     """Take back what is in the first slots."""
     for slot in range(count):
@@ -371,7 +370,7 @@ def assign(
     return chosen
 
 
-@compiled
+@compiled_inside
 def _search(
     step: Step, pool: Pool, room: IntArray, count: int, rounds: int | np.int64, valued: bool
 ) -> None:
@@ -394,7 +393,7 @@ def _search(
             return
 
 
-@compiled
+@compiled_inside
 def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -> bool:
     """Assign a slot to the best waiting request, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
@@ -414,7 +413,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
     return True
 
 
-@compiled
+@compiled_inside
 def _exchange(
     step: Step, pool: Pool, slot: int, count: int, spare: IntArray, waiting: bool
 ) -> bool:
@@ -454,7 +453,9 @@ def _exchange(
         if other_weight * size > room:
             found = NONE
         if waiting:
-            next_found, next_cost = best_waiting(pool, spare, other_weight, room, step.cluster, NO)
+            next_found, next_cost = best_waiting(
+                pool, spare, other_weight, room, step.cluster, False
+            )
             if next_found != NONE:
                 next_cost += pool.bonus[place] - pool.bonus[next_found]
                 if found == NONE or next_cost < cost:
@@ -472,7 +473,7 @@ def _exchange(
     return True
 
 
-@compiled
+@compiled_inside
 def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     """Move a request to the free slot where it costs least, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
@@ -532,7 +533,7 @@ def assign_profiles(
     return chosen
 
 
-@compiled
+@compiled_inside
 def _fill_by_profile(
     step: Step, tokens: IntArray, bonus: IntArray, room: IntArray, chosen: IntArray
 ) -> None:
@@ -563,7 +564,7 @@ def _fill_by_profile(
         _shift_profile(step, tokens, row, best, 1)
 
 
-@compiled
+@compiled_inside
 def _cost_of_profile(
     step: Step, tokens: IntArray, row: int, comes: int, goes: int, other: int, there: int
 ) -> tuple[bool, int]:
@@ -590,7 +591,7 @@ def _cost_of_profile(
     return fits, cost
 
 
-@compiled
+@compiled_inside
 def _improve_profile(
     step: Step,
     tokens: IntArray,
@@ -634,7 +635,7 @@ def _improve_profile(
     return True
 
 
-@compiled
+@compiled_inside
 def _shift_profile(step: Step, tokens: IntArray, row: int, request: int, sign: int) -> None:
     """Put a request on a row, or take it away."""
     for h in range(step.load.shape[1]):
