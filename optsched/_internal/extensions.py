@@ -10,9 +10,12 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+import lazy_loader
+
 from optsched._internal.files import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -40,6 +43,18 @@ def added(kind: str, name: str) -> Any:
     """Return what was added under a name."""
     module, _, attribute = _added[kind][name].partition(":")
     return getattr(import_module(module), attribute)
+
+
+def attach(
+    package: str, file: str, kind: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__`, `__all__` of a room: its names, and what rooms above add."""
+    load, _, own = lazy_loader.attach_stub(package, file)
+
+    def find(name: str) -> object:
+        return added(kind, name) if name in names(kind) else load(name)
+
+    return find, lambda: sorted([*own, *names(kind)]), own
 
 
 def _view(name: str) -> Any:

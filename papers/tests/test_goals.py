@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from clustered import with_deadlines
 from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,23 +165,6 @@ def test_bad_goals_are_refused_in_one_sentence(arguments, message):
         GoalProgram(BalanceProgram(state), StepGoals(**arguments))
 
 
-def instance_of(rng, n=30, *, timed=False):
-    """Requests of three tenants with deadlines, some of which nobody can keep."""
-    outputs = rng.integers(1, 8, n)
-    arrivals = np.sort(rng.integers(0, 12, n))
-    owners = rng.integers(0, 3, n)
-    return Instance(
-        rng.integers(0, 40, n),
-        outputs,
-        10**6,
-        arrivals=arrivals,
-        deadlines=arrivals + outputs + rng.integers(0, 12, n),
-        labels=[f"{'abc'[owner]}/{number}" for number, owner in enumerate(owners)],
-        weights=1.0 + owners,
-        seconds_per_step=1.0 if timed else None,
-    )
-
-
 def literal_shares(demands, weights, slots):
     """Max-min fair shares: raise all in proportion to weight, in exact fractions."""
     shares, left = [Fraction(0)] * len(demands), Fraction(slots)
@@ -198,7 +182,7 @@ def literal_shares(demands, weights, slots):
 @pytest.mark.parametrize("lookahead", [0, 3])
 def test_goals_of_a_step_are_those_of_the_run_read_literally(lookahead):
     rng = np.random.default_rng(8)
-    instance, cluster = instance_of(rng), Cluster(3, 2)
+    instance, cluster = with_deadlines(rng), Cluster(3, 2)
     routing = GoalRouting(instance, cluster, lookahead, deadlines=True, tenants=True)
     done = run(instance, routing, cluster=cluster, reveal=7)
     ends = done.starts + instance.outputs
@@ -232,7 +216,7 @@ def test_goals_of_a_step_are_those_of_the_run_read_literally(lookahead):
 def test_deadlines_are_missed_less_often_than_without():
     rng, cluster, missed = np.random.default_rng(5), Cluster(2, 3), np.zeros(2)
     for _ in range(2):
-        instance = instance_of(rng, 60)
+        instance = with_deadlines(rng, 60)
         for place, kept in enumerate((False, True)):
             routing = GoalRouting(instance, cluster, 2, deadlines=kept, energy_price=10.0)
             done = run(instance, routing, cluster=cluster, steps=40, reveal=30)

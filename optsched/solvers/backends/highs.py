@@ -69,9 +69,13 @@ def load() -> Any:
 @functools.cache
 def _make_first(highspy: Any) -> None:
     """Make a first HiGHS, which since 1.16 prints its name, where no answer is printed."""
+    try:
+        shown = os.dup(1)
+    except OSError:  # it is closed, and nothing can be printed
+        return
     flush = ctypes.CDLL(None).fflush
     flush(None)
-    shown, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
         highspy.Highs()

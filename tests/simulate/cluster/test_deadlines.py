@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from clustered import with_deadlines
 
-from optsched import Cluster, Instance, run
-
-
-def instance_of(rng, n=30, *, timed=False):
-    """Requests of three tenants with deadlines, some of which nobody can keep."""
-    outputs = rng.integers(1, 8, n)
-    arrivals = np.sort(rng.integers(0, 12, n))
-    owners = rng.integers(0, 3, n)
-    return Instance(
-        rng.integers(0, 40, n),
-        outputs,
-        10**6,
-        arrivals=arrivals,
-        deadlines=arrivals + outputs + rng.integers(0, 12, n),
-        labels=[f"{'abc'[owner]}/{number}" for number, owner in enumerate(owners)],
-        weights=1.0 + owners,
-        seconds_per_step=1.0 if timed else None,
-    )
+from optsched import Cluster, run
 
 
 def test_missed_deadlines_are_counted_request_by_request():
     rng = np.random.default_rng(2)
     for timed in (False, True):
-        instance = instance_of(rng, 40, timed=timed)
+        instance = with_deadlines(rng, 40, timed=timed)
         cluster = Cluster(2, 2, overhead_s=0.7, seconds_per_token=1e-3)
         done = run(instance, "fcfs", cluster=cluster, steps=30)
         due = missed = 0
