@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 
 import numpy as np
@@ -39,6 +40,8 @@ def solve(model, options, start, reporter):
         raise RuntimeError("can't start new thread")  # as Python says where its stack has no room
     if model.name == "leaving":
         os._exit(3)
+    if model.name == "babbling":
+        threading.Thread(target=_babble, args=(reporter,), daemon=True).start()
     if model.name == "lying":
         return Answer(Stopped.OPTIMAL, "Fake", "", np.array([1.0, 1.0, 1.0]), 12.0)
     if model.name == "contradicting":
@@ -46,6 +49,12 @@ def solve(model, options, start, reporter):
     if model.name == "denying":
         return Answer(Stopped.INFEASIBLE, "Fake", "", None, None)
     return Answer(Stopped.OPTIMAL, "Fake", "fine", np.array([0.0, 1.0, 1.0]), 7.0)
+
+
+def _babble(reporter):
+    for _ in range(200):
+        time.sleep(0.005)
+        reporter.report(5.0, 3.0, np.array([1.0, 0.0, 0.0]))
 
 
 class UnpicklableError(Exception):

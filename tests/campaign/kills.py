@@ -110,7 +110,7 @@ def _words(pid):
     return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
 
 
-def _is_fork_server(parent, words):
+def _is_solver(parent, words):
     return "serve_jobs(" in words
 
 
@@ -123,12 +123,7 @@ def _solver_child(rng, folder, outcome):
     prepare()
     model = market_split(items=12, rows=2, seed=rng.randrange(5))
     wanted = _optimum(model)
-    everything = rng.random() < 0.3  # the process that children come from, too
-
-    def chosen(parent, words):
-        return _is_fork_server(parent, words) and (everything or parent != os.getpid())
-
-    with killer(rng, 0.4, chosen) as killed:
+    with killer(rng, 0.4, _is_solver) as killed:
         solver = rng.choice(["highs", "cp-sat"])
         solution = solve(model, method=solver, time_limit=20, params=SolveParams(in_child=True))
     outcome.faults += bool(killed)
@@ -164,7 +159,7 @@ def _exact_solve(rng, folder, outcome):
     instance = family("uniform", n=rng.choice([7, 8]), seed=rng.randrange(4))
     wanted = _cost(instance)
     method = rng.choice(["auto", "highs", "cp-sat", "exact"])
-    with killer(rng, 0.5, _is_fork_server) as killed:
+    with killer(rng, 0.5, _is_solver) as killed:
         try:
             found = solve(instance, method=method, time_limit=10)
         except optsched.errors.SolverError as error:

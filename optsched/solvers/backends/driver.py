@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import itertools
 import math
-import multiprocessing.connection
 import os
-import select
+import pickle
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -53,8 +52,8 @@ Message = Progress | Answer | BaseException
 
 #: Seconds that a solver has beyond its time limit, or after Ctrl-C, before its child is killed.
 GRACE = 0.5
-_ENDED = struct.Struct("=qqq")  # process number, wait status, largest resident kilobytes
-_NAME = 128  # bytes of a module's name in a message to the fork server
+_STOP = b""  # a message that is no job
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -106,118 +105,165 @@ class ThreadChannel:
         return None
 
 
+class _Child:
+    """A fresh interpreter that does one job after another, until it is killed or we leave."""
+
+    # It never imports the user's script, as `multiprocessing` would, and keeps what it imported.
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve_jobs; "
+        self.owner, self.jobs = os.getpid(), 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"{code}serve_jobs({theirs.fileno()})"],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # whatever it starts can be ended with it
+            env=os.environ | dict.fromkeys(_THREADS, "1"),
+        )
+        theirs.close()
+        self.connection = Connection(ours.detach())
+        self._sending = threading.Lock()
+
+    def send(self, message: bytes) -> None:
+        """Send from a thread: a child that does not read must not keep us from the clock."""
+
+        def sending() -> None:
+            # `receive` will notice its death; a connection that is closed meanwhile has no handle.
+            with self._sending, contextlib.suppress(OSError, TypeError):
+                self.connection.send_bytes(message)
+
+        threading.Thread(target=sending, daemon=True).start()
+
+    def ended(self, *, kill: bool) -> tuple[int, int]:
+        """Wait for its end; return its wait status and the most kilobytes that it held."""
+        if kill:
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        status = kilobytes = 0
+        with contextlib.suppress(ChildProcessError):
+            _, status, usage = os.wait4(self.process.pid, 0)
+            kilobytes = usage.ru_maxrss
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.connection.close()
+        return status, kilobytes
+
+
+_idle: list[_Child] = []
+
+
+def _take() -> _Child:
+    """Return an idle child that lives, or a new one."""
+    while True:
+        try:
+            child = _idle.pop()
+        except IndexError:
+            return _Child()
+        if child.owner == os.getpid() and child.process.poll() is None:
+            return child
+        child.connection.close()
+
+
+def prepare() -> None:
+    """Start a child early: its imports take about a second."""
+    _idle.append(_take())
+
+
+@atexit.register
+def _leave() -> None:
+    for child in _idle:
+        if child.owner == os.getpid():
+            child.ended(kill=True)
+
+
 class ChildChannel:
-    """A job in a child process forked from the fork server."""
+    """A job in a child process."""
 
     def __init__(self, job: Job, began: float) -> None:
-        ours, theirs = socket.socketpair()
-        self._status, status = os.pipe()
-        self._connection = Connection(ours.detach())
         self._solver, self._limit = job.solver, job.options.memory_limit
-        self._pid: int | None = None
-        try:
-            _fork_server.begin(job.back_end, theirs.fileno(), status)
-        finally:
-            theirs.close()
-            os.close(status)
-        # A child that does not read must not keep us from watching the clock.
-        elapsed = time.perf_counter() - began
-        self._sending = threading.Lock()
-        self._sender = threading.Thread(target=self._send, args=((job, elapsed),), daemon=True)
-        self._sender.start()
-
-    def _send(self, message: object) -> None:
-        with self._sending, contextlib.suppress(OSError):  # `receive` will notice its death
-            try:
-                self._connection.send(message)
-            except TypeError:  # one that is closed meanwhile has no handle
-                if not self._connection.closed:
-                    raise
+        self._keep, self._answered = self._limit is None, False
+        message = pickle.dumps((job, time.perf_counter() - began))
+        # Where memory is limited, what earlier jobs held must not count.
+        self._child = _take() if self._keep else _Child()
+        self._child.jobs += 1
+        self._child.send(message)
 
     def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
         try:
-            if not self._connection.poll(timeout):
+            if not self._child.connection.poll(timeout):
                 return None
-            message: Message = self._connection.recv()
+            number, message = self._child.connection.recv()
         except (EOFError, OSError):
             return self._exit_status()
-        return message
+        if number != self._child.jobs:  # late news of another job
+            return None
+        answer: Message = message
+        self._answered = not isinstance(answer, Progress)
+        return answer
 
     def stop(self) -> None:
         """Ask the solver to stop."""
-        threading.Thread(target=self._send, args=("stop",), daemon=True).start()
+        self._child.send(_STOP)
+        self._keep = False  # the request may arrive too late, and must not stop another job
 
     def end(self) -> None:
-        """Kill the child if it has not ended."""
-        if (pid := self.pid) is not None and not multiprocessing.connection.wait([self._status], 0):
-            # It may have ended just now, or have no group of its own yet: then it sees us leave.
-            with contextlib.suppress(OSError):
-                os.killpg(pid, signal.SIGKILL)
-        self._sender.join(1.0)
-        self._connection.close()
-        os.close(self._status)
+        """Keep a child that has answered for the next job, and kill another one."""
+        if self._answered and self._keep:
+            _idle.append(self._child)
+        elif self._child.process.returncode is None:
+            self._child.ended(kill=True)
 
     @property
-    def pid(self) -> int | None:
-        """Process number of the child, once it has started."""
-        there = self._pid is None and multiprocessing.connection.wait([self._status], 1.0)
-        if there and (message := os.read(self._status, _ENDED.size)):
-            self._pid = _ENDED.unpack(message)[0]
-        return self._pid
+    def pid(self) -> int:
+        """Process number of the child."""
+        return self._child.process.pid
 
     def _exit_status(self) -> Answer:
         """Say how a child ended that gave no answer."""
-        pid = self.pid
-        message = b""
-        if pid is not None and multiprocessing.connection.wait([self._status], 5.0):
-            message = os.read(self._status, _ENDED.size)
-        if len(message) < _ENDED.size:
-            return Answer(Stopped.ERROR, self._solver, "its process ended for an unknown reason")
-        _, status, kilobytes = _ENDED.unpack(message)
+        status, kilobytes = self._child.ended(kill=False)
         code = os.waitstatus_to_exitcode(status)
-        how = f"exit code {code}"
-        if code < 0:
-            how = f"signal {-code} ({signal.Signals(-code).name})"
-        megabytes = kilobytes / 1024
-        raw_status = f"its process ended by {how}, holding up to {megabytes:,.0f} MB"
+        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        raw_status = f"its process ended by {how}, holding up to {kilobytes / 1024:,.0f} MB"
         # Solvers that cannot get memory abort; a process never holds all that it has reserved.
         near = self._limit is not None and kilobytes * 1024 > self._limit / 2
-        status = Stopped.MEMORY_LIMIT if near and code != 0 else Stopped.ERROR
-        return Answer(status, self._solver, raw_status)
+        stopped = Stopped.MEMORY_LIMIT if near and code != 0 else Stopped.ERROR
+        return Answer(stopped, self._solver, raw_status)
 
 
-def _serve(fd: int) -> None:
-    """Do one job: what a child process runs."""
-    connection = Connection(fd)
-    began = time.perf_counter()
-    stop = threading.Event()
-    sending = threading.Lock()
-
-    def send(message: Message) -> None:
-        with sending:
-            connection.send(message)
+def serve_jobs(fd: int) -> NoReturn:
+    """Do jobs until the user's process closes the connection: what a child process runs."""
+    connection, stop, sending = Connection(fd), threading.Event(), threading.Lock()
+    jobs: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
     def listen() -> None:
-        try:
+        with contextlib.suppress(EOFError, OSError):
             while True:
-                connection.recv()
-                stop.set()
-        except (EOFError, OSError):
-            os._exit(1)  # the caller no longer waits
+                if (message := connection.recv_bytes()) == _STOP:
+                    stop.set()
+                else:
+                    jobs.put((time.perf_counter(), message))
+        os.killpg(0, signal.SIGKILL)  # the caller no longer waits, and what we started ends with us
 
-    try:
-        job, elapsed = connection.recv()
-        threading.Thread(target=listen, daemon=True).start()
-        _limit_memory(job.options.memory_limit)
-        send(job.solve(send, stop, began - elapsed))
-    except MemoryError:
-        send(Answer(Stopped.MEMORY_LIMIT, "child process", "out of memory"))
-    except Exception as error:
+    threading.Thread(target=listen, daemon=True).start()
+    for number in itertools.count(1):
+        arrived, message = jobs.get()
+
+        def send(news: Message, number: int = number) -> None:
+            with sending:
+                connection.send((number, news))
+
         try:
-            send(error)
-        except Exception:  # some exceptions cannot be pickled
-            send(SolverError(f"{type(error).__name__}: {error}"))
+            job, elapsed = pickle.loads(message)
+            _limit_memory(job.options.memory_limit)
+            send(job.solve(send, stop, arrived - elapsed))
+        except MemoryError:
+            send(Answer(Stopped.MEMORY_LIMIT, "child process", "out of memory"))
+        except Exception as error:
+            try:
+                send(error)
+            except Exception:  # some exceptions cannot be pickled
+                send(SolverError(f"{type(error).__name__}: {error}"))
+    raise AssertionError
 
 
 def _limit_memory(limit: int | None) -> None:
@@ -231,137 +277,6 @@ def _limit_memory(limit: int | None) -> None:
         pages = int(file.read().split()[0])
     total = pages * resource.getpagesize() + int(limit)
     resource.setrlimit(resource.RLIMIT_AS, (total, total))
-
-
-def serve_jobs(control_fd: int) -> NoReturn:
-    """Be the fork server, until the user's process closes the control socket."""
-    # Not a fork of the user's process, which may have threads, but a fresh interpreter that imports
-    # a back end once, never solves anything itself, and never imports the user's script, as
-    # `multiprocessing` would. Per job it gets the job's connection, and a pipe on which it writes
-    # the child's number and, when the child has ended, how.
-    control = socket.socket(fileno=control_fd)
-    wakeup, rouse = os.pipe()
-    for fd in (wakeup, rouse):
-        os.set_blocking(fd, False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process decides what Ctrl-C means
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(rouse, warn_on_full_buffer=False)
-    children: dict[int, int] = {}  # process number -> where to write how it ended
-    import optsched.models.events  # what jobs consist of, which children would import each
-    import optsched.models.linear.model  # noqa: F401
-
-    while True:
-        ready, _, _ = select.select([control_fd, wakeup], [], [])
-        if wakeup in ready:
-            os.read(wakeup, 4096)
-            _reap(children)
-        if control_fd in ready:
-            message, fds, _, _ = socket.recv_fds(control, _NAME, 2)
-            if not message:
-                break
-            _fork(message.decode().strip(), fds, children, [control_fd, wakeup, rouse])
-    for pid in children:
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
-    os._exit(0)
-
-
-def _fork(module: str, fds: list[int], children: dict[int, int], own: list[int]) -> None:
-    """Import a back end and fork a child that does one job with it."""
-    connection, status = fds
-    with contextlib.suppress(Exception):  # the child will meet the same error and report it
-        importlib.import_module(module).load()
-    pid = os.fork()
-    if pid:
-        os.close(connection)
-        children[pid] = status
-        _tell(status, pid, 0, 0)
-        return
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()  # whatever it starts can be ended with it
-        for fd in (*own, status, *children.values()):
-            os.close(fd)
-        _serve(connection)
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _reap(children: dict[int, int]) -> None:
-    for pid in list(children):
-        ended, status, usage = os.wait4(pid, os.WNOHANG)
-        if ended:
-            fd = children.pop(pid)
-            _tell(fd, pid, status, usage.ru_maxrss)
-            os.close(fd)
-
-
-def _tell(fd: int, pid: int, status: int, kilobytes: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # no reader is left
-        os.write(fd, _ENDED.pack(pid, status, kilobytes))
-
-
-class _ForkServer:
-    """The process that children are forked from, started when it is first needed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-
-    def prepare(self) -> None:
-        """Start the process early: its imports take about a second."""
-        with self._lock:
-            self._started()
-
-    def begin(self, back_end: str, connection: int, status: int) -> None:
-        """Fork a child for a job of a back end, with its connection and a pipe for its end."""
-        message, fds = [back_end.encode().ljust(_NAME)], [connection, status]
-        with self._lock:
-            try:
-                socket.send_fds(self._started(), message, fds)
-            except OSError:  # it was killed
-                self.close(0)
-                socket.send_fds(self._started(), message, fds)
-
-    def _started(self) -> socket.socket:
-        if self._control is not None and self._owner == os.getpid():
-            return self._control
-        ours, theirs = socket.socketpair()
-        # A fresh interpreter finds the same modules. Its only threads are those of solvers.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve_jobs; "
-        threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"{code}serve_jobs({theirs.fileno()})"],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env=os.environ | dict.fromkeys(threads, "1"),
-        )
-        theirs.close()
-        self._control, self._owner = ours, os.getpid()
-        return ours
-
-    def close(self, patience: float = 2.0) -> None:
-        """End the process and all children, by force where its patience is over."""
-        if self._control is not None:
-            self._control.close()
-        if self._process is not None and self._owner == os.getpid():
-            try:
-                self._process.wait(patience)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._control = self._process = None
-
-
-_fork_server = _ForkServer()
-prepare = _fork_server.prepare
-atexit.register(_fork_server.close)
 
 
 PLAIN = Options()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 
 import fake_back_end
 import numpy as np
@@ -54,13 +54,44 @@ def test_a_good_back_end(in_child):
     assert solution.raw_status == "fine"
 
 
-def test_children_find_what_jobs_consist_of_imported():
-    """Each took a fifth of a second to import SciPy once more."""
+def pids_of(monkeypatch):
+    """Return a list that the process numbers of children are added to."""
+    pids, begin = [], child.ChildChannel.__init__
+
+    def note(self, *arguments):
+        begin(self, *arguments)
+        pids.append(self.pid)
+
+    monkeypatch.setattr(child.ChildChannel, "__init__", note)
+    return pids
+
+
+def test_a_child_that_answered_does_the_next_job(monkeypatch):
+    pids = pids_of(monkeypatch)
+    assert run_fake("good").objective == run_fake("good").objective == 7
+    assert pids[0] == pids[1]
+    run_fake("good", memory_limit=2**30)
+    assert run_fake("deaf", time_limit=0.1).status is Stopped.TIME_LIMIT
     run_fake("good")
-    maps = Path(f"/proc/{child._fork_server._process.pid}/maps")  # noqa: SLF001
-    if not maps.exists():
-        pytest.skip("this system does not show what a process has loaded")
-    assert "_sparsetools" in maps.read_text()
+    assert pids[2] != pids[1]  # what others held before would count against its limit
+    assert len({pids[2], pids[3], pids[4]}) == 3
+
+
+def test_late_news_of_a_job_are_not_those_of_the_next():
+    """A false bound of another question would be believed."""
+    assert run_fake("babbling").objective == 7
+    for _ in range(20):
+        solution = run_fake("good")
+        assert (solution.objective, solution.bound) == (7, 7)
+
+
+def test_a_job_that_cannot_be_read_there_is_an_error_here():
+    job = Job("nowhere", "Fake", knapsack(), Options())
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        run(job, knapsack(), in_child=True)
+    job = Job(fake_back_end.__name__, "Fake", lambda: 0, Options())
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+        run(job, knapsack(), in_child=True)
 
 
 def test_a_deaf_solver_is_ended_at_the_time_limit():
@@ -192,6 +223,7 @@ def test_ctrl_c_returns_what_is_known(solver, in_child):
 
 
 def test_ctrl_c_ends_a_deaf_child():
+    run_fake("good")  # whatever has to be imported is there
     with interrupt_after(0.3):
         solution = run_fake("deaf")
     assert solution.status is Stopped.INTERRUPTED
@@ -214,7 +246,7 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
         made = child.ChildChannel.__init__
         def note(self, *arguments):
             made(self, *arguments)
-            print(self.pid, child._fork_server._process.pid, flush=True)
+            print(self.pid, flush=True)
         child.ChildChannel.__init__ = note
         threading.Timer(1.0, os._exit, (0,)).start()
         solve(market_split(), params=SolveParams(in_child=True))
@@ -244,17 +276,18 @@ def alive(pid):
         return file.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_a_killed_fork_server_is_started_again():
+def test_an_idle_child_that_is_killed_is_replaced(monkeypatch):
+    pids = pids_of(monkeypatch)
     assert solve(knapsack(), params=SolveParams(in_child=True)).objective == 7
-    server = child._fork_server._process  # noqa: SLF001
-    server.kill()
-    server.wait()
+    os.kill(pids[0], signal.SIGKILL)
+    child._idle[-1].process.wait()  # noqa: SLF001
     for _ in range(2):
         assert solve(knapsack(), params=SolveParams(in_child=True)).objective == 7
-    assert child._fork_server._process.pid != server.pid  # noqa: SLF001
+    assert pids[0] != pids[1] == pids[2]
 
 
 def test_many_children_leave_nothing_behind():
+    run_fake("good")
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         run_fake("good")
