@@ -33,8 +33,13 @@ from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import MAX_STEPS, empty_usage
 from optsched.search.beam_kernels import (
+    ACTIVE,
     CHILDREN,
+    DONE,
+    LOGGED,
     MAX_STARTS,
+    SLICE,
+    WAITING,
     Active,
     Children,
     Large,
@@ -189,10 +194,10 @@ class Beam:
         self.prepare(budget)
         counts, work, began = self.counts, float(self._rows * self._corners.size), stopwatch()
         end = budget._replace(deadline=budget.deadline + _LATE * (budget.deadline - began))
-        while not counts[5]:
+        while not counts[DONE]:
             work += self.load_chunk()
             self._keep_pace(began, budget.deadline)
-            until = (int(counts[2]) // self._rows + 1) * self._rows
+            until = (int(counts[SLICE]) // self._rows + 1) * self._rows
             work += self.step(until, end, most - work)
             if work >= most or end.over:
                 return None, work
@@ -201,7 +206,7 @@ class Beam:
     def _keep_pace(self, began: float, deadline: float) -> None:
         """Go on with less width where the deadline would come before the end, after it with 1."""
         # The first slices take longer than others, and after half of them half the work is done.
-        now, done = stopwatch(), int(self.counts[2])
+        now, done = stopwatch(), int(self.counts[SLICE])
         left, needed = deadline - now, (now - began) * max(0, self._slices - done) / max(done, 1)
         if left <= 0:
             self._width = 1
@@ -210,9 +215,9 @@ class Beam:
 
     def load_chunk(self) -> int:
         """Tabulate the least costs for the chunk of slices that begins; return the work."""
-        chunk = int(self.counts[2]) // self._rows
+        chunk = int(self.counts[SLICE]) // self._rows
         if chunk < len(self._corners):
-            active, waiting = int(self.counts[0]), int(self.counts[1])
+            active, waiting = int(self.counts[ACTIVE]), int(self.counts[WAITING])
             ahead = np.append(self.active.requests[:active], self.active.waiting[:waiting])
             tabulate(self.large, ahead, chunk, self._corners[chunk].copy())
         return self.large.later.size
@@ -220,8 +225,8 @@ class Beam:
     def step(self, until: int, budget: Budget, most: float) -> float:
         """Go on to a slice, at most to the end of the chunk; return the work."""
         counts, width, work = self.counts, self._width, 0.0
-        while counts[2] < until and not counts[5] and work < most and not budget.over:
-            if counts[4] + width * MAX_STARTS > len(self.log.starts):
+        while counts[SLICE] < until and not counts[DONE] and work < most and not budget.over:
+            if counts[LOGGED] + width * MAX_STARTS > len(self.log.starts):
                 self.log = Log(*(np.append(each, np.empty_like(each)) for each in self.log))
             work += sweep(
                 self.large,
@@ -239,7 +244,7 @@ class Beam:
     def starts(self, node: int) -> IntArray:
         """Return the starts of the large requests in a node, -1 where it has not started one."""
         starts = np.full(len(self.large.prompts), -1)
-        at = self.nodes.tails[self.counts[2] % 2, node]
+        at = self.nodes.tails[self.counts[SLICE] % 2, node]
         while at >= 0:
             starts[self.log.requests[at]] = self.log.starts[at]
             at = self.log.before[at]

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     Singles = npt.NDArray[np.float32]
     Flags = npt.NDArray[np.uint8]
 
+# Places in `counts`: active requests, those not yet active, the slice, the nodes, the length of the
+# log, whether the cheapest node has started everything, the step from which on the buffers hold
+# usage, and the steps of it that a node knows.
+ACTIVE, WAITING, SLICE, NODES, LOGGED, DONE, BASE, REACH = range(8)
+
 _LOOKS = 8  # steps of a slice at which starts are priced at most
 _FINE = 64  # and of an output
 
@@ -168,9 +173,9 @@ def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
     """Let requests become active once a start may gain; order all by what it would gain."""
     requests, gains, waiting = active
     begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
-    fresh = counts[0]
+    fresh = counts[ACTIVE]
     left = 0
-    for place in range(counts[1]):
+    for place in range(counts[WAITING]):
         request = waiting[place]
         joins = False
         if large.arrivals[request] < end:
@@ -183,7 +188,7 @@ def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
         else:
             waiting[left] = request
             left += 1
-    counts[0], counts[1] = fresh, left
+    counts[ACTIVE], counts[WAITING] = fresh, left
     # From one slice to the next the order changes little, so this is quick.
     for place in range(fresh):
         request = requests[place]
@@ -201,7 +206,7 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
     """Drop requests that all nodes have started."""
     requests, gains, _ = active
     kept = 0
-    for place in range(counts[0]):
+    for place in range(counts[ACTIVE]):
         request = requests[place]
         everywhere = True
         for node in range(nodes):
@@ -211,7 +216,7 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
         if not everywhere:
             requests[kept], gains[kept] = request, gains[place]
             kept += 1
-    counts[0] = kept
+    counts[ACTIVE] = kept
 
 
 @compiled_inside
@@ -360,7 +365,7 @@ def _descend(
 ) -> None:
     """Make a child a node of the next slice."""
     # Both sides hold a step at the same place, so that what is ahead is copied as it is.
-    parent, base, reach = children.parents[child], counts[6], counts[7]
+    parent, base, reach = children.parents[child], counts[BASE], counts[REACH]
     before, begin = begin_of(large.begins, row), begin_of(large.begins, row + 1)
     first, kept, last = begin - base, before + reach - base, begin + reach - base
     usage, background = nodes.usage[side, node], large.background
@@ -370,10 +375,10 @@ def _descend(
     started, ahead = nodes.started[side, node], nodes.started[1 - side, parent]
     earliest, known = nodes.earliest[side, node], nodes.earliest[1 - side, parent]
     requests = active.requests
-    for place in range(counts[0]):
+    for place in range(counts[ACTIVE]):
         request = requests[place]
         started[request], earliest[request] = ahead[request], known[request]
-    tail, logged = nodes.tails[1 - side, parent], counts[4]
+    tail, logged = nodes.tails[1 - side, parent], counts[LOGGED]
     for place in range(children.counts[child]):
         request, start = children.requests[child, place], children.starts[child, place]
         prompt, output = large.prompts[request], large.outputs[request]
@@ -382,7 +387,7 @@ def _descend(
         log.requests[logged], log.starts[logged], log.before[logged] = request, start, tail
         tail = logged
         logged += 1
-    counts[4] = logged
+    counts[LOGGED] = logged
     nodes.costs[side, node], nodes.tails[side, node] = children.costs[child], tail
     nodes.values[side, node] = children.values[child]
     nodes.hashes[side, node] = children.hashes[child]
@@ -408,27 +413,24 @@ def sweep(
     work: float,
 ) -> float:
     """Go through slices until one, until the work is done, the log is full or all has started."""
-    # `counts` holds the active requests, those not yet active, the slice, the nodes, the length of
-    # the log, whether the cheapest node has started everything, the step from which on the buffers
-    # hold usage, and the steps of it that a node knows.
     prices, background = large.total, large.background
     kept = np.empty(width, dtype=np.int64)
     spent = 0.0
-    while spent < work and counts[2] < until and not counts[5]:
-        if counts[4] + width * MAX_STARTS > len(log.starts):
+    while spent < work and counts[SLICE] < until and not counts[DONE]:
+        if counts[LOGGED] + width * MAX_STARTS > len(log.starts):
             break
-        row = counts[2]
+        row = counts[SLICE]
         side = row % 2
         begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
-        if end + counts[7] - counts[6] > nodes.usage.shape[2]:
-            for node in range(counts[3]):
+        if end + counts[REACH] - counts[BASE] > nodes.usage.shape[2]:
+            for node in range(counts[NODES]):
                 usage = nodes.usage[side, node]
-                _copy(usage[begin - counts[6] :], usage)
-            counts[6] = begin
-        base = counts[6]
+                _copy(usage[begin - counts[BASE] :], usage)
+            counts[BASE] = begin
+        base = counts[BASE]
         _join(large, active, counts, row)
         born = 0
-        for node in range(counts[3]):
+        for node in range(counts[NODES]):
             usage = nodes.usage[side, node]
             cost = nodes.costs[side, node]
             # What is held in this slice is no longer ahead; the background is no decision.
@@ -440,7 +442,7 @@ def sweep(
             born, work_of_node = _expand(
                 large,
                 active,
-                counts[0],
+                counts[ACTIVE],
                 row,
                 base,
                 node,
@@ -456,11 +458,11 @@ def sweep(
         number = _select(children, born, width, kept)
         for node in range(number):
             _descend(large, active, nodes, children, kept[node], 1 - side, node, row, counts, log)
-        spent += STEP_WORK * number * (counts[7] + len(large.prompts))
-        counts[2], counts[3] = row + 1, number
+        spent += STEP_WORK * number * (counts[REACH] + len(large.prompts))
+        counts[SLICE], counts[NODES] = row + 1, number
         _settle(active, counts, nodes.started[1 - side], number)
-        done = counts[1] == 0
-        for place in range(counts[0]):
+        done = counts[WAITING] == 0
+        for place in range(counts[ACTIVE]):
             done = done and nodes.started[1 - side, 0, active.requests[place]] == 1
-        counts[5] = 1 if done else 0
+        counts[DONE] = 1 if done else 0
     return spent

@@ -23,6 +23,7 @@ from optsched.search.beam import (
     slices,
     start_by_beam,
 )
+from optsched.search.beam_kernels import BASE, DONE, NODES, REACH, SLICE
 from optsched.search.search import search
 
 
@@ -80,8 +81,8 @@ def _beams(data, instance):
 
 def _ahead(beam, node, begin):
     """Return what a node holds from the begin of its slice on."""
-    base, reach = beam.counts[6:]
-    return beam.nodes.usage[beam.counts[2] % 2, node, begin - base : begin - base + reach]
+    base, reach = beam.counts[[BASE, REACH]]
+    return beam.nodes.usage[beam.counts[SLICE] % 2, node, begin - base : begin - base + reach]
 
 
 @given(instances(max_requests=6, max_memory=16, max_arrival=8, max_output=5), st.data())
@@ -96,12 +97,12 @@ def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
     beam.prepare(Budget())
     rows = len(beam.large.later) - 1
     for row in range(1, len(beam.large.begins) - 1):
-        if beam.counts[5]:  # the cheapest node has started everything
+        if beam.counts[DONE]:  # the cheapest node has started everything
             break
         if (row - 1) % rows == 0:
             beam.load_chunk()
         beam.step(row, Budget(), np.inf)
-        end, side, number = int(beam.large.begins[row]), row % 2, int(beam.counts[3])
+        end, side, number = int(beam.large.begins[row]), row % 2, int(beam.counts[NODES])
         assert len(set(beam.nodes.hashes[side, :number].tolist())) == number
         differences = []
         for node in range(number):
@@ -135,13 +136,13 @@ def test_no_request_fits_before_its_earliest_start(instance, data):
     beam.prepare(Budget())
     rows = len(beam.large.later) - 1
     for row in range(1, len(beam.large.begins) - 1):
-        if beam.counts[5]:
+        if beam.counts[DONE]:
             break
         if (row - 1) % rows == 0:
             beam.load_chunk()
         beam.step(row, Budget(), np.inf)
         begin, side = int(beam.large.begins[row]), row % 2
-        for node in range(int(beam.counts[3])):
+        for node in range(int(beam.counts[NODES])):
             usage, starts = _ahead(beam, node, begin), beam.starts(node)
             for place, request in enumerate(large.tolist()):
                 first = max(begin, int(instance.arrivals[request]))
