@@ -56,8 +56,8 @@ def selection(name: str, instance: Instance) -> Callable[[list[int]], list[int]]
         "sorted-f-dp": lambda: literal_orders.exact_selection(instance),
         "sorted-f-scaled-dp": lambda: solved("scaled-dp"),
         "sorted-f-quantile": lambda: literal_orders.quantile_selection(instance),
-        "sorted-f-mip": lambda: solved("mip"),
-        "sorted-f-mip-profile": lambda: solved("mip", fit="profile"),
+        "sorted-f-mip": lambda: solved("highs"),
+        "sorted-f-mip-profile": lambda: solved("highs", fit="profile"),
         "sorted-lp": lambda: by_expected_start,
         "lp-swap": lambda: literal_orders.lp_swap_selection(instance, expected),
     }

@@ -55,15 +55,19 @@ if TYPE_CHECKING:
 
 @command(
     TRACE,
-    option("--method M", "dp", "How to select: dp, scaled-dp, swap, quantile or mip."),
-    option("--fit", ["peak", "profile"], "What must fit: peaks, or every step (mip only)."),
+    option("--method M", "auto", "How: auto, dp, scaled-dp, swap, quantile, highs or cp-sat."),
+    option("--fit", ["peak", "profile"], "What must fit: peaks, or every step (by a solver)."),
     option("--epsilon X", 0.1, "Relative error of scaled-dp.", needs="--method scaled-dp"),
-    option("--time-limit S", float, "Seconds that mip may take.", needs="--method mip"),
+    option(
+        "--time-limit S", float, "Seconds for a solver.", needs="--method auto highs cp-sat mip"
+    ),
     runs=("select trace.csv --memory 16492 --method dp",),
 )
 def select(instance: Instance, output: Output, fit: Any, **params: Any) -> int:
     """Select the batch of least F that fits into the memory."""
     how = take(params, "method", "time_limit")
+    if how["method"] == "mip":  # its name until version 0.2
+        how["method"] = "highs"
     selection = optsched.models.BatchSelection(
         instance.prompts, instance.outputs, instance.memory, fit
     )

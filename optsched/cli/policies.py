@@ -297,6 +297,7 @@ def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
         "hindsight",
         "What plans: hindsight, beam, hindsight-exact, relax-lp or batch.",
     ),
+    option("--method M", "auto", "What solves it: auto, highs, cp-sat, or dp for batch."),
     option("--window N", 64, "Maximum number of requests planned at once."),
     option("--horizon T", int, "Steps whose memory is planned (default: no limit)."),
     option("--every replan_interval K", 1, "Minimum number of steps between plans."),
@@ -332,7 +333,7 @@ def rolling(
 
     policy = RollingPolicy(**settings)
     planned = "where a rolling horizon plans, for which --budget 0 leaves no time"
-    only_for("model window horizon scenarios", policy.budget > 0, planned)
+    only_for("model method window horizon scenarios", policy.budget > 0, planned)
     names = ["a-min", "area-posterior"]
     if policies is not None:
         names = split_names(policies)

@@ -14,6 +14,7 @@ from optsched.errors import ModelError, require_known
 from optsched.models.linear.arrays import Family, Rows, Variables, whole_numbers
 from optsched.models.linear.model import LinearModel
 from optsched.models.program import Program
+from optsched.models.solution import Stopped
 from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.models.solution import Solution
 
 Fit = Literal["peak", "profile"]
 FITS: tuple[Fit, ...] = ("peak", "profile")
+_OVER = (Stopped.TIME_LIMIT, Stopped.INTERRUPTED, Stopped.MEMORY_LIMIT)
 
 
 @checked(ModelError)
@@ -56,7 +59,7 @@ class BatchSelection(Program):
     memory
         Tokens :math:`M` that the batch may hold.
     fit
-        "profile" or "peak".
+        "peak" or "profile".
     size
         Number :math:`k` of members; None for the best of all sizes, for which there is no one
         linear program.
@@ -69,7 +72,7 @@ class BatchSelection(Program):
     Examples
     --------
     >>> from optsched.models import BatchSelection
-    >>> selection = BatchSelection([1, 1, 5], [2, 4, 2], memory=8, size=2)
+    >>> selection = BatchSelection([1, 1, 5], [2, 4, 2], memory=8, fit="profile", size=2)
     >>> print(selection.to_linear())
     batch of 2: min over 3 columns (3 integer), 3 rows, 7 nonzeros
       column  take[request]              3  integer, 0..1
@@ -82,7 +85,7 @@ class BatchSelection(Program):
     prompts: IntArray
     outputs: IntArray
     memory: int
-    fit: Fit = "profile"
+    fit: Fit = "peak"
     size: int | None = None
 
     def __post_init__(self) -> None:
@@ -152,10 +155,11 @@ class BatchSelection(Program):
         members = _members(batch)
         return Fraction(int(self.outputs[members].sum()), len(members) ** 2)
 
-    def best(self, solve: Callable[[LinearModel], npt.ArrayLike | None]) -> IntArray:
+    def best(self, solve: Callable[[LinearModel], Solution]) -> tuple[IntArray, Fraction]:
         """Find the batch of least F, the largest among equals (Alg. 1 line 4), by ascending output.
 
-        `solve` returns an optimal point of a linear model, or None if it is infeasible.
+        `solve` solves the linear model of one size. The second value is proven: no batch has a
+        lower F. Where time or memory ran out, the batch is the best that was found, or is empty.
         """
         # A batch of k holds at least this at its first completion.
         at_first = self.prompts + (self.outputs if self.fit == "peak" else int(self.outputs.min()))
@@ -163,20 +167,26 @@ class BatchSelection(Program):
         least = np.cumsum(np.sort(self.outputs))[:largest].tolist()
         bounds = sorted((Fraction(least[k - 1], k * k), -k) for k in range(1, largest + 1))
         best: tuple[Fraction, int] | None = None
-        answer = np.zeros(0, dtype=np.int64)
+        answer, proven = np.zeros(0, dtype=np.int64), bounds[-1][0]
         for floor, negative in bounds:
             if best is not None and (floor, negative) >= best:
                 break
             if -negative > largest:
                 continue
-            point = solve(replace(self, size=-negative).to_linear())
-            if point is None:
+            found = solve(replace(self, size=-negative).to_linear())
+            if found.status is Stopped.INFEASIBLE:
                 largest = -negative - 1
                 continue
-            batch = self.read(point)
-            if best is None or (self.ratio(batch), negative) < best:
-                best, answer = (self.ratio(batch), negative), batch
-        return answer
+            over = found.status in _OVER
+            known = Fraction(0) if over or found.bound is None else Fraction(found.bound)
+            proven = min(proven, max(floor, known / negative**2))
+            if found.values is not None:
+                batch = self.read(found.values)
+                if best is None or (self.ratio(batch), negative) < best:
+                    best, answer = (self.ratio(batch), negative), batch
+            if over:  # larger sizes have no lower floor
+                break
+        return answer, proven if best is None else min(proven, best[0])
 
 
 def _members(batch: npt.ArrayLike) -> IntArray:

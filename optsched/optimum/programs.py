@@ -16,7 +16,13 @@ from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched.admission import admit_by_priority, require_steps
 from optsched.bounds.bound import bound
-from optsched.errors import ModelError, OptschedError, SolverError
+from optsched.errors import (
+    InfeasibleError,
+    ModelError,
+    OptschedError,
+    SolverError,
+    require_known,
+)
 from optsched.models.balance import BalanceProgram
 from optsched.models.batch import BatchSelection
 from optsched.models.events import EventProgram
@@ -32,9 +38,17 @@ from optsched.problem.schedule import Schedule
 from optsched.solvers.backends import cpsat, highs
 from optsched.solvers.backends.base import INFEASIBLE, Options
 from optsched.solvers.backends.driver import solve_events, solve_linear
+from optsched.solvers.backends.pyomo import capabilities as solver_of_pyomo
 from optsched.solvers.backends.pyomo import compile_pyomo
 from optsched.solvers.balance.balance import assign_balanced
-from optsched.solvers.selection import Batch, select_batch
+from optsched.solvers.selection import (
+    BATCH_METHODS,
+    OWN_METHODS,
+    Batch,
+    select_by_programs,
+    select_here,
+    suited,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +63,9 @@ if TYPE_CHECKING:
 
 WATCHED = ("on_progress", "stop")
 _BACK_END = ("threads", "seed", "memory_limit", "gap_limit", "start", "in_child", *WATCHED)
+
+#: Of a batch: each size has a program of its own, whose progress is not that of the whole.
+_OF_SIZES = ("threads", "seed", "memory_limit", "gap_limit", "in_child", "stop")
 
 _LEAST = 1e-3  # seconds that a solver is left with
 
@@ -203,54 +220,51 @@ def _solve_balance(
 
 
 def _solve_batch(
-    program: BatchSelection, method: Any, time_limit: float | None, params: SolveParams
+    program: BatchSelection, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
-    if method == "auto":
-        method = "dp" if program.fit == "peak" and program.size is None else "mip"
-    plain = SolveParams()
-    for name, user in (("epsilon", "scaled-dp"), ("solver", "mip")):
-        if method != user and (value := getattr(params, name)) != getattr(plain, name):
-            raise SolverError(
-                f"{name} is {value!r}, but is for the method {user!r}, not {method!r}; leave it out"
-            )
-    if program.size is not None:
-        return _solve_batch_of_size(program, method, time_limit, params)
     began = stopwatch()
-    batch = select_batch(
-        Instance(program.prompts, program.outputs, program.memory),
-        method,
-        program.fit,
-        epsilon=params.epsilon,
-        seed=params.seed,
-        solver=params.solver,
-        time_limit=params.options(time_limit).time_limit,
-    )
-    floor = None if batch.factor is None else batch.ratio / Fraction(batch.factor)
+    method = suited(program, method)
+    used = OWN_METHODS.get(method, _OF_SIZES)
+    params.check_used((*used, "on_progress"), f"the method {method!r}")  # a bar of a notebook
+    if solver_of_pyomo(method) is None:
+        require_known("method", method, BATCH_METHODS, SolverError)
+    if program.size is not None and method not in OWN_METHODS:
+        found = _solve_model(program.to_linear(), method, time_limit, params)
+
+        def read(values: FloatArray) -> Batch:
+            members = program.read(values)
+            return Batch(members, program.ratio(members), method)
+
+        return found.with_answer(read)
+    options = params.options(time_limit)
+    try:
+        batch = (
+            select_here(program, method, params.epsilon, params.seed)
+            if method in OWN_METHODS
+            else select_by_programs(
+                program,
+                method,
+                lambda model, left: _solve_model(model, method, left, params),
+                options.time_limit,
+            )
+        )
+    except InfeasibleError as error:
+        return Solution(
+            Stopped.INFEASIBLE, method, stopwatch() - began, raw_status=str(error), model="batch"
+        )
+    # Of one size the objective is the sum of outputs, as of its linear program.
+    unit = 1 if program.size is None else program.size**2
+    floor = None if batch.bound is None else batch.bound * unit
     return Solution(
-        Stopped.OPTIMAL if batch.factor == 1 else Stopped.UNKNOWN,
+        Stopped.OPTIMAL if batch.bound == batch.ratio else Stopped.UNKNOWN,
         batch.method,
         stopwatch() - began,
-        objective=float(batch.ratio),
+        objective=float(batch.ratio * unit),
         bound=None if floor is None else round_down(floor),
-        distance=None if floor is None else batch.ratio - floor,
+        distance=None if floor is None else batch.ratio * unit - floor,
         model="batch",
         answer=batch,
     )
-
-
-def _solve_batch_of_size(
-    program: BatchSelection, method: str, time_limit: float | None, params: SolveParams
-) -> Solution:
-    """Solve the linear program of one size, whose objective is the sum of outputs."""
-    if method != "mip":
-        raise SolverError(f"method {method!r} finds the best size itself; leave size out")
-    found = _solve_model(program.to_linear(), params.solver, time_limit, params)
-
-    def read(values: FloatArray) -> Batch:
-        members = program.read(values)
-        return Batch(members, program.ratio(members), "mip")
-
-    return found.with_answer(read)
 
 
 _PROGRAM = Kind("a program", _BACK_END, _solve_program)
@@ -262,7 +276,7 @@ _KINDS: dict[type, Kind] = {
     LinearModel: Kind("a LinearModel", _BACK_END, _solve_model),
     EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),
     BalanceProgram: Kind("a BalanceProgram", ("threads", "seed", *WATCHED), _solve_balance),
-    BatchSelection: Kind("a BatchSelection", ("seed", "epsilon", "solver"), _solve_batch),
+    BatchSelection: Kind("a BatchSelection", (*_OF_SIZES, "epsilon"), _solve_batch),
 }
 
 

@@ -242,7 +242,7 @@ def solve(
         "auto": what suits the problem. Instances: "highs", "cp-sat", "exact" (branch and bound) or
         "search" (any size). Programs and models: "highs", "cp-sat" or a solver of Pyomo's, such as
         "gurobi"; `BalanceProgram` also "swap" and "greedy"; `BatchSelection` "dp", "scaled-dp",
-        "swap", "quantile" or "mip".
+        "swap" and "quantile".
     params
         Everything else: threads, seed, start, limits, progress.
     workers

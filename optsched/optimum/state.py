@@ -96,8 +96,6 @@ class SolveParams:
         must then be positive.
     epsilon
         Relative error that the method "scaled-dp" may make.
-    solver
-        Solver of the programs of the method "mip".
     in_child
         Whether to solve a program in a child process, which ends with the time limit whatever the
         solver is doing, and whose death costs no more than the proof.
@@ -129,7 +127,6 @@ class SolveParams:
     lateness: Lateness = "forbidden"
     penalty: float = 0.0
     epsilon: float = 0.1
-    solver: str = "highs"
     in_child: bool = False
     on_progress: OnProgress | None = None
     stop: threading.Event | None = None

@@ -126,8 +126,9 @@ def sorted_f(method: BatchMethod, **options: Any) -> BatchPolicy:
     profile = "-profile" if options.get("fit") == "profile" else ""
     fit = "at every step" if profile else "by their peaks"
     how, source = _METHODS.get(method, (method, ""))
+    name = "mip" if method == "highs" else method  # that of the paper
     return BatchPolicy(
-        f"sorted-f-{method}{profile}",
+        f"sorted-f-{name}{profile}",
         f"batches of least F that fit {fit}, {how}",
         lambda instance: Selected(instance, method, options),
         source=source,
@@ -139,7 +140,7 @@ _METHODS = {
     "scaled-dp": ("within 10 % by scaled dynamic program", "after Sorted-F Alg. 3"),
     "swap": ("by local swap", "Sorted-F Alg. 4"),
     "quantile": ("by quantiles of a sample", "Sorted-F Alg. 5"),
-    "mip": ("by integer programs", "Sorted-F Section 5"),
+    "highs": ("by integer programs", "Sorted-F Section 5"),
 }
 
 SORTED_F = BatchPolicy(
@@ -152,8 +153,8 @@ SELECTED = (
     sorted_f("dp"),
     sorted_f("scaled-dp"),
     sorted_f("quantile"),
-    sorted_f("mip"),
-    sorted_f("mip", fit="profile"),
+    sorted_f("highs"),
+    sorted_f("highs", fit="profile"),
 )
 
 

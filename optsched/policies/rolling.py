@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 LengthEstimate = Literal["lower", "upper", "posterior"]
 LENGTH_ESTIMATES: tuple[LengthEstimate, ...] = get_args(LengthEstimate)
-ROLLING_MODELS = ("hindsight", "beam", "hindsight-exact", "relax-lp", "batch")
+#: What plans, and what may solve it; "auto" is a search or a rule of this package where one is.
+ROLLING_MODELS = {
+    "hindsight": ("auto", "highs", "cp-sat"),
+    "beam": ("auto",),
+    "hindsight-exact": ("auto", "highs", "cp-sat"),
+    "relax-lp": ("auto", "highs"),
+    "batch": ("auto", "dp", "highs", "cp-sat"),
+}
 ORDERS = {policy.name: policy for policy in PRIORITIES}
 
 
@@ -39,9 +46,12 @@ class RollingPolicy(Policy):
         What plans a window. "hindsight": the hindsight program with the memory priced for the
         requests beyond the window, by search. "beam": the same by a narrow beam over time, which
         takes tens of milliseconds for 64 requests. "hindsight-exact": the same by HiGHS, for small
-        windows. "relax-lp": the order of Sorted-LP. "batch": batches of least F. Or a function
-        that takes an `optsched.rolling.Window` and returns a start for each of its requests, or
-        a schedule.
+        windows. "relax-lp": the order of Sorted-LP, by a subgradient method. "batch": batches of
+        least F, by local swap. Or a function that takes an `optsched.rolling.Window` and returns a
+        start for each of its requests, or a schedule.
+    method
+        What solves the model: "auto", "highs" or "cp-sat", where it can represent it, and of
+        "batch" also "dp". "auto" is what the model says above.
     window
         Maximum number of waiting requests that are planned, the first in the fallback's order.
     horizon
@@ -72,6 +82,7 @@ class RollingPolicy(Policy):
     """
 
     model: str | Callable[[Any], IntArray] = "hindsight"
+    method: str = "auto"
     window: int = 64
     horizon: int | None = None
     replan_interval: int = 1
@@ -88,6 +99,12 @@ class RollingPolicy(Policy):
         if isinstance(self.model, str) and self.model not in ROLLING_MODELS:
             known = nearest(self.model, ROLLING_MODELS)
             raise PolicyError(f"unknown model {self.model!r} of a rolling horizon: {known}")
+        methods = ROLLING_MODELS[self.model] if isinstance(self.model, str) else ("auto",)
+        if self.method not in methods:
+            raise PolicyError(
+                f"method is {self.method!r}, but the model of this rolling horizon is planned by "
+                f"{' or '.join(map(repr, methods))}"
+            )
         require_known("length estimate", self.length_estimate, LENGTH_ESTIMATES, PolicyError)
         for field in ("window", "horizon", "replan_interval", "scenarios"):
             if (value := getattr(self, field)) is not None:

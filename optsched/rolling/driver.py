@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from optsched.simulate.settings import Task
 
 
-_MANY = 0.1  # of the decisions, beyond which plans that are lost are worth a word
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Decisions:
     """How the decisions of one run came about: `Execution.decisions` of a rolling horizon."""
@@ -58,9 +55,8 @@ class Decisions:
 
     @property
     def fell_back(self) -> str:
-        """Say how many plans failed or came too late, if more than a tenth of all; else nothing."""
-        lost = self.counts.failed + self.counts.late
-        if lost <= _MANY * len(self):
+        """Say how many plans failed or came too late; nothing where none did."""
+        if not (lost := self.counts.failed + self.counts.late):
             return ""
         return f"{lost:,} of {len(self):,} plans fell back on {self.policy.order.name}"
 
@@ -78,12 +74,14 @@ class Decisions:
         counted = ("planned", "failed", "late", "overruled", "without_budget", "cut")
         return {
             "model": policy.model if isinstance(policy.model, str) else "own",
+            "method": policy.method,
             **{name: getattr(policy, name) for name in settings},
             "length_estimate": policy.length_estimate,
             "scenarios": policy.scenarios,
             "fallback": policy.order.name,
             "decisions": len(self),
             "fallbacks": self.fallbacks,
+            "fell_back": counts.failed + counts.late,
             **{name: getattr(counts, name) for name in counted},
             "interrupted": self.interrupted,
             "after_interruption": counts.interrupted,
@@ -103,7 +101,9 @@ class Decisions:
         facts = self.to_dict()
         lines = [
             f"{facts['decisions']:,} decisions on windows of up to {facts['window']} requests: "
-            f"{facts['planned']:,} planned by {facts['model']}, {facts['fallbacks']:,} by the "
+            f"{facts['planned']:,} planned by {facts['model']}"
+            f"{'' if facts['method'] == 'auto' else ' with ' + facts['method']}, "
+            f"{facts['fallbacks']:,} by the "
             f"fallback {facts['fallback']}"
         ]
         if facts["budget"] == 0:
@@ -287,6 +287,7 @@ class Driver:
             seconds=max(_PLANNING * self.policy.budget - (stopwatch() - began), 0.0),
             seed=self.seed + len(self.counts.seconds),
             rule=self.policy.order.rule,
+            method=self.policy.method,
         )
         self.counts.requests.append(size)
         plan = self._solve(window, state, began)

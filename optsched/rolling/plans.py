@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from optsched._internal.start_prices import PriceSums
 from optsched.admission import NEVER, admit_arriving, admit_window, empty_worker, new_queue, occupy
 from optsched.bounds.lagrangian import averaged_starts
 from optsched.errors import PolicyError, SolverError
-from optsched.models.hindsight import HindsightProgram
+from optsched.models.hindsight import HindsightProgram, LatencyRelaxation
 from optsched.models.solution import Stopped
 from optsched.policies import BASIC
 from optsched.policies.base import window_of
@@ -33,6 +33,7 @@ from optsched.search.beam import Background, Beam, slices
 from optsched.search.sliding import place_in_order, priced_cost, search_window
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_linear
+from optsched.solvers.selection import select_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,9 +41,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.models.linear.model import LinearModel
     from optsched.models.program import Running
     from optsched.policies.base import BatchPolicy, Rule
     from optsched.search.annealing import Usage as Held
+    from optsched.solvers.selection import BatchMethod
 
     Plan = tuple[IntArray, bool]
 
@@ -61,6 +64,7 @@ class Window:
     seconds: float
     seed: int
     rule: Rule = "prefix"
+    method: str = "auto"
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -127,15 +131,17 @@ class Window:
         held = (self.load + beside)[beside > 0]
         return max(added.peak, int(held.max(initial=0))) <= self.memory
 
-    def program(self, horizon: int | None = None) -> HindsightProgram:
+    def program(
+        self, horizon: int | None = None, kind: type[HindsightProgram] = HindsightProgram
+    ) -> HindsightProgram:
         """Write the window as a hindsight program with priced memory, one output longer."""
         if horizon is None:
             horizon = self.schedule.makespan + int(self.outputs.max())
-        return HindsightProgram(
-            self.schedule.instance,
-            horizon=horizon,
-            running=self.running,
-            memory_prices=self.prices,
+        prices = self.prices
+        if self.method == "cp-sat":  # which counts in whole units
+            prices = np.round(prices / _PRICE) * _PRICE
+        return kind(
+            self.schedule.instance, horizon=horizon, running=self.running, memory_prices=prices
         )
 
 
@@ -261,12 +267,15 @@ def _sum_of_starts(
 
 # Of the beam: the share of the memory its prices are for, starts for each slice, and its width.
 _SHARE, _STARTS, _WIDTH = 0.93, 0.5, 10
+_PRICE = 2.0**-16  # unit of prices for a solver that knows whole numbers only
 _COMPLETE = (Stopped.OPTIMAL, Stopped.WITHIN_TOLERANCE)  # whatever prices add up to in doubles
 _ITERATIONS = 15  # steps of the subgradient method that a budget of some milliseconds allows
 
 
-def by_search(window: Window) -> Plan:
-    """Plan by the hindsight program, searched."""
+def by_hindsight(window: Window) -> Plan:
+    """Plan by the hindsight program, searched or by a solver."""
+    if window.method != "auto":
+        return by_program(window)
     return search_window(
         window.prompts,
         window.outputs,
@@ -313,47 +322,68 @@ def by_beam(window: Window) -> Plan:
 
 
 def by_program(window: Window) -> Plan:
-    """Plan by the hindsight program, solved by HiGHS: within its horizon no plan is better."""
+    """Plan by the hindsight program, by a solver: within its horizon no plan is better."""
     began = stopwatch()
-    found, _ = by_search(replace(window, seconds=window.seconds / 10))
+    found, _ = by_hindsight(replace(window, method="auto", seconds=window.seconds / 10))
     if not found.any() and not window.prices.any():
         return found, False  # all start now, and waiting saves nothing
     program = window.program(int((found + window.outputs).max() + window.outputs.max()))
-    left = window.seconds - (stopwatch() - began)
-    solution = solve_linear(
-        program.to_linear(),
-        options=Options(max(left, 1e-3), seed=window.seed),
-        start=program.write_point(Schedule(program.instance, found)),
-    )
+    start = program.write_point(Schedule(program.instance, found))
+    values, cut = _solved(window, program.to_linear(), began, start)
+    return program.read(values).starts, cut
+
+
+def _solved(
+    window: Window, model: LinearModel, began: float, start: FloatArray | None = None
+) -> tuple[FloatArray, bool]:
+    """Solve a model in what is left of the time of a window, and say whether that was short."""
+    solver = "highs" if window.method == "auto" else window.method
+    left = max(window.seconds - (stopwatch() - began), 1e-3)
+    solution = solve_linear(model, solver, Options(left, seed=window.seed), start=start)
     if solution.status is Stopped.INTERRUPTED:
         raise KeyboardInterrupt
     if solution.values is None:
-        raise SolverError("HiGHS found no plan for a window in time")
-    return program.read(solution.values).starts, solution.status not in _COMPLETE
+        raise SolverError(f"{solution.solver} found no plan for a window in time")
+    return solution.values, solution.status not in _COMPLETE
 
 
 def by_relaxation(window: Window) -> Plan:
-    """Plan in the order of Sorted-LP: expected starts of the relaxation, by its Lagrangian."""
-    instance = Instance(window.prompts, window.outputs, window.memory)
-    expected = averaged_starts(instance, _ITERATIONS)
-    return window.place(np.argsort(expected, kind="stable")), False
+    """Plan in the order of Sorted-LP: expected starts of the relaxation."""
+    if window.method == "auto":
+        instance = Instance(window.prompts, window.outputs, window.memory)
+        expected = averaged_starts(instance, _ITERATIONS)
+        return window.place(np.argsort(expected, kind="stable")), False
+    began, relaxation = stopwatch(), window.program(kind=LatencyRelaxation)
+    values, cut = _solved(window, relaxation.to_linear(), began)
+    expected = cast("FloatArray", relaxation.read(values))
+    return window.place(np.argsort(expected, kind="stable")), cut
 
 
 def by_batches(window: Window) -> Plan:
-    """Plan in the order of batches of least F, chosen by local swap until all are in one."""
-    instance = Instance(window.prompts, window.outputs, window.memory)
-    policy: BatchPolicy = BASIC["sorted-f"]  # type: ignore[assignment]
-    selector = policy.batches(instance)
-    selector.release(np.arange(len(window)))
+    """Plan in the order of batches of least F until all are in one."""
+    began = stopwatch()
+    instance, cut = Instance(window.prompts, window.outputs, window.memory), False
     batches: list[IntArray] = []
-    while sum(map(len, batches)) < len(window):
-        batches.append(selector.next_batch())
-    return window.place(np.concatenate(batches)), False
+    if window.method == "auto":  # by local swap
+        policy: BatchPolicy = BASIC["sorted-f"]  # type: ignore[assignment]
+        selector = policy.batches(instance)
+        selector.release(np.arange(len(window)))
+        while sum(map(len, batches)) < len(window):
+            batches.append(selector.next_batch())
+    else:
+        waiting = np.arange(len(window))
+        while len(waiting):
+            left = max(window.seconds - (stopwatch() - began), 1e-3)
+            method = cast("BatchMethod", window.method)
+            batch = select_batch(instance.take(waiting), method, time_limit=left)
+            batches.append(waiting[batch.requests])
+            waiting, cut = np.delete(waiting, batch.requests), cut or batch.factor != 1
+    return window.place(np.concatenate(batches)), cut
 
 
 PLANS: dict[str, Callable[[Window], Plan]] = {
     "beam": by_beam,
-    "hindsight": by_search,
+    "hindsight": by_hindsight,
     "hindsight-exact": by_program,
     "relax-lp": by_relaxation,
     "batch": by_batches,

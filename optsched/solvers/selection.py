@@ -27,20 +27,25 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from optsched._internal.compiled import compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.errors import SolverError, require_known
+from optsched._internal.numbers import round_down
+from optsched.errors import InfeasibleError, SolverError, require_known
 from optsched.models.solution import Stopped
+from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.models.batch import BatchSelection, Fit
     from optsched.models.linear.model import LinearModel
-    from optsched.problem.instance import Instance
+    from optsched.models.solution import Solution
 
 
 class LocalSwap:
@@ -133,25 +138,31 @@ def _swap_kernel(
             position = place
 
 
-BatchMethod = Literal["dp", "scaled-dp", "swap", "quantile", "mip"]
-BATCH_METHODS: tuple[BatchMethod, ...] = ("dp", "scaled-dp", "swap", "quantile", "mip")
-Fit = Literal["peak", "profile"]
-FITS: tuple[Fit, ...] = ("peak", "profile")
+BatchMethod = Literal["auto", "dp", "scaled-dp", "swap", "quantile", "highs", "cp-sat"]
+BATCH_METHODS: tuple[BatchMethod, ...] = get_args(BatchMethod)
+#: Methods of this room, with the parameters of `SolveParams` that each of them uses.
+OWN_METHODS = {"dp": (), "scaled-dp": ("epsilon",), "swap": (), "quantile": ("seed",)}
 Bits = npt.NDArray[np.uint8]
 
 _TABLE_BYTES = 2**30
+_SMALL_TABLE = 10**9  # cells, which take about a second
 _NEVER = 2**62
 _SAMPLE, _QUANTILE = 0.5, 0.3  # of Alg. 5
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Requests by ascending output, their F, and the factor by which a better one is ruled out."""
+    """Requests by ascending output, their F, and a proven bound on the F of all batches."""
 
     requests: IntArray
     ratio: Fraction
-    method: BatchMethod
-    factor: float | None = None
+    method: str
+    bound: Fraction | None = None
+
+    @property
+    def factor(self) -> float | None:
+        """The factor by which a better batch is ruled out; None where nothing is proven."""
+        return -round_down(-self.ratio / self.bound) if self.bound else None
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -159,41 +170,97 @@ class Batch:
 
 def select_batch(
     instance: Instance,
-    method: BatchMethod = "dp",
+    method: BatchMethod = "auto",
     fit: Fit = "peak",
     *,
+    size: int | None = None,
     epsilon: float = 0.1,
     seed: int = 0,
-    solver: str = "highs",
     time_limit: float | None = None,
 ) -> Batch:
     """Select the batch of least F, or one that is nearly so; arrivals do not count."""
+    from optsched.models.batch import BatchSelection
+    from optsched.solvers.backends.base import Options
+    from optsched.solvers.backends.driver import solve_linear
+
     require_known("method", method, BATCH_METHODS, SolverError)
-    require_known("fit", fit, FITS, SolverError)
-    if fit != "peak" and method != "mip":
-        raise SolverError(f"method {method!r} knows only fit='peak'; use method='mip' for {fit!r}")
+    selection = BatchSelection(instance.prompts, instance.outputs, instance.memory, fit, size)
+    if (chosen := suited(selection, method)) in OWN_METHODS:
+        return select_here(selection, chosen, epsilon, seed)
+    return select_by_programs(
+        selection,
+        chosen,
+        lambda model, left: solve_linear(model, chosen, Options(left)),
+        time_limit,
+    )
+
+
+def suited(selection: BatchSelection, method: str) -> str:
+    """Return what "auto" stands for: a table that is not large, for the fit that it knows."""
+    if method != "auto":
+        return method
+    width = min(selection.memory, int(_peaks(selection).sum()))
+    small = len(selection) * _largest(selection) * width <= _SMALL_TABLE
+    return "dp" if small and selection.fit == "peak" else "highs"
+
+
+def select_here(selection: BatchSelection, method: str, epsilon: float, seed: int) -> Batch:
+    """Select a batch by a method of this room."""
+    if selection.fit != "peak":
+        raise SolverError(
+            f"method {method!r} knows only fit='peak'; use 'highs' or 'cp-sat' for "
+            f"{selection.fit!r}"
+        )
+    if selection.size is not None and method != "dp":
+        raise SolverError(
+            f"method {method!r} chooses the size of the batch itself; leave size out, or use 'dp', "
+            "'highs' or 'cp-sat'"
+        )
     factor: float | None = None
     if method == "dp":
-        members, factor = _exact(instance), 1.0
+        members, factor = _exact(selection), 1.0
     elif method == "scaled-dp":
-        members, factor = _scaled(instance, epsilon)
+        members, factor = _scaled(selection, epsilon)
     elif method == "swap":
-        members = _swap(instance)
-    elif method == "quantile":
-        members = _quantile(instance, np.random.default_rng(seed))
+        members = _swap(selection)
     else:
-        members, factor = _by_mip(instance, fit, solver, time_limit)
-    members = members[np.argsort(instance.outputs[members], kind="stable")]
-    return Batch(members, _ratio(instance, members), method, factor)
+        members = _quantile(selection, np.random.default_rng(seed))
+    members = members[np.argsort(selection.outputs[members], kind="stable")]
+    ratio = selection.ratio(members)
+    return Batch(members, ratio, method, None if factor is None else ratio / Fraction(factor))
 
 
-def _ratio(instance: Instance, members: IntArray) -> Fraction:
-    return Fraction(int(instance.outputs[members].sum()), len(members) ** 2)
+def select_by_programs(
+    selection: BatchSelection,
+    method: str,
+    solve: Callable[[LinearModel, float | None], Solution],
+    time_limit: float | None,
+) -> Batch:
+    """Select a batch by the linear programs of its sizes; `solve` gets what is left of the time."""
+    began = time.perf_counter()
+
+    def solved(model: LinearModel) -> Solution:
+        left = None
+        if time_limit is not None:
+            left = max(1e-3, time_limit - (time.perf_counter() - began))
+        found = solve(model, left)
+        if found.status is Stopped.ERROR:
+            found.require(optimal=True)
+        return found
+
+    members, bound = selection.best(solved)
+    if not len(members):  # out of time: some request fits alone
+        members = np.array([np.argmin(selection.outputs)])
+    return Batch(members, selection.ratio(members), method, bound)
 
 
-def _largest(instance: Instance) -> int:
-    """Return the largest number of requests that fit together."""
-    return int((np.cumsum(np.sort(instance.peaks)) <= instance.memory).sum())
+def _peaks(selection: BatchSelection) -> IntArray:
+    return selection.prompts + selection.outputs
+
+
+def _largest(selection: BatchSelection) -> int:
+    """Return the largest number of requests that fit together by their peaks."""
+    return int((np.cumsum(np.sort(_peaks(selection))) <= selection.memory).sum())
 
 
 def _table(requests: int, sizes: int, width: int, remedy: str) -> Bits:
@@ -207,102 +274,79 @@ def _table(requests: int, sizes: int, width: int, remedy: str) -> Bits:
     return np.zeros(shape, dtype=np.uint8)
 
 
-def _exact(instance: Instance) -> IntArray:
-    peaks, outputs = instance.peaks, instance.outputs
-    largest = _largest(instance)
-    width = min(instance.memory, int(peaks.sum()))
-    taken = _table(len(instance), largest, width + 1, "use 'scaled-dp', 'swap' or 'mip'")
-    least = _tabulate(peaks, outputs, largest, width, taken)[:, width]
-    ratios = [(Fraction(int(least[k]), k * k), -k) for k in range(1, largest + 1)]
-    size = -min(ratios)[1]
+def _exact(selection: BatchSelection) -> IntArray:
+    peaks, outputs = _peaks(selection), selection.outputs
+    largest, size = _largest(selection), selection.size
+    if size is not None and size > largest:
+        raise InfeasibleError(
+            f"no batch of {size} requests fits into the memory of {selection.memory} tokens; the "
+            f"largest has {largest}"
+        )
+    width = min(selection.memory, int(peaks.sum()))
+    taken = _table(len(selection), size or largest, width + 1, "use 'scaled-dp', 'swap' or 'highs'")
+    least = _tabulate(peaks, outputs, size or largest, width, taken)[:, width]
+    if size is None:
+        size = -min((Fraction(int(least[k]), k * k), -k) for k in range(1, largest + 1))[1]
     return _trace(peaks, taken, size, width)
 
 
-def _scaled(instance: Instance, epsilon: float) -> tuple[IntArray, float]:
+def _scaled(selection: BatchSelection, epsilon: float) -> tuple[IntArray, float]:
     if not 0 < epsilon < float("inf"):
         raise SolverError(f"epsilon is {epsilon!r}, but must be a positive number")
-    peaks, outputs, memory = instance.peaks, instance.outputs, instance.memory
-    best = _swap(instance)
-    known = _ratio(instance, best)
-    largest = _largest(instance)
-    least = _least_sums(instance, largest)
+    peaks, outputs, memory = _peaks(selection), selection.outputs, selection.memory
+    best = _swap(selection)
+    known = selection.ratio(best)
+    largest = _largest(selection)
+    least = _least_sums(selection, largest)
     sizes = np.arange(1, largest + 1)
     sizes = sizes[least <= float(known) * sizes**2 * (1 + 1e-9)]
     delta = max(1, int(epsilon * float((least[sizes - 1] / sizes).min())))
     values = outputs // delta
     width = int(known * int(sizes[-1]) ** 2) // delta
-    remedy = "use a larger epsilon, 'swap' or 'mip'"
-    taken = _table(len(instance), int(sizes[-1]), width + 1, remedy)
+    remedy = "use a larger epsilon, 'swap' or 'highs'"
+    taken = _table(len(selection), int(sizes[-1]), width + 1, remedy)
     held = _tabulate(values, peaks, int(sizes[-1]), width, taken)
     for size in sizes.tolist():
         fitting = np.flatnonzero(held[size] <= memory)
         if len(fitting):
             members = _trace(values, taken, size, int(fitting[0]))
-            key = (_ratio(instance, members), -size)
-            if key < (_ratio(instance, best), -len(best)):
+            key = (selection.ratio(members), -size)
+            if key < (selection.ratio(best), -len(best)):
                 best = members
     return best, 1.0 if delta == 1 else 1.0 + epsilon
 
 
-def _least_sums(instance: Instance, largest: int) -> FloatArray:
+def _least_sums(selection: BatchSelection, largest: int) -> FloatArray:
     r"""Bound the sum of outputs of k requests that fit from below, for k = 1, ..., largest."""
-    scale = float(instance.outputs.max()) / float(instance.peaks.min())
+    scale = float(selection.outputs.max()) / float(_peaks(selection).min())
     prices = np.concatenate([[0.0], scale * np.geomspace(1e-4, 10, 40)])
-    costs = np.sort(instance.outputs + prices[:, None] * instance.peaks, axis=1)
-    sums = np.cumsum(costs, axis=1)[:, :largest] - prices[:, None] * instance.memory
-    rounding = 1e-9 * (np.abs(sums) + prices[:, None] * instance.memory)
+    costs = np.sort(selection.outputs + prices[:, None] * _peaks(selection), axis=1)
+    sums = np.cumsum(costs, axis=1)[:, :largest] - prices[:, None] * selection.memory
+    rounding = 1e-9 * (np.abs(sums) + prices[:, None] * selection.memory)
     return np.asarray(np.maximum((sums - rounding).max(axis=0), np.arange(1, largest + 1)))
 
 
-def _swap(instance: Instance) -> IntArray:
-    selector = LocalSwap(instance)
-    selector.release(np.arange(len(instance)))
+def _swap(selection: BatchSelection) -> IntArray:
+    selector = LocalSwap(Instance(selection.prompts, selection.outputs, selection.memory))
+    selector.release(np.arange(len(selection)))
     return selector.next_batch()
 
 
-def _quantile(instance: Instance, generator: np.random.Generator) -> IntArray:
+def _quantile(selection: BatchSelection, generator: np.random.Generator) -> IntArray:
     """Select by Alg. 5; ties are broken by index, quantiles interpolated linearly."""
-    peaks, outputs = instance.peaks, instance.outputs
-    size = max(1, int(_SAMPLE * len(instance)))
-    sample = generator.choice(len(instance), size, replace=False)
+    peaks, outputs = _peaks(selection), selection.outputs
+    size = max(1, int(_SAMPLE * len(selection)))
+    sample = generator.choice(len(selection), size, replace=False)
     core = (peaks <= np.quantile(peaks[sample], _QUANTILE)) & (
         outputs <= np.quantile(outputs[sample], _QUANTILE)
     )
     by_output = np.argsort(outputs, kind="stable")
-    taken = np.zeros(len(instance), dtype=bool)
-    spare = _fill(peaks, by_output[core[by_output]], instance.memory, taken)
+    taken = np.zeros(len(selection), dtype=bool)
+    spare = _fill(peaks, by_output[core[by_output]], selection.memory, taken)
     rest = np.flatnonzero(~taken)
     by_share = rest[np.argsort(outputs[rest] / peaks[rest], kind="stable")]
     _fill(peaks, by_share, spare, taken)
     return np.flatnonzero(taken)
-
-
-def _by_mip(
-    instance: Instance, fit: Fit, solver: str, time_limit: float | None
-) -> tuple[IntArray, float | None]:
-    from optsched.models.batch import BatchSelection
-    from optsched.solvers.backends.base import Options
-    from optsched.solvers.backends.driver import solve_linear
-
-    began = time.perf_counter()
-    proven = True
-
-    def solve(model: LinearModel) -> FloatArray | None:
-        nonlocal proven
-        left = None
-        if time_limit is not None:
-            left = max(1e-3, time_limit - (time.perf_counter() - began))
-        solution = solve_linear(model, solver, Options(left))
-        proven &= solution.proven_optimal or solution.status is Stopped.INFEASIBLE
-        if solution.status is Stopped.ERROR:
-            solution.require(optimal=True)
-        return solution.values
-
-    selection = BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
-    members = selection.best(solve)
-    if not len(members):  # out of time: some request fits alone
-        members = np.array([np.argmin(instance.outputs)])
-    return members, 1.0 if proven else None
 
 
 @compiled

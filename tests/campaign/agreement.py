@@ -102,8 +102,9 @@ def _batches(rng, outcome):
     sums = enumeration.least_sums(*arrays, fit == "profile")
     wanted = min(Fraction(int(total), size**2) for size, total in enumerate(sums) if total > 0)
     for solver in ("highs", "cp-sat"):
-        batch = selection.best(lambda model, solver=solver: solve(model, method=solver).values)
-        good = selection.ratio(batch) == wanted and selection.fits(batch)
+        found = solve(selection, method=solver)
+        batch = found.answer.requests
+        good = found.proven_optimal and selection.ratio(batch) == wanted and selection.fits(batch)
         outcome.check(good, solver, fit, batch, wanted, instance.to_json())
     outcome.note(BOTH)
 

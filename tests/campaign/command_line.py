@@ -135,7 +135,7 @@ VALUES = {
 }  # fmt: skip
 METHODS = {
     "solve": ["auto", "highs", "cp-sat", "exact", "search", "x"],
-    "select": ["auto", "dp", "scaled-dp", "swap", "quantile", "mip", "x"],
+    "select": ["auto", "dp", "scaled-dp", "swap", "quantile", "highs", "cp-sat", "x"],
 }
 FAMILIES = [
     "uniform,n=6", "uniform,n=12,seed=3", "chat-and-summaries,n=10", "sorted-f-example-1",

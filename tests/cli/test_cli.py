@@ -171,7 +171,9 @@ def test_interrupted_solve_keeps_what_it_has(optsched_command, trace, monkeypatc
     assert content["bound"] < content["objective"]
 
 
-@pytest.mark.parametrize("method", ["dp", "scaled-dp", "swap", "quantile", "mip"])
+@pytest.mark.parametrize(
+    "method", ["auto", "dp", "scaled-dp", "swap", "quantile", "mip", "highs", "cp-sat"]
+)
 def test_select_names_a_batch(optsched_command, trace, method):
     code, out, _ = optsched_command(
         *("select", trace, "--memory", 64, "--method", method, "--json", "-")
@@ -332,7 +334,10 @@ def test_truncated_gzip_is_refused(optsched_command, tmp_path):
         (["solve", "{trace}", "--memory", "64", "--objective", "tel"], "unknown objective 'tel'"),
         (["solve", "{trace}", "--memory", "64", "--time-limit", "0"], "--time-limit is 0.0"),
         (["select", "{trace}", "--memory", "64", "--method", "greedy"], "unknown method 'greedy'"),
-        (["select", "{trace}", "--memory", "64", "--fit", "profile"], "use method='mip'"),
+        (
+            ["select", "{trace}", "--memory", "64", "--fit", "profile", "--method", "dp"],
+            "use 'highs'",
+        ),
         (["export", "{trace}", "--memory", "64", "--out", "{dir}/x.txt"], ".mps or .lp"),
         (["export", "{trace}", "--memory", "64", "--model=batch", "--out={dir}/x.lp"], "--size K"),
         (["comapre"], "No such command 'comapre'"),

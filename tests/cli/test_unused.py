@@ -105,7 +105,11 @@ REMEDIES = [
         "--method scaled-dp; pass that",
         ("--e", "--method scaled-dp --e"),
     ),
-    (f"select {FAMILY} --time-limit 9", "--method mip; pass that", ("--t", "--method mip --t")),
+    (
+        f"select {FAMILY} --method swap --time-limit 9",
+        "--method auto or highs or cp-sat or mip; pass that",
+        ("swap", "highs"),
+    ),
     (
         f"{CLUSTER} --policies bf-io --patience 9 --dispatch instant",
         "--dispatch pool; pass that",

@@ -15,6 +15,7 @@ from strategies import instances
 from optsched.errors import InstanceError, ModelError
 from optsched.models import BatchSelection
 from optsched.models.batch import FITS
+from optsched.models.solution import Solution, Stopped
 
 
 @st.composite
@@ -39,6 +40,14 @@ def test_rows_admit_exactly_the_batches_that_fit(selection):
         assert sorted(selection.read(point).tolist()) == list(batch)
 
 
+def solved(model):
+    """Return what a solver says, by SciPy."""
+    values = solve(model)
+    if values is None:
+        return Solution(Stopped.INFEASIBLE, "SciPy", 0.0)
+    return Solution(Stopped.OPTIMAL, "SciPy", 0.0, values=values, bound=round(model.cost @ values))
+
+
 @given(selections())
 @examples(100)
 def test_best_batch_is_the_best_of_all_and_the_largest_among_equals(selection):
@@ -46,9 +55,10 @@ def test_best_batch_is_the_best_of_all_and_the_largest_among_equals(selection):
 
     def counted(model):
         sizes.append(int(model.row_lower[0]))
-        return solve(model)
+        return solved(model)
 
-    batch = selection.best(counted)
+    batch, proven = selection.best(counted)
+    assert proven == selection.ratio(batch)
     everything = [(ratio(b, selection), -len(b)) for b in batches(selection)]
     assert (selection.ratio(batch), -len(batch)) == min(everything)
     assert selection.fits(batch)
@@ -56,24 +66,45 @@ def test_best_batch_is_the_best_of_all_and_the_largest_among_equals(selection):
     assert len(sizes) == len(set(sizes)) <= len(selection)
 
 
+@given(selections(), st.integers(0, 3), st.booleans())
+@examples(100)
+def test_what_is_proven_when_time_runs_out_holds(selection, solves, known):
+    """After some sizes the time is over, with or without a batch of that size."""
+    left = iter(range(solves))
+
+    def until_over(model):
+        found = solved(model)
+        if next(left, None) is not None or found.status is Stopped.INFEASIBLE:
+            return found
+        values = found.values if known else None
+        return Solution(Stopped.TIME_LIMIT, "SciPy", 0.0, values=values, bound=0.0)
+
+    batch, proven = selection.best(until_over)
+    least = min(ratio(b, selection) for b in batches(selection))
+    assert proven <= least
+    assert not len(batch) or (selection.fits(batch) and selection.ratio(batch) >= least)
+
+
 def test_a_size_that_does_not_fit_leaves_the_next_smaller_one_to_be_tried():
     """All seven hold 30 tokens at step 5; F of six is 26/36, of five 21/25."""
-    selection = BatchSelection([0] * 7, [1] + [5] * 6, memory=25)
+    selection = BatchSelection([0] * 7, [1] + [5] * 6, memory=25, fit="profile")
     sizes = []
-    batch = selection.best(lambda model: (sizes.append(int(model.row_lower[0])), solve(model))[1])
+    batch, _ = selection.best(
+        lambda model: (sizes.append(int(model.row_lower[0])), solved(model))[1]
+    )
     assert (len(batch), sizes) == (6, [7, 6])
 
 
 def test_the_profile_admits_more_than_the_sum_of_peaks():
     """Together 2 + 8 = 10 tokens at step 1; alone the second grows to 10 at step 5."""
     prompts, outputs = [1, 5], [1, 5]
-    assert BatchSelection(prompts, outputs, 10, "profile").best(solve).tolist() == [0]
+    assert BatchSelection(prompts, outputs, 10, "profile").best(solved)[0].tolist() == [0]
     assert BatchSelection(prompts, outputs, 10, "profile").fits([0, 1])
     assert not BatchSelection(prompts, outputs, 10, "peak").fits([0, 1])
 
 
 def test_pyomo_speaks_of_take_size_and_memory():
-    m = BatchSelection([1, 5], [1, 5], 10, size=2).to_pyomo()
+    m = BatchSelection([1, 5], [1, 5], 10, "profile", size=2).to_pyomo()
     assert str(m.memory[1].expr) == "2.0*take[0] + 6.0*take[1]  <=  10.0"
     assert str(m.size.expr) == "take[0] + take[1]  ==  2.0"
 
@@ -89,6 +120,4 @@ def test_what_is_wrong_is_refused_in_one_sentence():
         BatchSelection([1, 1], [1, 1], 5, size=3)
     with pytest.raises(ModelError, match="a linear program for one size only"):
         BatchSelection([1, 1], [1, 1], 5).to_linear()
-    assert (
-        repr(BatchSelection([1], [1], 5)) == "<BatchSelection of 1 requests, memory 5, profile fit>"
-    )
+    assert repr(BatchSelection([1], [1], 5)) == "<BatchSelection of 1 requests, memory 5, peak fit>"

@@ -34,7 +34,7 @@ SIZES = {"max_requests": 9, "max_memory": 30, "max_arrival": 20, "max_output": 1
 
 
 def rolling(instance, *, intervals=None, seed=0, clock=None, on_progress=None, **settings):
-    """SweepRun a rolling horizon with these settings."""
+    """Run a rolling horizon with these settings."""
     known = {"intervals": intervals, "seed": seed, "clock": clock, "on_progress": on_progress}
     return run(instance, RollingPolicy(**settings), **known)
 

@@ -9,12 +9,12 @@ filled to :math:`u_g(h)` with the largest requests, so that the imbalance is at 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched.errors import SolverError, require_known
 from optsched.models.balance import WAITING
 from optsched.models.solution import Solution, Stopped
@@ -88,12 +88,12 @@ def assign_balanced(
     stop: threading.Event | None = None,
 ) -> Solution:
     """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO)."""
-    began = time.perf_counter()
+    began = stopwatch()
     require_known("method", method, BALANCE_METHODS, SolverError)
     found = _first(program, method)
     left: float | None = None
     if options.time_limit is not None:
-        left = options.time_limit - (time.perf_counter() - began)
+        left = options.time_limit - (stopwatch() - began)
     if not found.proven:
         by_search = method in ("swap", "greedy")
         if left is not None and left < _WORTHWHILE:
@@ -106,7 +106,7 @@ def assign_balanced(
                 large = int(state.alive.max()) + int(state.waiting.max(initial=0)) >= _LARGE
                 method = "cp-sat" if state.lookahead or large else "highs"
             found = _solve(found, method, replace(options, time_limit=left), on_progress, stop)
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     return Solution(
         Stopped.OPTIMAL if found.proven else found.status,
         found.method,
