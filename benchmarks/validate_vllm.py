@@ -258,14 +258,16 @@ def text_of(first, second):
     import in_vllm
 
     lines = [
-        f"Real vLLM {in_vllm.VERSION}, {CASES} random cases a row and mode:",
+        f"Real vLLM {in_vllm.VERSION}, {CASES} random cases a row and mode: batches, equal ones, "
+        "preemptions.",
         "",
-        "| scheduler | mode | batches | equal | preemptions |",
-        "|---|---|--:|--:|--:|",
+        "| scheduler | synchronous | asynchronous |",
+        "|---|---|---|",
     ]
-    for kind, asynchronous, total, equal, preempted in first:
-        mode = "asynchronous" if asynchronous else "synchronous"
-        lines.append(f"| {kind} | {mode} | {total:,} | {equal:,} | {preempted:,} |")
+    counts: dict[str, list[str]] = {}
+    for kind, _, *each in first:
+        counts.setdefault(kind, []).append(", ".join(f"{count:,}" for count in each))
+    lines += [f"| {kind} | {' | '.join(both)} |" for kind, both in counts.items()]
     heads = [
         f"{memory:,} tokens, load {load:g}; bound {bound:.1f} s" for memory, load, bound in second
     ]

@@ -111,7 +111,7 @@ def of_pool(certificate: Certificate, instance: Instance, workers: Workers) -> C
 
 
 class Pools(NamedTuple):
-    """Sets of workers, that of all first, and who pays for which."""
+    """Sets of workers, that of all first, and which requests pay for which."""
 
     members: BoolArray  # (pools, G)
     groups: list[IntArray]  # requests that may run on the same workers

@@ -447,7 +447,7 @@ class Regret:
 
     @property
     def notes(self) -> list[str]:
-        """What was found, one sentence each: who can be deployed, growth, and thresholds."""
+        """What was found, one sentence each: what can be deployed, growth, and thresholds."""
         found, growths = [], self.growths()
         for load in self.loads:
             horizon = self.horizons(load)[-1]

@@ -96,8 +96,8 @@ class Policy:
     def knows(self, instance: Instance, intervals: str | None = None) -> Knowledge:
         """Return what it is told of an output of the instance before that request ends.
 
-        Whoever plans memory with the outputs is told them, whatever its order looks at, as "fcfs"
-        in steps is. `RunSettings.knows` counts the router, too.
+        A policy that plans memory with the outputs is told them, whatever its order looks at, as
+        "fcfs" in steps is. `RunSettings.knows` counts the router, too.
         """
         if self.needs.knows in ("outputs", "hindsight"):
             return "outputs"

@@ -1,4 +1,4 @@
-"""What is learned while requests come and go: outputs, whom to believe, how long ones wait.
+"""What is learned while requests come and go: outputs, trust in clients, lengths of waits.
 
 Completed outputs are counted in bins of a quarter of an octave, in groups from wide to narrow: all;
 prompts within such a bin; those with the same limit, priority and turn too; one client's; one
@@ -181,7 +181,7 @@ class TokenCounters:
 
     A request is tagged with its client's counter, which then rises by the tokens of its prompt and
     twice those that are expected of its output; what the output differs by is made up for at its
-    end. The least tag is served first. Who was away begins where those served last began.
+    end. The least tag is served first. A client that was away begins where those served last began.
     """
 
     def __init__(self) -> None:

@@ -283,7 +283,7 @@ def joules(cluster, loads):
 
 
 def linear(cluster, loads, least):
-    """The linear form of docs/cluster.md: constant, largest load, sum."""
+    """The linear form of the module goals: constant, largest load, sum."""
     power, seconds = cluster.power, cluster.seconds_per_token
     spread, exponent, workers = power.peak_watt - power.idle_watt, power.exponent, len(loads)
     fixed = power.idle_watt + (1 - exponent) * spread

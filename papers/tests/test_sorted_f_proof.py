@@ -127,7 +127,7 @@ def test_sorted_f_align_is_within_six_times_the_optimum_without_theorems_7_and_8
 @examples(60)
 @given(lists, fits)
 def test_a_batch_takes_no_longer_than_the_optimum_allows(instance, fit):
-    """What the argument for 40 in docs/policies.md rests on.
+    """What the argument for 40 in sorted_f/proof.py rests on.
 
     A batch of n_k of the R_k requests left takes less than 20 n_k / R_k of the time by which an
     optimum has completed all but half as many.

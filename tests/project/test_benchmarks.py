@@ -100,12 +100,11 @@ def test_docs_have_a_place_for_the_tables(benchmark, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "DOCS", tmp_path)
     rows = [("run", "n = 2", name, "1", "2", "2", "one run", "same starts") for name in "ab"]
     ratios = [run.HEADER, *rows]
-    run.update_docs("a setting", ratios, [("exponent",), ("1",)])
+    run.update_docs("a setting", ratios)
     text = (tmp_path / "evidence.md").read_text()
     assert "a setting" in text
     assert "| run | n = 2 | 1 | a 2, b 2 |" in text
-    assert "| exponent |\n|---|\n| 1 |" in text
-    run.update_docs("another", ratios, [("exponent",), ("1",)])
+    run.update_docs("another", ratios)
     assert "a setting" not in (tmp_path / "evidence.md").read_text()
 
 

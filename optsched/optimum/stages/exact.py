@@ -81,7 +81,7 @@ def price_sizes(state: SolveState) -> None:
 
 
 def choose_parts(state: SolveState) -> None:
-    """Close the interval of few requests on equal workers: who shares a worker, in which order."""
+    """Close the interval of few requests on equal workers: which share a worker, in which order."""
     # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
         return

@@ -240,8 +240,8 @@ def find_first(state: SolveState) -> None:
     if several and state.objective == "makespan":
         state.raise_bound(bound_of_pools(state.instance, state.workers, "auto", state.objective))
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
-    who = "lists" if several else "policies"
-    state.note(f"{who}: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+    source = "lists" if several else "policies"
+    state.note(f"{source}: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
 
 
 def first_of(program: HindsightProgram | EventProgram) -> Schedule | None:
@@ -491,7 +491,7 @@ STAGES_OF_SEVERAL: tuple[Stage, ...] = (
         price_sizes,
     ),
     Stage(
-        "who shares a worker, in which order",
+        "which requests share a worker, in which order",
         f"sizes are known, up to {MOST} requests without deadlines",
         f"{PARTS:.0%}",
         lambda state: _few_placed(state) and has_few_parts(state),

@@ -172,8 +172,8 @@ def order_part(
     usage = np.empty(last + longest + 2, dtype=np.int64)
     for step in range(len(usage)):
         usage[step] = 0
-    # Search in depth. A node starts a request, or moves the clock on (-1); it knows who may be
-    # next, and before.
+    # Search in depth. A node starts a request, or moves the clock on (-1); it knows what may
+    # come next, and before.
     moved = np.empty((4, last + size + 2), dtype=np.int64)
     depth, cost, full, left = 0, 0, -1, part
     moved[0, 0], moved[1, 0] = -2, 0

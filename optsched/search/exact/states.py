@@ -74,7 +74,7 @@ class States(NamedTuple):
         return cls(*(np.empty(size, dtype=np.int32) for size in sizes))
 
     def cut(self, starts: int) -> States:
-        """Give back what was reserved beyond so many starts."""
+        """Return the arrays without what was reserved beyond so many starts."""
         return States(*self[:3], *(array[:starts].copy() for array in self[3:]))
 
 

@@ -358,7 +358,7 @@ class Demand:
     def _wait(
         self, instance: Instance, clock: LinearClock, paced: FloatArray, shared: bool
     ) -> None:
-        """Find for whom decoding is dear to do again, and the best multipliers of due dates."""
+        """Find which requests are dear to decode again, and the best multipliers of due dates."""
         held = instance.prompts + 1.0
         again = clock.prefill_tokens * held + clock.squared_prompts * held**2
         if shared:  # all but two tokens may be found in a cache

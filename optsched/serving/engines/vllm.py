@@ -50,7 +50,7 @@ _BLOCK = (
     "users",
     "name",
     *("older", "newer"),  # in its bucket of names
-    "owner",  # the place of whoever is planned to hold it longest
+    "owner",  # the place of the request that is planned to hold it longest
 )
 _UNNAMED = int(np.iinfo(np.int64).min)
 _FAR = 2**62

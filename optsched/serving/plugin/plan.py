@@ -324,7 +324,7 @@ class AdmissionPlan:
         counts = np.array([len(each) for each in held])
         blocks = np.concatenate([held[index] for index in order])
         owner = np.full(self._foresight.usable + 1, -1)
-        owner[blocks] = np.repeat(order, counts[order])  # whoever is last to end comes last
+        owner[blocks] = np.repeat(order, counts[order])  # the last to end comes last
         owned = owner[owner >= 0]
         self._life = np.zeros(len(owner), dtype=np.int64)
         self._life[owner >= 0] = ends[owned]

@@ -109,7 +109,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             return batch
 
         def _promote(self) -> None:
-            """Let those who waited beyond the patience come first."""
+            """Let requests that waited beyond the patience come first."""
             now, patience = self.now(), self.patience
             if now < self._promoted_s + patience / _PROMOTIONS:
                 return
@@ -171,7 +171,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
             """Allocate blocks; none for a request whose admission would lead to preemptions."""
-            # Whoever holds blocks already must not wait behind others.
+            # A request that holds blocks already must not wait behind others.
             if request.status is running_status or request.num_computed_tokens:
                 return self._allocate(request, *args, **more)
             if self.plans and self.running:

@@ -1,7 +1,23 @@
 r"""Deadlines, tenants and energy in the step program (BF-IO Section 7.3), on the hooks of optsched.
 
 `GoalProgram` adds rows and a column to `BalanceProgram`, and `GoalRouting` is a rule of one's own.
-docs/cluster.md derives the price of energy.
+
+**Energy.** At a step the workers draw
+:math:`E = (C + t_\ell z) \sum_g (P_0 + \Delta P (L_g / z)^\gamma)` joules with
+:math:`z = \max_g L_g`, idle power :math:`P_0` and :math:`\Delta P` from idle to peak. As
+:math:`L^\gamma z^{1 - \gamma} \le \gamma L + (1 - \gamma) z` and :math:`z` is at least the load
+:math:`z_0` of the fullest worker before admission,
+
+.. math:: E \le G C (P_0 + (1 - \gamma) \Delta P) + G t_\ell (P_0 + (1 - \gamma) \Delta P) \, z
+    + \gamma \Delta P (t_\ell + C / z_0) \sum_g L_g.
+
+With :math:`a` and :math:`b` for the last two coefficients and a price of :math:`p` tokens of
+imbalance per joule, imbalance and energy together are
+
+.. math:: \Bigl(1 + \frac{p a}{G}\Bigr) \Bigl( G z - \sum_g L_g + \kappa \sum_g L_g \Bigr), \qquad
+    \kappa = \frac{p (a / G + b)}{1 + p a / G}.
+
+So a price adds :math:`\kappa` per token admitted: a bonus for small requests.
 """
 
 from __future__ import annotations
@@ -291,7 +307,7 @@ def _require_power(cluster: Cluster) -> None:
 
 def energy_bonus(cluster: Cluster, loads: IntArray, tokens: IntArray, price: float) -> IntArray:
     """Return what small requests are worth when a joule costs price tokens of imbalance."""
-    # At each step a token of load costs some tokens of imbalance (docs/cluster.md); a request is
+    # At each step a token of load costs kappa tokens of imbalance (see the module); a request is
     # worth what the costliest one costs more. loads: (G, H + 1); tokens: (R, H + 1).
     power, seconds = cluster.power, cluster.seconds_per_token
     spread = power.peak_watt - power.idle_watt

@@ -14,8 +14,10 @@
 # Bounds are evaluated in whole numbers with directed rounding; floating point only proposes w.
 #
 # B^-1 A in counts has no negative entry either, so that the leading eigenvector is a mix, the
-# eigenvalue is the maximum over mixes for all l, u and s, and the bounds meet but for rounding
-# (docs/uncertainty.md has the argument).
+# eigenvalue is the maximum over mixes for all l, u and s, and the bounds meet but for rounding:
+# with t_k = (a_kj - a_(k-1)j) / d_k its entries in column j are t_k - t_(k+1), and t falls in k,
+# for k <= j since (k (s + k)^2 - (k - 1)(s + k - 1)^2) / (2k - 1 + s) rises, for k > j term by
+# term, and t_j = (s + j + 1) / 2(s + j) > t_(j+1) = (s + j) / 2(s + j + 1).
 
 from __future__ import annotations
 
