@@ -315,10 +315,12 @@ def _solve_instance(
 def _check_alone(state: SolveState) -> None:
     """Refuse what no stage for one worker does."""
     method, objective = state.method, state.objective
-    if method in ("search", "exact") and not state.plain:
+    if method == "exact" and not state.plain:
         raise OptschedError(
-            f"{method} minimises latency without deadlines or a horizon; use highs or cp-sat"
+            "exact minimises latency without deadlines or a horizon; use highs or cp-sat"
         )
+    if method == "search" and not state.hard:
+        raise OptschedError("search keeps all deadlines; use highs or cp-sat to miss some")
     if method == "exact" and objective != "total-latency":
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
     if (lateness := state.params.lateness) != "forbidden" and state.instance.deadlines is None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 # Requests up to which the event program is the faster one, up to which an exact stage gets to the
 # end, and up to which it gets far (docs/research.md has figures).
 EVENTS, SMALLEST, SMALL = 12, 30, 50
+EVENTS_TIGHT = 40  # requests, for the makespan and where none may be late
 # Requests from which a beam gains on what the search finds, and up to which it does; with arrivals
 # also so many per second, of a minute at most.
 BEAM_LEAST, BEAM_MOST, BEAM_ARRIVALS = 150, 30_000, 3_500
@@ -375,6 +376,25 @@ class SolveState:
         return self.params.lateness == "forbidden" or self.instance.deadlines is None
 
     @property
+    def timely(self) -> bool:
+        """Whether it is latency that is minimised, and no request may be late."""
+        return self.hard and not self.plain and self.objective != "makespan"
+
+    @property
+    def events(self) -> int:
+        """Requests up to which the event program is solved: where prices say little, more."""
+        return EVENTS if self.plain or not self.hard else EVENTS_TIGHT
+
+    @property
+    def due(self) -> IntArray | None:
+        """Latest start of each request, shape (n,), where deadlines or a horizon limit it."""
+        instance, horizon = self.instance, self.params.horizon
+        latest = np.full(len(instance), MAX_STEP if horizon is None else horizon)
+        if instance.deadlines is not None and self.hard:
+            latest = np.minimum(latest, instance.deadlines)
+        return None if latest.min() == MAX_STEP else latest - instance.outputs
+
+    @property
     def beamed(self) -> bool:
         """Whether a beam is worth its time."""
         most = float(BEAM_MOST)
@@ -438,7 +458,7 @@ class SolveState:
             return self.searching * share
         # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
         most = 0.3 if requests <= SMALLEST else 2.0
-        if requests <= EVENTS and self.objective != "total-latency":
+        if requests <= self.events and (self.timely or self.objective != "total-latency"):
             most = 0.05  # the event program comes next, whatever the gap
         return min((self.work if self.by_work else self.time_limit) * share, most)
 

@@ -52,12 +52,17 @@ class Requests(NamedTuple):
     arrivals: IntArray
     weights: FloatArray
     memory: int
+    latest: IntArray  # starts that are allowed, where starts are moved
 
     @classmethod
-    def of(cls, instance: Instance, weights: FloatArray) -> Requests:
+    def of(
+        cls, instance: Instance, weights: FloatArray, latest: IntArray | None = None
+    ) -> Requests:
         """Collect what the kernels need."""
+        if latest is None:
+            latest = np.full(len(instance), MAX_STEPS)
         arrays = instance.prompts, instance.outputs, instance.arrivals
-        return cls(*arrays, weights, instance.memory)
+        return cls(*arrays, weights, instance.memory, latest)
 
 
 class Leg(NamedTuple):
@@ -498,7 +503,7 @@ def move_starts(
     """Move requests until the work of a leg is done; return the work."""
     # A share of the moves begins with a large request; requests are put back later than they could
     # by up to a delay.
-    prompts, outputs, arrivals, weights, _ = requests
+    prompts, outputs, arrivals, weights, _, due = requests
     memories, kinds, allowed = places
     total, moment = prices
     starts, placement, orders, counts, position, large, place, usage, best, _, costs = state
@@ -563,7 +568,7 @@ def move_starts(
             request = taken[rank]
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             rest -= weight * begin[rank]
-            latest = min(int((budget - after - rest) / weight), steps - 2 - output)
+            latest = min(int((budget - after - rest) / weight), steps - 2 - output, due[request])
             start = -1
             for turn in range(2 if one != other else 1):
                 worker = other if turn else one

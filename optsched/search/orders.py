@@ -68,7 +68,7 @@ def anneal_orders(
     requests: Requests, state: Orders, backfill: bool, random: RandomState, leg: Leg
 ) -> float:
     """Anneal on orders until the work of a leg is done; return the work."""
-    prompts, outputs, arrivals, weights, memory = requests
+    prompts, outputs, arrivals, weights, memory, _ = requests
     order, starts, best, usage, costs = state
     count = len(order)
     longest = 0

@@ -77,8 +77,12 @@ def search(
     seed: int = 0,
     threads: int = 1,
     plan: str | None = None,
+    latest: IntArray | None = None,
 ) -> Search:
-    """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it."""
+    """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it.
+
+    With latest starts, which the start keeps to, requests are moved, as orders ignore them.
+    """
     most = min(MAX_STEPS, _CELLS // len(start.workers))
     if start.makespan > most:
         raise OptschedError(
@@ -87,10 +91,12 @@ def search(
         )
     ended = Token(budget.stop)
     apart = budget._replace(stop=ended, report=None)
+    plan = "starts" if latest is not None else plan
     names = _choose(start) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
     told = apart._replace(report=budget.report)
-    runs = [_Run(start, weights, seed + STRIDE * i, apart if i else told) for i in range(threads)]
+    requests = Requests.of(start.instance, weights, latest)
+    runs = [_Run(start, requests, seed + STRIDE * i, apart if i else told) for i in range(threads)]
     interrupted = False
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
         others = [
@@ -140,10 +146,10 @@ def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
 class _Run:
     """The state of a search."""
 
-    def __init__(self, start: Schedule, weights: FloatArray, seed: int, budget: Budget) -> None:
-        instance = self._instance = start.instance
+    def __init__(self, start: Schedule, requests: Requests, seed: int, budget: Budget) -> None:
+        instance, weights = start.instance, requests.weights
+        self._instance, self._requests = instance, requests
         self._workers, self._placement = start.workers, start.placement
-        self._requests = Requests.of(instance, weights)
         self._random = new_random(seed)
         self._budget, self._began = budget, stopwatch()
         self._offset = float(weights @ (instance.outputs - instance.arrivals))

@@ -22,6 +22,7 @@ from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import price_of_start
 from optsched.search.annealing import (
+    MAX_STEPS,
     MOVE_WORK,
     STEP_WORK,
     WORK_PER_SECOND,
@@ -82,7 +83,7 @@ def search_window(
         return best, False
     add_all(prompts, outputs, usage, best, 1)
     none = np.zeros(len(prompts), dtype=np.int64)
-    requests = Requests(prompts, outputs, none, np.ones(len(prompts)), memory)
+    requests = Requests(prompts, outputs, none, np.ones(len(prompts)), memory, none + MAX_STEPS)
     places = Places(np.array([memory]), none, np.ones((1, 1), dtype=np.bool_))
     state = Moves.of(best, none, usage, 1, least)
     random, longest = new_random(seed), int(outputs.max())

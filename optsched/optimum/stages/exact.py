@@ -266,7 +266,7 @@ def solve_program(state: SolveState) -> None:
     solution = _solve(state, form)
     if isinstance(form, HindsightProgram):
         solution = form.judged(solution)
-        small = state.hard and len(state.instance) <= EVENTS
+        small = state.hard and len(state.instance) <= state.events
         if solution.status is Stopped.WITHIN_TOLERANCE and small and _suits_events(state, latest):
             form = EventProgram(
                 state.instance, state.objective, latest, workers=state.workers, kept=kept
@@ -310,7 +310,7 @@ def _form(
         return EventProgram(instance, state.objective, latest, workers=workers, kept=kept)
 
     events = state.hard and method != "highs" and (method != "auto" or _suits_events(state, latest))
-    if events and len(instance) <= (_MAX_PLACED if several else EVENTS):
+    if events and len(instance) <= (_MAX_PLACED if several else state.events):
         return by_events()
     if events and several:
         state.status = TOO_LARGE

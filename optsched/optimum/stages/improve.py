@@ -118,6 +118,7 @@ def search_schedules(
             )._replace(stop=stop),
             seed=seed,
             threads=state.params.threads if threads is None else threads,
+            latest=state.due,
         )
     except OptschedError as error:
         state.status = "too long to be searched"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,7 +54,14 @@ from optsched.optimum.stages.improve import (
     search_schedules,
     start_large,
 )
-from optsched.optimum.state import BEAM_LEAST, BEAM_MOST, EVENTS, SolveParams, SolveState
+from optsched.optimum.state import (
+    BEAM_LEAST,
+    BEAM_MOST,
+    EVENTS,
+    EVENTS_TIGHT,
+    SolveParams,
+    SolveState,
+)
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.problem.schedule import Schedule
@@ -158,6 +166,7 @@ _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up o
 _FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
 _FIRST_SEARCH = 0.1  # share of the time of a search before all else
 _WAITING = 0.3  # of the time limit
+_DENSE = 0.3  # of the time left, where the event program comes next
 _BEFORE_EXACT = 0.05  # share of the time for moves between workers where an exact stage follows
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
 _MANY = 20_000  # requests from which on prices take longer than the policies
@@ -337,8 +346,68 @@ def _first_search(state: SolveState) -> None:
     search_schedules(state, state.params.seed, 1.0 if alone else share)
 
 
+class _Dense(SolveState):
+    """A search as for latency, in which a step of each request costs its memory-time."""
+
+    of: SolveState  # that of the makespan, which every schedule found is offered to
+
+    def offer(self, schedule: Schedule) -> None:
+        super().offer(schedule)
+        asked = self.of
+        asked.offer(
+            Schedule(
+                asked.instance,
+                schedule.starts,
+                schedule.policy,
+                workers=asked.workers,
+                placement=schedule.placement,
+            )
+        )
+        if asked.proven:
+            self.ended.set()
+
+
+def pack_densely(state: SolveState) -> None:
+    """Complete early by packing densely: all orders of equal density cost the same."""
+    if state.finished or state.best is None or state.left <= 0:
+        return
+    before = state.cost
+    few = state.method == "auto" and len(state.instance) <= state.events
+    seconds = state.searching * (_DENSE if few else 1.0)
+    if seconds <= 0:
+        return
+    weighted = state.instance.replace(weights=state.instance.areas.astype(np.float64))
+    packing = _Dense(
+        weighted,
+        "weighted-latency",
+        "search",
+        replace(state.options, time_limit=None if state.by_work else seconds),
+        replace(
+            state.params,
+            start=None,
+            stop=state.ended,
+            work=seconds if state.by_work else None,
+            on_progress=None,
+        ),
+        state.workers,
+    )
+    packing.of = state
+    _work(STAGES if len(state.workers) == 1 else STAGES_OF_SEVERAL, packing)
+    state.worked += seconds
+    state.status = "time limit" if state.left <= 0 else "search ended"
+    state.note(f"dense packing: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
+
+
 def _by_search(state: SolveState) -> bool:
     return _plain(state, "auto", "search", "exact")
+
+
+def _timely(state: SolveState) -> bool:
+    return state.timely and state.method in ("auto", "search")
+
+
+def _makespan(state: SolveState) -> bool:
+    return state.objective == "makespan" and state.hard and state.method in ("auto", "search")
 
 
 _ALWAYS = "always"
@@ -347,6 +416,13 @@ _TO_THE_END = "what is left"
 
 STAGES: tuple[Stage, ...] = (
     Stage("policies, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
+    Stage(
+        "a search as for latency, in which each request weighs its memory-time",
+        "makespan",
+        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, else what is left",
+        _makespan,
+        pack_densely,
+    ),
     Stage(
         "all schedules, one by one",
         f"up to {_ENUMERATED} requests, total latency",
@@ -384,9 +460,9 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "simulated annealing",
-        _SEARCHED,
+        f"{_SEARCHED}; or where none may be late",
         f"{_FIRST_SEARCH:.0%}, before a beam {BEFORE_BEAM:.0%}",
-        _by_search,
+        lambda state: _by_search(state) or _timely(state),
         _first_search,
     ),
     Stage(
@@ -414,7 +490,8 @@ STAGES: tuple[Stage, ...] = (
         branch_and_bound,
     ),
     Stage(
-        f"a program for CP-SAT (events, up to {EVENTS} requests) or HiGHS (time-indexed)",
+        f"a program for CP-SAT (events, up to {EVENTS} requests; makespan and deadlines "
+        f"{EVENTS_TIGHT}) or HiGHS (time-indexed)",
         "no sizes are known; auto only up to "
         f"{NONZEROS_PER_SECOND:,} nonzeros for each second left",
         _TO_THE_END,
@@ -430,9 +507,9 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "simulated annealing",
-        f"auto, {_SEARCHED}; or after a beam",
+        f"auto, {_SEARCHED}, or where none may be late; or after a beam",
         _TO_THE_END,
-        lambda state: _plain(state, "auto") or state.beamed,
+        lambda state: _plain(state, "auto") or state.beamed or _timely(state),
         lambda state: search_schedules(state, state.params.seed + 1),
     ),
 )
@@ -450,6 +527,13 @@ _LATENCY = "latency"
 
 STAGES_OF_SEVERAL: tuple[Stage, ...] = (
     Stage("lists, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
+    Stage(
+        "a search as for latency, in which each request weighs its memory-time",
+        "makespan",
+        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, else what is left",
+        _makespan,
+        pack_densely,
+    ),
     Stage(
         "better prices of the pool, and of workers that few requests need",
         _LATENCY,
