@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from optsched._internal.arrays import FloatArray
+    from optsched.certificates.configurations import MakespanCertificate
     from optsched.certificates.prices import SawtoothCertificate
     from optsched.problem.instance import Instance
     from optsched.problem.schedule import Schedule
@@ -145,13 +146,13 @@ class Bound:
     value
         The bound in steps, rounded towards minus infinity.
     method
-        How it was found: "closed-form", "lagrangian" or "sawtooth"; on several workers "pool",
-        which is "lagrangian" for the memory of all, or "nested", with prices of parts of it.
+        How it was found: "closed-form", "lagrangian", "sawtooth" or "sizes"; on several workers
+        "pool", which is "lagrangian" for the memory of all, or "nested", with prices of parts.
     seconds
         Time it took.
     certificate
-        The proof, if prices prove it; the closed form is proven on paper (docs/bounds.md) and
-        evaluated with an allowance for rounding.
+        The proof, if prices or sizes prove it; the closed form is proven on paper (docs/bounds.md),
+        and evaluated with an allowance for rounding.
     interrupted
         Whether Ctrl-C ended its improvement.
     premises
@@ -163,7 +164,7 @@ class Bound:
     value: float
     method: str
     seconds: float
-    certificate: Certificate | SawtoothCertificate | None = None
+    certificate: Certificate | SawtoothCertificate | MakespanCertificate | None = None
     interrupted: bool = False
     premises: World = NOWHERE
     workers: Workers | None = None

@@ -185,7 +185,7 @@ class _Ascent(PolyakAscent):
         inner = []
         for requests, memory in pools.inner(instance, workers):
             part = instance.take(requests).replace(memory=memory)
-            found = find_bound(part, "lagrangian", _of_latency(certificate.objective)).certificate
+            found = find_bound(part, "lagrangian", _of_latency(certificate.objective)).prices
             assert found is not None
             inner.append(np.array(found.prices) / found.denominator)
         horizon = int(1.1 * max(len(prices) for prices in (given, *inner))) + 1

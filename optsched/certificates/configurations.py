@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from optsched.problem.workers import Workers
 
 FORMAT = "optsched-configuration-certificate"
+MAKESPAN = "optsched-makespan-certificate"
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,66 @@ class ConfigurationCertificate:
             raise CertificateError(f"{where} is not a certificate of the configuration bound")
         depths = {"price_denominator": 0, "size_denominator": 0, "prices": 1, "ends": 1, "sizes": 2}
         return cls(**read_fields(content, where, **depths))
+
+
+@dataclass(frozen=True)
+class MakespanCertificate:
+    r"""Sizes of running requests that prove a bound on the makespan of one worker.
+
+    Let no set of items that can run together be larger than :math:`F`. Those requests that arrive
+    from step :math:`a` on then complete no sooner than
+    :math:`a + \sum_i \sum_u \varphi(s_i + u, o_i - u) / F`.
+    """
+
+    since: int  # the step a
+    sizes: tuple[int, ...]  # in the order of `items`, of the requests that arrive from then on
+    fingerprint: str  # of the instance
+    value: Fraction = Fraction(0)  # claimed; `verify_makespan` finds what is proven
+
+    def __post_init__(self) -> None:
+        if min(self.sizes, default=0) < 0:
+            raise CertificateError("a size is negative")
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it proves a bound."""
+        return World(self.fingerprint, None, preemption="restarted", objective="makespan")
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Write the certificate as JSON."""
+        value = [self.value.numerator, self.value.denominator]
+        return write_object({"format": MAKESPAN, **vars(self), "value": value}, path)
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> MakespanCertificate:
+        """Read a certificate from a JSON file or from JSON text."""
+        content, where = read_object(source, CertificateError, "sizes")
+        return cls(**read_fields(content, where, since=0, sizes=1))
+
+
+def verify_makespan(certificate: MakespanCertificate, instance: Instance) -> Fraction:
+    """Find the bound on the makespan that a certificate of sizes proves."""
+    check_fingerprint(certificate.fingerprint, instance, None)
+    later = np.flatnonzero(instance.arrivals >= certificate.since)
+    if not len(later):
+        raise CertificateError(f"no request arrives from step {certificate.since} on")
+    instance = instance.take(later)
+    pairs = items(instance)
+    if len(certificate.sizes) != len(pairs):
+        raise CertificateError(f"{len(certificate.sizes)} sizes for {len(pairs)} items")
+    most = max(certificate.sizes) * max(instance.memory, int(instance.outputs.sum()))
+    kind: npt.DTypeLike = np.int64 if most < 2**62 else object
+    sizes = np.array([certificate.sizes], dtype=kind)
+    last = int(instance.arrivals[-1] + instance.outputs.max())
+    capacity = int(_capacities(instance, pairs, sizes, (last,))[0])
+    place = {(tokens, left): index for index, (tokens, left) in enumerate(pairs.tolist())}
+    rows = zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
+    total = sum(
+        certificate.sizes[place[prompt + token, output - token]]
+        for prompt, output in rows
+        for token in range(1, output + 1)
+    )
+    return Fraction(certificate.since) + (Fraction(total, capacity) if capacity else 0)
 
 
 def items(instance: Instance) -> IntArray:

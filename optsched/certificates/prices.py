@@ -57,12 +57,16 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray
     from optsched.certificates.capacity import CapacityCertificate
-    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.configurations import (
+        ConfigurationCertificate,
+        MakespanCertificate,
+    )
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.problem.instance import Instance
 
     AnyCertificate: TypeAlias = (
-        "Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate"
+        "Certificate | ConfigurationCertificate | MakespanCertificate"
+        " | ClockCertificate | CapacityCertificate"
         " | SawtoothCertificate"
     )
 
@@ -253,6 +257,7 @@ def read_certificate(source: str | Path) -> AnyCertificate:
     content, _ = read_object(source, CertificateError, "prices")
     kinds: dict[Any, type[Any]] = {
         configurations.FORMAT: configurations.ConfigurationCertificate,
+        configurations.MAKESPAN: configurations.MakespanCertificate,
         SAWTOOTH: SawtoothCertificate,
         on_clock.FORMAT: on_clock.ClockCertificate,
         capacity.FORMAT: capacity.CapacityCertificate,
@@ -305,13 +310,20 @@ def verify(
     if isinstance(certificate, Certificate):
         return _verify_prices(certificate, instance, several)
     from optsched.certificates.capacity import CapacityCertificate, verify_capacity
-    from optsched.certificates.configurations import ConfigurationCertificate, verify_configuration
+    from optsched.certificates.configurations import (
+        ConfigurationCertificate,
+        MakespanCertificate,
+        verify_configuration,
+        verify_makespan,
+    )
     from optsched.certificates.on_clock import verify_on_clock
 
     if isinstance(certificate, SawtoothCertificate):
         return verify_sawtooth(certificate, instance, several)
     if isinstance(certificate, ConfigurationCertificate):
         return verify_configuration(certificate, instance, several)
+    if isinstance(certificate, MakespanCertificate):
+        return verify_makespan(certificate, instance)
     if isinstance(certificate, CapacityCertificate):
         return verify_capacity(certificate, instance)
     return verify_on_clock(certificate, instance)

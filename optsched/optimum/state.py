@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.bounds.configurations import ConfigurationBound
-    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.configurations import (
+        ConfigurationCertificate,
+        MakespanCertificate,
+    )
     from optsched.models.hindsight import Lateness, ScheduleObjective
     from optsched.problem.instance import Instance
     from optsched.problem.premises import World
@@ -213,7 +216,8 @@ class Optimum(Solution):
     steps
         One line for each thing that was done, and what it gained.
     certificate
-        The proof of the bound in exact integers, for "lagrangian", "sawtooth" and "configuration".
+        The proof of the bound in exact integers, for "lagrangian", "sawtooth", "configuration" and
+        "sizes".
     price_certificate
         The best bound by prices of memory alone; None where there is none.
 
@@ -232,7 +236,9 @@ class Optimum(Solution):
     horizon: int | None = None
     history: tuple[tuple[float, float | None, float], ...] = ()
     steps: tuple[str, ...] = ()
-    certificate: Certificate | SawtoothCertificate | ConfigurationCertificate | None = None
+    certificate: (
+        Certificate | SawtoothCertificate | ConfigurationCertificate | MakespanCertificate | None
+    ) = None
     price_certificate: Certificate | None = None
 
     @property

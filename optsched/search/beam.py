@@ -452,7 +452,7 @@ class _Runs:
         if not self.arriving:
             certificate = bound(
                 instance.replace(memory=int(memory)), "lagrangian", objective
-            ).certificate
+            ).prices
             assert certificate is not None
             prices = np.array(certificate.prices) / certificate.denominator
         else:

@@ -14,6 +14,7 @@ from optsched.bounds.ascent import improve_prices
 from optsched.bounds.bound import CELLS, coarse_prices, smoothed
 from optsched.bounds.configurations import ConfigurationBound, configuration_bound
 from optsched.bounds.lagrangian import certify
+from optsched.bounds.makespan import makespan_by_sizes
 from optsched.bounds.sawtooth import improve_charges, sawtooth_bound, work_of_point
 from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import OptschedError
@@ -36,6 +37,7 @@ _BEAM = 2.2  # where runs are faster than work is counted
 PRICED = 1000  # requests up to which prices are improved offline
 LARGE_GAP = 0.04  # above which large requests do not pack, and the bound is too low
 SIZES = 0.5  # of the time left, for the configuration bound
+SIZES_MAKESPAN, SIZES_MOST = 0.3, 100  # and for sizes that bound the makespan, of so many seconds
 SLOW = 0.85  # of the time left, when a beam ends on a slow machine
 _CLIMB = 5  # rounds below which an ascent gains nothing
 _LARGE = 0.7  # quantile of memory-time from which requests are priced on coarse grids
@@ -251,6 +253,25 @@ def price_configurations(state: SolveState, seed: int, effort: Effort | None = N
         state.interrupt()
     gained = state.lowest - before
     state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def size_requests(state: SolveState) -> None:
+    """Raise the bound on the makespan by sizes of what runs together."""
+    if state.left <= 0 or state.finished:
+        return
+    before, end = state.lowest, state.elapsed + min(state.left, SIZES_MOST) * SIZES_MAKESPAN
+    try:
+        found = makespan_by_sizes(
+            state.instance,
+            lambda: state.ended.is_set() or state.elapsed >= end,
+            state.cost - 1,
+        )
+    except OptschedError as error:
+        state.note(f"sizes: left out, {error}")
+        return
+    state.raise_bound(found)
+    gained = state.lowest - before
+    state.note(f"sizes: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
 def _beside_a_search(state: SolveState, seed: int, stop: Token) -> ConfigurationBound:

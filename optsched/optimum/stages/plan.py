@@ -44,6 +44,8 @@ from optsched.optimum.stages.improve import (
     PRICES_ARRIVALS,
     PRICES_OFFLINE,
     SIZES,
+    SIZES_MAKESPAN,
+    SIZES_MOST,
     SLOW,
     charge_for_growth,
     delay_requests,
@@ -52,6 +54,7 @@ from optsched.optimum.stages.improve import (
     raise_charges,
     raise_prices,
     search_schedules,
+    size_requests,
     start_large,
 )
 from optsched.optimum.state import (
@@ -166,6 +169,7 @@ _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up o
 _FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
 _FIRST_SEARCH = 0.1  # share of the time of a search before all else
 _WAITING = 0.3  # of the time limit
+_RUNS = 7  # from the best so far, where there are few requests
 _DENSE = 0.3  # of the time left, where the event program comes next
 _BEFORE_EXACT = 0.05  # share of the time for moves between workers where an exact stage follows
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
@@ -372,8 +376,8 @@ def pack_densely(state: SolveState) -> None:
     if state.finished or state.best is None or state.left <= 0:
         return
     before = state.cost
-    few = state.method == "auto" and len(state.instance) <= state.events
-    seconds = state.searching * (_DENSE if few else 1.0)
+    few = len(state.instance) <= state.events
+    seconds = state.searching * (_DENSE if few and state.method == "auto" else 1.0)
     if seconds <= 0:
         return
     weighted = state.instance.replace(weights=state.instance.areas.astype(np.float64))
@@ -392,7 +396,14 @@ def pack_densely(state: SolveState) -> None:
         state.workers,
     )
     packing.of = state
-    _work(STAGES if len(state.workers) == 1 else STAGES_OF_SEVERAL, packing)
+    find_first(packing)
+    for number in range(_RUNS if few else 0):
+        work = packing.searching / (_RUNS + 1 - number) * WORK_PER_SECOND
+        search_schedules(packing, state.params.seed + 2 + number, work=work, start=state.best)
+    _first_search(packing)
+    if packing.beamed:
+        start_large(packing, state.params.seed)
+        search_schedules(packing, state.params.seed + 1)
     state.worked += seconds
     state.status = "time limit" if state.left <= 0 else "search ended"
     state.note(f"dense packing: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
@@ -416,6 +427,13 @@ _TO_THE_END = "what is left"
 
 STAGES: tuple[Stage, ...] = (
     Stage("policies, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
+    Stage(
+        "sizes of what runs together",
+        "auto, makespan",
+        f"{SIZES_MAKESPAN:.0%} of at most {SIZES_MOST} s",
+        lambda state: _makespan(state) and state.method == "auto",
+        size_requests,
+    ),
     Stage(
         "a search as for latency, in which each request weighs its memory-time",
         "makespan",
