@@ -417,12 +417,17 @@ def _timely(state: SolveState) -> bool:
     return state.timely and state.method in ("auto", "search")
 
 
+def _priced(state: SolveState) -> bool:
+    return _by_search(state) or _timely(state)
+
+
 def _makespan(state: SolveState) -> bool:
     return state.objective == "makespan" and state.hard and state.method in ("auto", "search")
 
 
 _ALWAYS = "always"
 _SEARCHED = "latency without deadlines or a horizon"
+_TIMELY = "latency, of which no deadline may be missed"
 _TO_THE_END = "what is left"
 
 STAGES: tuple[Stage, ...] = (
@@ -457,16 +462,16 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "better prices of memory",
-        f"{_SEARCHED}; offline up to {PRICED:,} requests",
+        f"{_TIMELY}; offline up to {PRICED:,} requests",
         f"{PRICES_OFFLINE:.0%}, with arrivals {PRICES_ARRIVALS:.0%}",
-        _by_search,
+        _priced,
         raise_prices,
     ),
     Stage(
         "charges for memory that is kept free to grow",
-        _SEARCHED,
+        _TIMELY,
         f"{CHARGES:.0%}",
-        _by_search,
+        _priced,
         charge_for_growth,
     ),
     Stage(
@@ -478,9 +483,9 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "simulated annealing",
-        f"{_SEARCHED}; or where none may be late",
+        _TIMELY,
         f"{_FIRST_SEARCH:.0%}, before a beam {BEFORE_BEAM:.0%}",
-        lambda state: _by_search(state) or _timely(state),
+        _priced,
         _first_search,
     ),
     Stage(
@@ -518,14 +523,14 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "prices and charges together",
-        f"{_SEARCHED}, where charges gained",
+        f"{_TIMELY}, where charges gained",
         f"{CHARGES:.0%}, after a beam {CHARGES_BEAM:.0%}",
-        _by_search,
+        _priced,
         raise_charges,
     ),
     Stage(
         "simulated annealing",
-        f"auto, {_SEARCHED}, or where none may be late; or after a beam",
+        f"auto, {_TIMELY}; or after a beam",
         _TO_THE_END,
         lambda state: _plain(state, "auto") or state.beamed or _timely(state),
         lambda state: search_schedules(state, state.params.seed + 1),
