@@ -54,8 +54,9 @@ def least_latency(
     max_num_seqs=99,
     storage="at-once",
     preemption="recomputed",
+    makespan=False,
 ):
-    """Return the least weighted latency: the shortest path through states and times.
+    """Return the least weighted latency, or makespan: the shortest path through states and times.
 
     Where requests are resumed, only those that take part in a batch take memory, and what others
     hold is kept elsewhere for nothing.
@@ -78,6 +79,8 @@ def least_latency(
 
         def cost_until(end, now=now, left=left):
             """Return what waiting adds: a request pays while it is here and not complete."""
+            if makespan:
+                return end - now
             return sum(weights[i] * max(0.0, end - max(now, arrivals[i])) for i in left)
 
         if later:

@@ -25,7 +25,7 @@ from optsched.bounds.ascent import (
     round_work,
 )
 from optsched.bounds.lagrangian import Objective, certify, weights_of
-from optsched.bounds.on_clock import best_share, machine_bound
+from optsched.bounds.on_clock import SAFE, best_share, machine_bound, makespan_on_clock, shares_of
 from optsched.bounds.pools import bound_of_pools
 from optsched.bounds.sawtooth import find_sawtooth
 from optsched.certificates.on_clock import ClockCertificate
@@ -116,8 +116,8 @@ def bound(
         counts the memory that requests keep free to grow until one of them completes.
     objective
         "total-latency", "weighted-latency", or "makespan", for which there is only the closed
-        form: the memory-time that arrives from some step on over the memory, and the longest
-        request.
+        form: the memory-time, or the work on the clock, that arrives from some time on, and the
+        longest request. `solve` bounds the makespan in steps by sizes, too.
     clock
         A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
@@ -142,7 +142,7 @@ def bound(
     ------
     OptschedError
         If an argument is unknown, the clock is a function or has no constant for "lagrangian", or
-        the makespan or the clock has no such bound or the prices no room.
+        there is no such bound or no room for prices.
 
     Examples
     --------
@@ -203,8 +203,14 @@ def _find_on_clock(
         )
     instance, workers = instance.replace(memory=equals.memories[0]), len(equals)
     weights = weights_of(instance, objective)
-    share = best_share(instance, timed, weights, workers, max_num_seqs or 0, storage)
-    value = machine_bound(instance, timed, weights, workers, share)
+    if objective == "makespan":
+        shares = shares_of(instance, max_num_seqs or 0, storage)
+        lasts, share = makespan_on_clock(instance, timed, workers, shares)
+        first = Fraction(float(instance.arrivals[0]) * step_of(instance, timed))
+        value = round_down((first + Fraction(lasts)) * (1 - Fraction(SAFE)))
+    else:
+        share = best_share(instance, timed, weights, workers, max_num_seqs or 0, storage)
+        value = machine_bound(instance, timed, weights, workers, share)
     certificate = ClockCertificate(
         tuple(timed.coefficients.tolist()),
         step_of(instance, timed),
@@ -220,7 +226,7 @@ def _find_on_clock(
     )
     simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
-    if method == "closed-form" or (method == "auto" and not few):
+    if method == "closed-form" or objective == "makespan" or (method == "auto" and not few):
         return simple
     effort = _QUICK if method == "auto" else 1.0
     priced = price_on_clock(instance, timed, certificate, weights, effort)
@@ -247,8 +253,8 @@ def _boundable(
             f"the clock {clock.name} is a function, of which no bound is known; pass a LinearClock "
             "that is never above it"
         )
-    if objective == "makespan":
-        raise OptschedError("no bound on the makespan on a clock is known; choose total-latency")
+    if objective == "makespan" and method == "lagrangian":
+        raise OptschedError("the makespan has no Lagrangian bound; use the closed form")
     if max_num_seqs is not None and max_num_seqs < 1:
         raise OptschedError(
             f"max_num_seqs is {max_num_seqs}, but a batch must hold at least 1 request"

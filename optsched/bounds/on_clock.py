@@ -123,11 +123,7 @@ def best_share(
     storage: Storage = "at-once",
 ) -> Share:
     """Return the share by which the machine proves most; among equal ones, that with most work."""
-    work = least_work(instance, clock)
-    shares = [
-        share_of(instance, max_num_seqs, part, storage)
-        for part in range(PARTS + 1 if max_num_seqs else 1)
-    ]
+    work, shares = least_work(instance, clock), shares_of(instance, max_num_seqs, storage)
     if len(shares) == 1:
         return shares[0]
     return max(
@@ -217,6 +213,31 @@ def machine_bound(
         together = late - early - (_SAFE + 2.0**-52 * len(own)) * (late + early)
         total += math.fsum(np.maximum(together, alone))
     return total * (1 - _SAFE)
+
+
+def makespan_on_clock(
+    instance: Instance, clock: LinearClock, workers: int, shares: list[Share]
+) -> tuple[float, Share]:
+    """Return the least time from the first arrival to the last completion, and its share.
+
+    What arrives from some time on is all served after it, and no request faster than alone.
+    """
+    work, arrivals = least_work(instance, clock), times_since_first(instance, clock)
+    alone = float((arrivals + work.own).max())
+
+    def least(share: Share) -> float:
+        charges = work.charges(share.first, share.growth)
+        return max(alone, float((arrivals + np.cumsum(charges[::-1])[::-1] / workers).max()))
+
+    best = max(shares, key=least)
+    # A sum of n terms, one after another, has as many roundings.
+    return least(best) * (1 - SAFE - 2.0**-52 * len(instance)), best
+
+
+def shares_of(instance: Instance, max_num_seqs: int, storage: Storage) -> list[Share]:
+    """Return all ways to share the constant of batches that are tried."""
+    parts = range(PARTS + 1 if max_num_seqs else 1)
+    return [share_of(instance, max_num_seqs, part, storage) for part in parts]
 
 
 def prices_of_machine(

@@ -4,6 +4,8 @@ r"""Certificates of bounds on a clock, and a verifier that trusts nothing but in
 `optsched.bounds.on_clock`, least charge over weight first, and adds what lies between the
 charges and each completion.
 
+Of the makespan, all charges of what arrives from some time on are served after it.
+
 **With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
 width. In each bin memory has a price :math:`\nu \ge 0`, and taking part in a batch has a price
 :math:`\mu_i \ge 0` for each request; :math:`\pi = \nu + \sum_i \mu_i`. A batch over some time pays
@@ -57,7 +59,7 @@ PARTS = 16  # into which the constant of batches is divided between requests and
 
 @dataclass(frozen=True)
 class ClockCertificate:
-    """Proof of a bound on the total or the weighted latency on a clock."""
+    """Proof of a bound on the total or the weighted latency, or the makespan, on a clock."""
 
     clock: tuple[float, ...]  # its constant and its five coefficients
     seconds_per_step: float  # of arrivals; 1 on a clock whose unit is "steps"
@@ -92,7 +94,7 @@ class ClockCertificate:
             raise CertificateError(f"storage is {self.storage!r}, but must be {known}")
         if self.unit not in ("s", "steps"):
             raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
-        if self.objective not in ("total-latency", "weighted-latency"):
+        if self.objective not in ("total-latency", "weighted-latency", "makespan"):
             raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
         every = (*self.begins, *self.memory_prices, *(p for row in self.prices for p in row))
         if min(every, default=0) < 0:
@@ -190,6 +192,9 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
             instance.prompts.tolist(), instance.outputs.tolist(), arrivals, weights, strict=True
         )
     ]
+    if certificate.objective == "makespan":
+        first = Fraction(float(origin) * step)
+        return first + Fraction(_last(requests, c0, whole * certificate.workers, whole), unit)
     if not certificate.memory_prices and not certificate.prices:
         total = _machine(requests, c0, whole, certificate.workers, unit)
     else:
@@ -238,6 +243,17 @@ def charged_request(
         least + slope * held + holding * (held + 1),
         slope + holding,
     )
+
+
+def _last(requests: list[ChargedRequest], c0: int, parts: int, whole: int) -> Fraction:
+    """Return when the last request completes at the earliest."""
+    # What arrives from some time on is served after it; its charges are cut into `parts`.
+    charged, last = 0, Fraction(0)
+    for request in reversed(requests):
+        charged += _charged(request, c0, whole)[0]
+        least = max(Fraction(charged, parts), Fraction(request.alone(c0)))
+        last = max(last, request.arrival + least)
+    return last
 
 
 def _machine(requests: list[ChargedRequest], c0: int, whole: int, workers: int, unit: int) -> int:

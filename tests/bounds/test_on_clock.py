@@ -55,6 +55,33 @@ def test_no_bound_is_above_the_best_sequence_of_batches(seed):
         assert float(priced.value) == pytest.approx(float(proven), rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_no_bound_on_the_makespan_is_above_the_best_sequence_of_batches(seed):
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng, most=2 + seed % 2)
+    arrivals = arrival_times(instance, clock).tolist()
+    how = ({}, {"max_num_seqs": 1}, {"max_num_seqs": 2}, {"storage": "next-batch"})[seed % 4]
+    found = bound(instance, objective="makespan", clock=clock, **how)
+    for preemption in ("recomputed", "resumed"):
+        best = least_latency(instance, clock, arrivals, preemption=preemption, makespan=True, **how)
+        proven = verify_on_clock(found.certificate, instance)
+        assert found.value <= proven <= best + EXACT
+    assert found.value == pytest.approx(float(proven), rel=1e-6, abs=1e-6)
+    again = read_certificate(found.certificate.to_json())
+    assert verify_on_clock(again, instance) == proven
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "area", "vllm"])
+def test_no_run_ends_before_the_bound_on_the_makespan(policy):
+    for load, since in ((None, 0), (0.5, 0), (1.1, 1_700_000_000)):
+        made = family("chat-and-summaries", n=60, seed=3, load=load)
+        instance = made.replace(arrivals=made.arrivals + since, seconds_per_step=0.05)
+        found = bound(instance, objective="makespan", clock="llama-2-70b-2xa100")
+        assert found.method == "closed-form"
+        assert found.value <= run(instance, policy, clock="llama-2-70b-2xa100").makespan
+        assert found.value <= verify_on_clock(found.certificate, instance)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_pool_is_bounded_by_one_fast_machine(seed):
     instance, clock = drawn(np.random.default_rng(seed))
@@ -195,7 +222,10 @@ def test_what_cannot_be_bounded_is_refused():
     for problem, message in (
         (lambda: bound(instance, clock=FunctionClock(lambda _: 1.0)), "is a function, of which no"),
         (lambda: bound(instance, "lagrangian", clock=free), "has no constant, without which"),
-        (lambda: bound(instance, objective="makespan", clock="unit"), "no bound on the makespan"),
+        (
+            lambda: bound(instance, "lagrangian", "makespan", clock="unit"),
+            "makespan has no Lagrangian bound",
+        ),
         (
             lambda: bound(instance, clock="unit", workers=0),
             "workers is 0, but must be a whole number",
@@ -209,7 +239,7 @@ def test_what_cannot_be_bounded_is_refused():
     for change, message in (
         ({"clock": (1.0,)}, "a clock is six numbers"),
         ({"width": 0.0}, "must be positive"),
-        ({"objective": "makespan"}, "prove anything about 'makespan'"),
+        ({"objective": "energy"}, "prove anything about 'energy'"),
         ({"prices": ((-1,),), "begins": (0,)}, "a price or a bin is negative"),
         ({"by_requests": 1}, "1 sixteenths of the constant cannot be shared by requests"),
         ({"begins": (0, 1, 2)}, "rows of prices begin 3"),
