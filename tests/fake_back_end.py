@@ -42,6 +42,12 @@ def solve(model, options, start, reporter):
         os._exit(3)
     if model.name == "babbling":
         threading.Thread(target=_babble, args=(reporter,), daemon=True).start()
+    if model.name == "patient":
+        ends = time.perf_counter() + 0.2
+        while time.perf_counter() < ends and not reporter.stopping:
+            time.sleep(0.01)
+        said = "stopped" if reporter.stopping else "not stopped"
+        return Answer(Stopped.UNKNOWN, "Fake", said, np.array([0.0, 1.0, 1.0]), 7.0)
     if model.name == "lying":
         return Answer(Stopped.OPTIMAL, "Fake", "", np.array([1.0, 1.0, 1.0]), 12.0)
     if model.name == "contradicting":

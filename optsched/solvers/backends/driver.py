@@ -52,7 +52,9 @@ Message = Progress | Answer | BaseException
 
 #: Seconds that a solver has beyond its time limit, or after Ctrl-C, before its child is killed.
 GRACE = 0.5
-_STOP = b""  # a message that is no job
+_STOP = b"stop "  # before the number of a job
+_BEGUN = "begun"  # news of a job whose back end is imported
+_STARTS = 30.0  # seconds within which a child has to begin a job
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -112,7 +114,7 @@ class _Child:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve_jobs; "
-        self.owner, self.jobs = os.getpid(), 0
+        self.owner, self.jobs, self.started = os.getpid(), 0, time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"{code}serve_jobs({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
@@ -180,7 +182,7 @@ class ChildChannel:
 
     def __init__(self, job: Job, began: float) -> None:
         self._solver, self._limit = job.solver, job.options.memory_limit
-        self._keep, self._answered = self._limit is None, False
+        self._keep, self._begun, self._answered = self._limit is None, False, False
         message = pickle.dumps((job, time.perf_counter() - began))
         # Where memory is limited, what earlier jobs held must not count.
         self._child = _take() if self._keep else _Child()
@@ -197,18 +199,25 @@ class ChildChannel:
             return self._exit_status()
         if number != self._child.jobs:  # late news of another job
             return None
+        if message == _BEGUN:
+            self._begun = True
+            return None
         answer: Message = message
         self._answered = not isinstance(answer, Progress)
         return answer
 
     def stop(self) -> None:
         """Ask the solver to stop."""
-        self._child.send(_STOP)
-        self._keep = False  # the request may arrive too late, and must not stop another job
+        self._child.send(_STOP + str(self._child.jobs).encode())
 
     def end(self) -> None:
-        """Keep a child that has answered for the next job, and kill another one."""
-        if self._answered and self._keep:
+        """Keep a child for the next job that has answered or is about to start; kill another."""
+        # On a busy machine the next one would again take all of its time to start.
+        young = time.perf_counter() - self._child.started < _STARTS
+        starting = not self._begun and young and self._child.process.poll() is None
+        if self._keep and (self._answered or starting):
+            if starting:
+                self.stop()
             _idle.append(self._child)
         elif self._child.process.returncode is None:
             self._child.ended(kill=True)
@@ -232,28 +241,35 @@ class ChildChannel:
 
 def serve_jobs(fd: int) -> NoReturn:
     """Do jobs until the user's process closes the connection: what a child process runs."""
-    connection, stop, sending = Connection(fd), threading.Event(), threading.Lock()
-    jobs: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+    connection, sending = Connection(fd), threading.Lock()
+    jobs: SimpleQueue[tuple[threading.Event, float, bytes]] = SimpleQueue()
+    stops: list[threading.Event] = []  # of each job
 
     def listen() -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                if (message := connection.recv_bytes()) == _STOP:
-                    stop.set()
+                message = connection.recv_bytes()
+                if message.startswith(_STOP):
+                    stops[int(message.removeprefix(_STOP)) - 1].set()
                 else:
-                    jobs.put((time.perf_counter(), message))
+                    stops.append(threading.Event())
+                    jobs.put((stops[-1], time.perf_counter(), message))
         os.killpg(0, signal.SIGKILL)  # the caller no longer waits, and what we started ends with us
 
     threading.Thread(target=listen, daemon=True).start()
     for number in itertools.count(1):
-        arrived, message = jobs.get()
+        stop, arrived, message = jobs.get()
+        if stop.is_set():  # nobody waits for it any more
+            continue
 
-        def send(news: Message, number: int = number) -> None:
+        def send(news: Message | str, number: int = number) -> None:
             with sending:
                 connection.send((number, news))
 
         try:
             job, elapsed = pickle.loads(message)
+            importlib.import_module(job.back_end).load()  # which takes most of a start
+            send(_BEGUN)
             _limit_memory(job.options.memory_limit)
             send(job.solve(send, stop, arrived - elapsed))
         except MemoryError:

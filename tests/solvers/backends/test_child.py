@@ -77,6 +77,31 @@ def test_a_child_that_answered_does_the_next_job(monkeypatch):
     assert len({pids[2], pids[3], pids[4]}) == 3
 
 
+def test_a_child_that_is_still_starting_when_time_is_up_does_the_next_job(monkeypatch):
+    """On a busy machine each new one would again take all of the time to start."""
+    for idle in child._idle:  # noqa: SLF001
+        idle.ended(kill=True)
+    child._idle.clear()  # noqa: SLF001
+    pids = pids_of(monkeypatch)
+    assert run_fake("good", time_limit=1e-3).status is Stopped.TIME_LIMIT
+    assert run_fake("good").objective == 7  # and not the answer that nobody waits for
+    assert pids[0] == pids[1]
+
+
+def test_a_request_to_stop_does_not_stop_the_next_job(monkeypatch):
+    pids, asked = pids_of(monkeypatch), threading.Event()
+    asked.set()
+    model = dataclasses.replace(knapsack(), name="patient")
+    job = Job(fake_back_end.__name__, "Fake", model, Options(time_limit=5))
+    assert run(job, model, stop=asked, in_child=True).raw_status == "stopped"
+    asked.clear()
+    began = time.perf_counter()
+    done = run(dataclasses.replace(job, options=Options(time_limit=0.5)), model, in_child=True)
+    assert done.raw_status == "not stopped"
+    assert time.perf_counter() - began >= 0.2
+    assert pids[0] == pids[1]
+
+
 def test_late_news_of_a_job_are_not_those_of_the_next():
     """A false bound of another question would be believed."""
     assert run_fake("babbling").objective == 7
