@@ -85,7 +85,7 @@ def configuration_bound(
     # Where the ascent ends depends on where it begins.
     point = point._replace(prices=share * point.prices)
     lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
-    state = State.at(point.prices, point.sizes)
+    state = AscentState.at(point.prices, point.sizes)
     done = 0
     interrupted = False
     try:
@@ -262,7 +262,7 @@ def too_large(instance: Instance) -> OptschedError:
     )
 
 
-class State(NamedTuple):
+class AscentState(NamedTuple):
     """Where the ascent is, Adam's means, and the best point met."""
 
     prices: FloatArray
@@ -276,7 +276,7 @@ class State(NamedTuple):
     best: FloatArray  # (1,)
 
     @classmethod
-    def at(cls, prices: FloatArray, sizes: FloatArray) -> State:
+    def at(cls, prices: FloatArray, sizes: FloatArray) -> AscentState:
         """Begin at a point."""
         flat = np.zeros_like
         means = flat(prices), flat(prices), flat(sizes), flat(sizes)
@@ -395,7 +395,7 @@ def ascend(
     problem: Problem,
     ends: IntArray,
     copies: IntArray,
-    state: State,
+    state: AscentState,
     done: int,
     chunk: int,
     planned: int,

@@ -507,7 +507,7 @@ class _Bins:
         return _Point(memory, prices.taking[np.minimum(rows, last)])
 
 
-class _Ascent:
+class _ClockAscent:
     """The best prices so far and the work spent on them."""
 
     def __init__(self, requests: Priced, constant: float, workers: int, work: float) -> None:
@@ -577,7 +577,7 @@ def price_on_clock(
     bins = _Bins(requests, width, len(machine) + 1)
     if not bins.fits:
         return None
-    ascent = _Ascent(requests, clock.constant, certificate.workers, _WORK * effort)
+    ascent = _ClockAscent(requests, clock.constant, certificate.workers, _WORK * effort)
     best = _first(ascent, bins, np.append(machine, np.zeros(bins.count - len(machine))))
     scale = float(machine.mean())
     for level in _LEVELS:
@@ -591,7 +591,7 @@ def price_on_clock(
     return _certified(ascent, bins, best, certificate)
 
 
-def _first(ascent: _Ascent, bins: _Bins, machine: FloatArray) -> _Point:
+def _first(ascent: _ClockAscent, bins: _Bins, machine: FloatArray) -> _Point:
     """Return the best of some prices that are near at hand."""
     weights = ascent.weights[bins.request]
     taking = weights * (bins.place * bins.width <= bins.requests.alone[bins.request])
@@ -604,7 +604,7 @@ def _first(ascent: _Ascent, bins: _Bins, machine: FloatArray) -> _Point:
 
 
 def _certified(
-    ascent: _Ascent, bins: _Bins, best: _Point, certificate: ClockCertificate
+    ascent: _ClockAscent, bins: _Bins, best: _Point, certificate: ClockCertificate
 ) -> ClockCertificate:
     """Return the certificate with prices, which are rounded first."""
     whole = _Point(*(np.floor(prices * _GRAIN) for prices in best))

@@ -160,7 +160,7 @@ def price_pools(
     budget: Budget = _BUDGET,
 ) -> Certificate:
     """Find prices of pools, from those of the pool of all; a known cost sets the target."""
-    ascent = _Ascent(instance, workers, certificate)
+    ascent = _PoolAscent(instance, workers, certificate)
     ascent.begin(cost)
     round_work = work_of_round(ascent.best_prices.size, len(instance))
     for _ in range(min(_MAX_ROUNDS, 1 + int(budget.work / round_work))):
@@ -170,7 +170,7 @@ def price_pools(
     return ascent.certificate(workers.fingerprint(instance))
 
 
-class _Ascent(PolyakAscent):
+class _PoolAscent(PolyakAscent):
     """Prices have a row for each pool."""
 
     def __init__(self, instance: Instance, workers: Workers, certificate: Certificate) -> None:

@@ -182,7 +182,7 @@ def improve_charges(
 ) -> Bound:
     """Raise a certified bound by better prices and charges, with a schedule for the target."""
     began = stopwatch()
-    ascent = _Ascent(schedule, certificate)
+    ascent = _SawtoothAscent(schedule, certificate)
     rounds = budget.work / (_ROUNDS * work_of_round(ascent.horizon, len(schedule.instance)))
     interrupted = ascent.climb(rounds, budget)
     found = max(ascent.certificate(), certificate, key=lambda each: each.value)
@@ -190,7 +190,7 @@ def improve_charges(
     return replace(bound, interrupted=interrupted)
 
 
-class _Ascent(PolyakAscent):
+class _SawtoothAscent(PolyakAscent):
     """A point has the prices and then the charges, in a unit in which both are as steep."""
 
     def __init__(self, schedule: Schedule, certificate: SawtoothCertificate) -> None:

@@ -50,7 +50,7 @@ from optsched.experiments.cells import (
 from optsched.experiments.regret_cells import (
     Cell,
     OverloadThreshold,
-    Task,
+    RegretTask,
     numbers_of,
     perform,
     read_source,
@@ -597,7 +597,7 @@ def _places(jobs: Any) -> Places:
     return Places(jobs) if here else Places(None, jobs)
 
 
-def _settings(task: Task) -> dict[str, Any]:
+def _settings(task: RegretTask) -> dict[str, Any]:
     """Return what all instances share, in words, with a fingerprint of what those do not say."""
     shared = {
         each.name: getattr(part, each.name)
@@ -624,7 +624,7 @@ def _tasks(
     memory: int | None = None,
     time_limit: float = 0.0,
     clock: str | Clock | None = None,
-) -> dict[str, Task]:
+) -> dict[str, RegretTask]:
     """Check what is asked for, and return its instances by their keys."""
     chosen = tuple(carried(policy) for policy in get_policies(policies))
     drawn = read_source(source, memory, clock)
@@ -644,20 +644,20 @@ def _tasks(
             rehearse(policy, few, clock=drawn.clock)
     shared = fingerprint(drawn)  # found once, for it may be a long trace
     tasks = [
-        Task(drawn, chosen, load, rates[load], horizon, seed, time_limit)
+        RegretTask(drawn, chosen, load, rates[load], horizon, seed, time_limit)
         for horizon, seed, load in itertools.product(horizons, seeds, loads)  # quick ones first
     ]
     return {_key(task, shared): task for task in tasks}
 
 
-def _key(task: Task, source: Any) -> str:
+def _key(task: RegretTask, source: Any) -> str:
     """Return a name for the result of a task that no other question has."""
     place = f"load-{task.load}-horizon-{task.horizon}-seed-{task.seed}"
     return f"{place}-{fingerprint(replace(task, source=source))[:16]}"
 
 
 def _enclosed(
-    tasks: dict[str, Task],
+    tasks: dict[str, RegretTask],
     tolerance: float | None,
     store: Store[dict[str, Any]],
     places: Places,
@@ -686,5 +686,5 @@ def _enclosed(
     )
 
 
-def _plain(task: Task) -> dict[str, Any]:
+def _plain(task: RegretTask) -> dict[str, Any]:
     return perform(task).to_dict()

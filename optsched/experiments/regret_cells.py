@@ -80,7 +80,7 @@ def seeds_of(seeds: Any) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Source:
+class RegretSource:
     """Draws instances of any arrival rate and number of steps."""
 
     name: str
@@ -181,7 +181,7 @@ def read_source(
     source: str | Path | Instance,
     memory: int | None = None,
     clock: str | Clock | None = None,
-) -> Source:
+) -> RegretSource:
     """Read a source: ``family:NAME,key=number,...``, an instance, or the path of a trace."""
     timed = None if clock is None else get_clock(clock)
     if timed is not None and not isinstance(timed, LinearClock):
@@ -192,16 +192,16 @@ def read_source(
     return replace(_read_source(source, memory), clock=timed)
 
 
-def _read_source(source: str | Path | Instance, memory: int | None) -> Source:
+def _read_source(source: str | Path | Instance, memory: int | None) -> RegretSource:
     if isinstance(source, Instance):
         trace = source if memory is None else source.replace(memory=memory)
-        return Source(trace.name, trace=trace)
+        return RegretSource(trace.name, trace=trace)
     text = str(source)
     if not text.startswith("family:"):
         from optsched.workloads import read_trace
 
         trace = read_trace(text, memory)
-        return Source(trace.name, trace=trace)
+        return RegretSource(trace.name, trace=trace)
     name, parameters = parse_family(text)
     for parameter in ("n", "seed", "rate", "load", "seconds_per_step"):
         if parameter in parameters:
@@ -209,7 +209,7 @@ def _read_source(source: str | Path | Instance, memory: int | None) -> Source:
                 f"{text}: {parameter} follows from loads, horizons and seeds; leave it out"
             )
     family(name, n=_FEWEST, memory=memory, **parameters)  # refuses what it does not understand
-    return Source(name, parameters, memory=memory)
+    return RegretSource(name, parameters, memory=memory)
 
 
 _MAX_SOLVED = 20_000  # requests up to which `solve` is asked
@@ -220,10 +220,10 @@ _STEP_WORK, _REQUEST_WORK = 70.0, 1200.0
 
 
 @dataclass(frozen=True)
-class Task:
+class RegretTask:
     """An instance to be drawn, and what to run on it."""
 
-    source: Source
+    source: RegretSource
     policies: tuple[str | Policy | Own, ...]
     load: float
     rate: float
@@ -273,7 +273,7 @@ class Cell:
         return dict(vars(self))
 
 
-def perform(task: Task) -> Cell:
+def perform(task: RegretTask) -> Cell:
     """Draw an instance, run the policies, and enclose the optimum."""
     began = stopwatch()
     instance = task.source.draw(task.rate, task.horizon, task.seed)
@@ -312,7 +312,7 @@ def _in_own_world(policies: list[str], ends: tuple[float, str, float, str]) -> d
 
 
 def _on_clock(
-    task: Task, clock: LinearClock, instance: Instance
+    task: RegretTask, clock: LinearClock, instance: Instance
 ) -> tuple[tuple[dict[str, float], float, str, float, str], dict[str, Any] | None]:
     """Return latencies, the best checked run and a bound; the latter two also of later storage."""
     runs = [
@@ -482,7 +482,9 @@ def overload_threshold(
     )
 
 
-def left_behind(source: Source, policy: Policy, rate: float, horizon: int, seed: int) -> float:
+def left_behind(
+    source: RegretSource, policy: Policy, rate: float, horizon: int, seed: int
+) -> float:
     """Return the share of the second half's memory-time by which the backlog grows there."""
     instance = source.draw(rate, horizon, seed)
     starts, areas = run(instance, policy, seed=seed).schedule.starts, instance.areas

@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers
 
 
-class Interval(NamedTuple):
+class Bracket(NamedTuple):
     """Both ends of a number that is known so far."""
 
     low: float
     high: float
 
-    def of(self, whole: float) -> Interval:
+    def of(self, whole: float) -> Bracket:
         """Return it as a share."""
-        return Interval(self.low / whole, self.high / whole)
+        return Bracket(self.low / whole, self.high / whole)
 
     def __str__(self) -> str:
         """Write a share, rounded outwards."""
@@ -71,8 +71,8 @@ class RouterLoss:
     """
 
     run: RoutedRun
-    best: Interval
-    given_placement: Interval | None = None
+    best: Bracket
+    given_placement: Bracket | None = None
 
     @property
     def cost(self) -> float:
@@ -85,25 +85,25 @@ class RouterLoss:
         return f"{self.run.router} with {self.run.policy}"
 
     @property
-    def loss(self) -> Interval:
+    def loss(self) -> Bracket:
         """All that is lost, as a share of the cost."""
-        return Interval(self.cost - self.best.high, self.cost - self.best.low).of(self.cost)
+        return Bracket(self.cost - self.best.high, self.cost - self.best.low).of(self.cost)
 
     @property
-    def order(self) -> Interval | None:
+    def order(self) -> Bracket | None:
         """What the orders on the workers lose, given the placement, as a share of the cost."""
         if self.given_placement is None:
             return None
         low, high = self.given_placement
-        return Interval(self.cost - high, self.cost - low).of(self.cost)
+        return Bracket(self.cost - high, self.cost - low).of(self.cost)
 
     @property
-    def placement(self) -> Interval | None:
+    def placement(self) -> Bracket | None:
         """What the placement loses even under the best orders, as a share of the cost."""
         if self.given_placement is None:
             return None
         low, high = self.given_placement
-        return Interval(max(0.0, low - self.best.high), high - self.best.low).of(self.cost)
+        return Bracket(max(0.0, low - self.best.high), high - self.best.low).of(self.cost)
 
     def to_dict(self) -> dict[str, Any]:
         """Return names, latencies and intervals as plain data."""
@@ -151,7 +151,7 @@ class RoutingLoss:
     instance: Instance
     workers: Workers
     losses: tuple[RouterLoss, ...]
-    best: Interval
+    best: Bracket
     method: str
     seconds: float
 
@@ -350,7 +350,7 @@ def routing_loss(
     apart = _given_placement(runs, several, _WORKERS_SHARE * time_limit)
     joint = _jointly(instance, several, runs, (1 - _WORKERS_SHARE) * time_limit)
     known = min(joint.objective, *(part.high for part in apart))
-    best = Interval(float(min(math.ceil(joint.bound), known)), float(known))
+    best = Bracket(float(min(math.ceil(joint.bound), known)), float(known))
     losses = tuple(RouterLoss(made, best, part) for made, part in zip(runs, apart, strict=True))
     seconds = stopwatch() - began
     return RoutingLoss(instance, several, losses, best, joint.proof, seconds)
@@ -358,25 +358,25 @@ def routing_loss(
 
 def _on_clock(
     instance: Instance, workers: Workers, clock: Clock, runs: list[RoutedRun], storage: Storage
-) -> tuple[Interval, str]:
+) -> tuple[Bracket, str]:
     """Enclose the least cost where tokens are stored so; infinite where no run stores them so."""
     index = STORAGES.index(storage)
     stored = [STORAGES.index(made.facts.storage) for made in runs]
     if index not in stored:
-        return Interval(0.0, math.inf), ""
+        return Bracket(0.0, math.inf), ""
     proof = bound(instance, clock=clock, workers=workers, storage=storage)
     allowed = [made for made, each in zip(runs, stored, strict=True) if each <= index]
     for made in allowed:
         if why := strongest([proof], made.facts)[1]:
             raise PolicyError(f"{made.router} with {made.policy} has no loss: {why}; leave it out")
-    return Interval(proof.value, min(made.total_latency for made in allowed)), proof.method
+    return Bracket(proof.value, min(made.total_latency for made in allowed)), proof.method
 
 
-def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float) -> list[Interval]:
+def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float) -> list[Bracket]:
     """Return what the best schedules of the workers cost together, given where requests went."""
     placements = {made.placement.tobytes(): made for made in runs}
     share = time_limit / (len(placements) * len(workers))
-    found: dict[bytes, list[Interval | None]] = {}
+    found: dict[bytes, list[Bracket | None]] = {}
     for key, made in placements.items():
         found[key] = [None if each is None else _best(each, share) for each in made.runs]
     intervals = []
@@ -386,7 +386,7 @@ def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float)
             if part is not None and each is not None:
                 low += part.low
                 high += min(part.high, each.total_latency)
-        intervals.append(Interval(low, high))
+        intervals.append(Bracket(low, high))
     return intervals
 
 
@@ -400,7 +400,7 @@ def _jointly(
     return solve(plain, workers=workers, time_limit=time_limit, params=SolveParams(start=start))
 
 
-def _best(own: Any, time_limit: float) -> Interval:
+def _best(own: Any, time_limit: float) -> Bracket:
     """Return the interval of the best schedule of one worker; no policy knows of deadlines."""
     found = solve(own.instance.replace(deadlines=None), time_limit=time_limit)
-    return Interval(float(math.ceil(found.bound)), float(found.objective))
+    return Bracket(float(math.ceil(found.bound)), float(found.objective))

@@ -37,7 +37,7 @@ _OUTPUTS = 32  # different outputs among which Nested WAIT places borders
 _Solve: TypeAlias = "Callable[[RequestTypes], IntArray]"
 
 
-class Queues(NamedTuple):
+class TypeQueues(NamedTuple):
     """Where requests queue, and how many must be there."""
 
     entrance: IntArray
@@ -179,13 +179,13 @@ class WaitPolicy(_InQueues):
         own = self._read(parameters)
         return replace(self, classes=len(own["borders"]), **own)
 
-    def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
+    def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> TypeQueues:
         """Decide where requests queue and how many must, given when they arrive on the clock."""
         from optsched.models.fluid.wait import WaitThresholds
 
         if (own := self._own(instance)) is not None:
             entrance = np.searchsorted(own[0], instance.outputs)
-            return Queues(entrance, np.full(len(own[0]), -1), own[0], np.zeros(1), own[1])
+            return TypeQueues(entrance, np.full(len(own[0]), -1), own[0], np.zeros(1), own[1])
         classes = self.classes if self.thresholds is not None else self._fitting(instance)
         parts = output_classes(instance, classes)
         entrance = np.zeros(len(instance), dtype=np.int64)
@@ -194,7 +194,7 @@ class WaitPolicy(_InQueues):
         length = np.array([instance.outputs[part].max() for part in parts], dtype=np.int64)
         before = np.full(len(parts), -1, dtype=np.int64)
         if self.thresholds is not None:
-            return Queues(entrance, before, length, np.zeros(1), np.array([self.thresholds]))
+            return TypeQueues(entrance, before, length, np.zeros(1), np.array([self.thresholds]))
         changes, counts, span = self._windows(times, entrance, len(parts))
         types = RequestTypes.from_instance(instance, classes, rate=1.0)
 
@@ -209,7 +209,7 @@ class WaitPolicy(_InQueues):
                     types.prompts[there], types.outputs[there], arrived[there] / span, True
                 )
                 levels[period, there] = _keeping_up(kinds, clock, solve)
-        return Queues(entrance, before, length, changes, levels)
+        return TypeQueues(entrance, before, length, changes, levels)
 
     def _fitting(self, instance: Instance) -> int:
         for classes in range(min(self.classes, len(instance)), 1, -1):
@@ -267,7 +267,7 @@ class NestedWaitPolicy(_InQueues):
         """Return what it is told: how outputs are distributed, unless thresholds are your own."""
         return "forecast" if self.thresholds is None else "nothing"
 
-    def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
+    def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> TypeQueues:
         """Decide on a chain of segments, with thresholds for a prompt of mean length."""
         entrance = np.zeros(len(instance), dtype=np.int64)
         if (own := self._own(instance)) is not None:
@@ -275,7 +275,7 @@ class NestedWaitPolicy(_InQueues):
         else:
             borders, changes, levels = self._solve(instance, clock, times)
         before = np.arange(-1, len(borders) - 1)
-        return Queues(entrance, before, np.diff(borders, prepend=0), changes, levels)
+        return TypeQueues(entrance, before, np.diff(borders, prepend=0), changes, levels)
 
     def _solve(
         self, instance: Instance, clock: Clock, times: FloatArray

@@ -44,7 +44,7 @@ _LATE = 1.1  # the share of time spent over that of work done, beyond which an a
 STEP_WORK, MOVE_WORK = 0.25, 150.0
 
 
-class Requests(NamedTuple):
+class SearchRequests(NamedTuple):
     """The requests of an instance."""
 
     prompts: IntArray
@@ -57,7 +57,7 @@ class Requests(NamedTuple):
     @classmethod
     def of(
         cls, instance: Instance, weights: FloatArray, latest: IntArray | None = None
-    ) -> Requests:
+    ) -> SearchRequests:
         """Collect what the kernels need."""
         if latest is None:
             latest = np.full(len(instance), MAX_STEPS)
@@ -226,7 +226,7 @@ _SMALL = 24  # small requests that make room for large ones, less one
 _TWO = 0.7  # of the moves on several workers, those that may concern two of them
 
 
-class Places(NamedTuple):
+class SearchWorkers(NamedTuple):
     """The workers, and on which of them each kind of request may run."""
 
     memories: IntArray  # (G,)
@@ -234,7 +234,7 @@ class Places(NamedTuple):
     allowed: BoolArray  # (kinds, G)
 
     @classmethod
-    def of(cls, instance: Instance, workers: Workers) -> Places:
+    def of(cls, instance: Instance, workers: Workers) -> SearchWorkers:
         """Group the requests by the workers on which they may run."""
         allowed, kind = workers.kinds(instance)
         return cls(np.array(workers.memories), kind, allowed)
@@ -491,8 +491,8 @@ def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int)
 
 @compiled
 def move_starts(
-    requests: Requests,
-    places: Places,
+    requests: SearchRequests,
+    places: SearchWorkers,
     prices: PriceSums,
     state: Moves,
     share: float,

@@ -281,7 +281,7 @@ class Setting(NamedTuple):
     starts: float  # large requests for each slice, or 0 for windows that slide
 
 
-class Run(NamedTuple):
+class BeamRun(NamedTuple):
     """What a run of the beam has found, if it got to the end, and what it took."""
 
     schedule: Schedule | None
@@ -421,7 +421,7 @@ class _Runs:
         for setting in settings:
             self._price(setting)
 
-        def run(setting: Setting) -> Run:
+        def run(setting: Setting) -> BeamRun:
             began = stopwatch()
             found = self._run(setting, width)
             return found._replace(seconds=stopwatch() - began)
@@ -470,13 +470,13 @@ class _Runs:
             self.left -= work
         self._prices[share] = prices
 
-    def _run(self, setting: Setting, width: int) -> Run:
+    def _run(self, setting: Setting, width: int) -> BeamRun:
         if self._budget.over or setting.share not in self._prices:
-            return Run(None, 0.0)
+            return BeamRun(None, 0.0)
         start = self._start
         small, background = background_of(start, setting.quantile)
         if small.all():
-            return Run(None, 0.0)
+            return BeamRun(None, 0.0)
         parts, most = start.starts[~small], 2 * max(self.left, 0.0)
         sliding = not setting.starts
         beam = Beam(
@@ -493,7 +493,7 @@ class _Runs:
         else:
             starts, work = beam.follow(self._budget, most)
         if starts is None:
-            return Run(None, work)
+            return BeamRun(None, work)
         found = np.where(small, background.starts, 0)
         found[~small] = starts
         # Some runs leave more to a search than others.
@@ -503,4 +503,4 @@ class _Runs:
             budget=self._budget._replace(work=_POLISH * work, report=None),
             seed=self._seed,
         )
-        return Run(polished.schedule, (1 + _POLISH) * work)
+        return BeamRun(polished.schedule, (1 + _POLISH) * work)

@@ -28,7 +28,7 @@ from optsched.search.annealing import (
     STRIDE,
     Cooling,
     Pace,
-    Requests,
+    SearchRequests,
     add_usage,
     earliest_fit,
     empty_usage,
@@ -120,7 +120,7 @@ class Anneal:
         starts: IntArray,
     ) -> None:
         self._instance, self._priced = instance, priced
-        self._requests = Requests.of(instance, weights)
+        self._requests = SearchRequests.of(instance, weights)
         self._horizon = int((starts + instance.outputs).max())
         # Memory is never empty while a request waits, so nothing lasts longer than this.
         length = self._horizon + int(instance.outputs.sum()) + 2
@@ -220,7 +220,7 @@ def _release(releases: IntArray, by_release: IntArray, request: int, release: in
 
 @compiled_inside
 def _decode(
-    requests: Requests, state: Releases, trial: _Trial, begin: int, settled: int, first: int
+    requests: SearchRequests, state: Releases, trial: _Trial, begin: int, settled: int, first: int
 ) -> tuple[int, int, float]:
     """Admit from step `begin` on, before which nothing differs from the known starts."""
     prompts, outputs, starts = requests.prompts, requests.outputs, state.starts
@@ -304,7 +304,7 @@ def _draw_release(
 
 @compiled
 def anneal_releases(
-    requests: Requests,
+    requests: SearchRequests,
     state: Releases,
     cheapest: IntArray,
     regrets: FloatArray,

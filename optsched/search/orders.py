@@ -28,7 +28,7 @@ from optsched.problem.schedule import Schedule
 from optsched.search.annealing import (
     MOVE_WORK,
     STEP_WORK,
-    Places,
+    SearchWorkers,
     add_usage,
     earliest_fit,
     occupy_before,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
-    from optsched.search.annealing import Leg, RandomState, Requests, Usage
+    from optsched.search.annealing import Leg, RandomState, SearchRequests, Usage
 
 
 _REACH_LARGE = 8  # positions among the large requests within which those lie that are moved
@@ -65,7 +65,7 @@ class Orders(NamedTuple):
 
 @compiled
 def anneal_orders(
-    requests: Requests, state: Orders, backfill: bool, random: RandomState, leg: Leg
+    requests: SearchRequests, state: Orders, backfill: bool, random: RandomState, leg: Leg
 ) -> float:
     """Anneal on orders until the work of a leg is done; return the work."""
     prompts, outputs, arrivals, weights, memory, _ = requests
@@ -248,7 +248,7 @@ def list_on_workers(
     rank = ranks_in(order)
     from_then = instance.arrivals if releases is None else np.maximum(releases, instance.arrivals)
     arriving = rank[np.lexsort((rank, from_then))]
-    places = Places.of(instance, workers)
+    places = SearchWorkers.of(instance, workers)
     sorted_places = places._replace(kind=places.kind[order])
     areas = instance.areas[order].astype(np.float64)
     least = np.minimum.accumulate(areas[::-1])[::-1].copy()
@@ -291,7 +291,7 @@ class Listed(NamedTuple):
 @compiled
 def admit_on_workers(
     listed: Listed,
-    places: Places,
+    places: SearchWorkers,
     ratio: float,
     length: int,
     usage: IntArray,

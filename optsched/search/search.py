@@ -33,8 +33,8 @@ from optsched.search.annealing import (
     Cooling,
     Moves,
     Pace,
-    Places,
-    Requests,
+    SearchRequests,
+    SearchWorkers,
     empty_usage,
     move_starts,
     new_random,
@@ -95,8 +95,10 @@ def search(
     names = _choose(start) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
     told = apart._replace(report=budget.report)
-    requests = Requests.of(start.instance, weights, latest)
-    runs = [_Run(start, requests, seed + STRIDE * i, apart if i else told) for i in range(threads)]
+    requests = SearchRequests.of(start.instance, weights, latest)
+    runs = [
+        _SearchRun(start, requests, seed + STRIDE * i, apart if i else told) for i in range(threads)
+    ]
     interrupted = False
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
         others = [
@@ -134,7 +136,7 @@ def _choose(start: Schedule) -> list[str]:
     return ["starts", "backfill", "orders"]
 
 
-def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
+def _merge(runs: list[_SearchRun]) -> tuple[tuple[float, float], ...]:
     """Merge the histories of all runs: each entry is the best of all at its time."""
     merged: list[tuple[float, float]] = []
     for entry in sorted(entry for run in runs for entry in run.history):
@@ -143,10 +145,12 @@ def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
     return tuple(merged)
 
 
-class _Run:
+class _SearchRun:
     """The state of a search."""
 
-    def __init__(self, start: Schedule, requests: Requests, seed: int, budget: Budget) -> None:
+    def __init__(
+        self, start: Schedule, requests: SearchRequests, seed: int, budget: Budget
+    ) -> None:
         instance, weights = start.instance, requests.weights
         self._instance, self._requests = instance, requests
         self._workers, self._placement = start.workers, start.placement
@@ -241,7 +245,10 @@ class _Run:
         delay = longest if len(instance) <= _FEW else 0
         arriving = share and instance.arrivals.any()
         state = Moves.of(self.best, self._placement, usage, len(self._workers), self.cost, large)
-        places, free = Places.of(instance, self._workers), PriceSums(np.zeros(1), np.zeros(1))
+        places, free = (
+            SearchWorkers.of(instance, self._workers),
+            PriceSums(np.zeros(1), np.zeros(1)),
+        )
 
         def kernel(leg: Leg) -> float:
             return move_starts(self._requests, places, free, state, share, delay, self._random, leg)

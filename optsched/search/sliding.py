@@ -29,8 +29,8 @@ from optsched.search.annealing import (
     Cooling,
     Leg,
     Moves,
-    Places,
-    Requests,
+    SearchRequests,
+    SearchWorkers,
     add_usage,
     earliest_fit,
     move_starts,
@@ -83,8 +83,10 @@ def search_window(
         return best, False
     add_all(prompts, outputs, usage, best, 1)
     none = np.zeros(len(prompts), dtype=np.int64)
-    requests = Requests(prompts, outputs, none, np.ones(len(prompts)), memory, none + MAX_STEPS)
-    places = Places(np.array([memory]), none, np.ones((1, 1), dtype=np.bool_))
+    requests = SearchRequests(
+        prompts, outputs, none, np.ones(len(prompts)), memory, none + MAX_STEPS
+    )
+    places = SearchWorkers(np.array([memory]), none, np.ones((1, 1), dtype=np.bool_))
     state = Moves.of(best, none, usage, 1, least)
     random, longest = new_random(seed), int(outputs.max())
     cooling = Cooling(float(outputs.mean()), _WINDOW_HOT, _WINDOW_COLD)

@@ -204,7 +204,7 @@ _INPUTS = ("user_message", "tool_result")  # events of TraceLab that a round ans
 
 
 @dataclass(frozen=True)
-class Kind:
+class CellKind:
     """A kind of cell: how a column of them is read, and what to call one."""
 
     read: Callable[[Sequence[str]], Values]  # raises ValueError if any cell is not of the kind
@@ -307,20 +307,20 @@ def _single_lines(cells: Sequence[str]) -> Values:
     return np.zeros(len(cells), dtype=np.int8)
 
 
-WHOLE = Kind(_whole_numbers, "a whole number", 0)
-NUMBER = Kind(_numbers, "a finite number", 0.0)
+WHOLE = CellKind(_whole_numbers, "a whole number", 0)
+NUMBER = CellKind(_numbers, "a finite number", 0.0)
 #: Nanoseconds since 1970, of a date and time with or without an offset from UTC.
-STAMP = Kind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
-TEXT = Kind(_texts, "UTF-8 text on one line", "")
-LIST = Kind(_lists, "a list of whole numbers", None)
-NAME = Kind(_names, "a text or a whole number", "")
-SIZE = Kind(_sizes, f"a whole number of tokens up to {MAX_TOKENS}", 0)
-EVENTS = Kind(_submitted, "a list of events with dates and times", 0)
+STAMP = CellKind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
+TEXT = CellKind(_texts, "UTF-8 text on one line", "")
+LIST = CellKind(_lists, "a list of whole numbers", None)
+NAME = CellKind(_names, "a text or a whole number", "")
+SIZE = CellKind(_sizes, f"a whole number of tokens up to {MAX_TOKENS}", 0)
+EVENTS = CellKind(_submitted, "a list of events with dates and times", 0)
 #: What an instance does not need, checked only for rows swallowed by a quote.
-IGNORED = Kind(_single_lines, "text on one line", 0)
+IGNORED = CellKind(_single_lines, "text on one line", 0)
 
 
-def read_cells(cells: Sequence[str], kind: Kind) -> tuple[Values, BoolArray]:
+def read_cells(cells: Sequence[str], kind: CellKind) -> tuple[Values, BoolArray]:
     """Read a column."""
     try:
         return kind.read(cells), np.zeros(len(cells), dtype=bool)
@@ -349,7 +349,7 @@ class TraceFormat:
     name: str
     fields: dict[str, str]
     clock: str
-    clock_kind: Kind = NUMBER
+    clock_kind: CellKind = NUMBER
     units_per_second: int = 1
     optional: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
@@ -362,7 +362,7 @@ class TraceFormat:
     nested: bool = False  # whether there may be other keys, and rows are in no order
 
     @functools.cached_property
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, CellKind]:
         """How the cells of each column are read."""
         kinds = {column: FIELD_KINDS.get(field, WHOLE) for column, field in self.fields.items()}
         kinds |= dict.fromkeys(filter(None, self.session), NAME) | {self.clock: self.clock_kind}

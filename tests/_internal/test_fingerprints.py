@@ -19,7 +19,7 @@ from optsched import POLICIES, Instance, PriorityPolicy, RunSettings
 from optsched._internal.fingerprints import fingerprint
 from optsched.clock import FunctionClock, LinearClock
 from optsched.experiments.cells import portable
-from optsched.experiments.regret_cells import Task, read_source
+from optsched.experiments.regret_cells import RegretTask, read_source
 from optsched.experiments.sweep_plan import Source, SweepRun
 from optsched.optimum.state import SolveParams
 from optsched.policies import VllmPolicy
@@ -68,7 +68,7 @@ QUESTIONS = [
     SweepRun(
         Source((("trace", "t.csv"),), FULL), portable(ORDER), (("clock", CLOCK),), 3, bound=True
     ),
-    Task(read_source(FULL, clock=CLOCK), ("area", ORDER), 0.5, 1.0, 20, 0, 0.0),
+    RegretTask(read_source(FULL, clock=CLOCK), ("area", ORDER), 0.5, 1.0, 20, 0, 0.0),
     *POLICIES.values(),
     *ROUTERS.values(),
 ]

@@ -11,7 +11,7 @@ from campaign.models import draw
 from optsched.errors import InstanceError
 from optsched.experiments.cells import Places, Store
 from optsched.experiments.regret import _enclosed
-from optsched.experiments.regret_cells import Source, Task
+from optsched.experiments.regret_cells import RegretSource, RegretTask
 from optsched.policies import get_policies
 from optsched.problem.work import arrival_times
 
@@ -23,7 +23,7 @@ TIMED = ("fcfs", "mc-sf", "area+window", "work")
 EXACT = 1e-9
 
 
-class Few(Source):
+class Few(RegretSource):
     """A source of which a horizon may bring hardly any request."""
 
     def check(self, rate, horizon):
@@ -57,7 +57,7 @@ def _case(rng, timed, outcome):
             continue  # no request came
         if len(instance) <= (2 if timed else 5):
             instances[seed] = instance
-            task = Task(source, tuple(policies), load, rate, horizon, seed, time_limit)
+            task = RegretTask(source, tuple(policies), load, rate, horizon, seed, time_limit)
             tasks[str(seed)] = task
     if not tasks:
         return

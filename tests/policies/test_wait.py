@@ -11,7 +11,7 @@ from optsched.errors import ClockError, PolicyError
 from optsched.models import NestedWaitThresholds, WaitThresholds, equilibrium
 from optsched.policies import get_policy, split_names
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
-from optsched.simulate.seconds.batches import Requests
+from optsched.simulate.seconds.batches import EngineRequests
 from optsched.simulate.seconds.waiting import serve_waiting
 
 CLOCK = get_clock("affine:0.0085,2.7e-7")
@@ -27,7 +27,7 @@ def poisson(types, count, seed, memory=10**6):
 
 
 def serve(instance, queues, times, clock=CLOCK):
-    requests = Requests(instance.prompts, times, instance.outputs, instance.memory)
+    requests = EngineRequests(instance.prompts, times, instance.outputs, instance.memory)
     return serve_waiting(requests, clock, queues)
 
 

@@ -17,7 +17,7 @@ import optsched
 from optsched import Instance, Workers, bound, compare, get_clock, read_certificate, run, verify
 from optsched.clock import FunctionClock
 from optsched.errors import OptschedError, PolicyError
-from optsched.experiments.regret_cells import Cell, Task, perform
+from optsched.experiments.regret_cells import Cell, RegretTask, perform
 from optsched.policies import get_policies, get_policy
 from optsched.problem.premises import NOWHERE, strongest, uncovered
 from optsched.problem.work import arrival_times
@@ -76,7 +76,9 @@ def test_routers_and_regret_keep_worlds_apart(crowded):
 def test_regret_is_measured_in_the_world_of_each_policy(crowded):
     source = SimpleNamespace(clock=get_clock(CLOCK), draw=lambda *drawn: crowded)
     policies = get_policies(["fcfs", "vllm"])
-    cell = perform(Task(source, policies, load=1.0, rate=1.0, horizon=1, seed=0, time_limit=0))
+    cell = perform(
+        RegretTask(source, policies, load=1.0, rate=1.0, horizon=1, seed=0, time_limit=0)
+    )
     assert cell.later["policies"] == ["vllm"]
     assert cell.later["bound"] <= cell.later["best"] < cell.bound <= cell.best
     for policy in cell.latencies:

@@ -14,7 +14,7 @@ from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched._internal.aside import Budget
-from optsched.search.annealing import Leg, Requests
+from optsched.search.annealing import Leg, SearchRequests
 from optsched.search.orders import Orders, anneal_orders
 from optsched.search.search import search
 
@@ -107,7 +107,7 @@ def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, d
     """The cost of a kernel, summed up over windows, is that of its starts."""
     count = len(instance)
     weights = np.array([data.draw(st.sampled_from([0.5, 1, 3])) for _ in range(count)])
-    requests = Requests.of(instance, weights)
+    requests = SearchRequests.of(instance, weights)
     state = Orders(
         order=np.arange(count),
         starts=np.zeros(count, dtype=np.int64),

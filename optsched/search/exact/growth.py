@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.problem.instance import Instance
-    from optsched.search.exact.rules import Search
+    from optsched.search.exact.rules import ExactProblem
 
 
 @compiled
@@ -474,7 +474,7 @@ def _advance(
 
 @compiled
 def grow(
-    search: Search,
+    search: ExactProblem,
     layer: Layer,
     begin: int,
     end: int,

@@ -35,7 +35,7 @@ _EXACT = 2**61
 _DEPTHS = 24  # grid on the numbers of steps since a start for which room is tabulated
 
 
-class Search(NamedTuple):
+class ExactProblem(NamedTuple):
     """An instance and a certificate, as the search needs them; all costs are integers."""
 
     limit: int
@@ -53,7 +53,7 @@ class Search(NamedTuple):
     total: int  # the bound of the certificate, in units
 
     @classmethod
-    def of(cls, instance: Instance, certificate: ConfigurationCertificate) -> Search:
+    def of(cls, instance: Instance, certificate: ConfigurationCertificate) -> ExactProblem:
         """Tabulate regrets and room."""
         problem = Problem.of(instance)
         unit = certificate.price_denominator * certificate.size_denominator

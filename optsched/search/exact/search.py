@@ -37,7 +37,7 @@ from optsched.errors import CertificateError, OptschedError, ScheduleError
 from optsched.models.solution import Stopped
 from optsched.problem.schedule import Schedule
 from optsched.search.exact.growth import Layer, grow, undominated
-from optsched.search.exact.rules import ACTIVE, JUMPS, PENDING, Search
+from optsched.search.exact.rules import ACTIVE, JUMPS, PENDING, ExactProblem
 
 if TYPE_CHECKING:
     import threading
@@ -143,7 +143,7 @@ class _LayeredSearch:
         widest: int,
         rules: int,
     ) -> None:
-        self.kernel = Search.of(instance, certificate)
+        self.kernel = ExactProblem.of(instance, certificate)
         self.rules, self.widest, self.shape = rules, widest, _shape(instance)
         self.began = 0.0
         self.time_limit: float | None = None

@@ -370,7 +370,7 @@ def solve_by_states(
         raise OptschedError(
             "running sets are searched only where all requests arrive together, without deadlines"
         )
-    ascent = _Ascent(instance, upper, certificate)
+    ascent = _SetAscent(instance, upper, certificate)
     most = min(memory_limit / _SET_BYTES, time_limit * _SETS_PER_SECOND, _MOST)
 
     def stopped() -> Stopped | None:
@@ -507,7 +507,7 @@ class Graph:
         return index
 
 
-class _Ascent:
+class _SetAscent:
     """The best multipliers, bound and schedule so far."""
 
     def __init__(

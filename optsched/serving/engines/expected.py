@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optsched.serving.engines.policy import VllmPolicy
     from optsched.serving.learning import Expected
     from optsched.simulate.settings import Task
-    from optsched.simulate.steps.chance import Beliefs
+    from optsched.simulate.steps.chance import ChanceTable
 
 
 _Told = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * 3)
@@ -205,7 +205,7 @@ def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntAr
 def likely_to_fit(
     listed: IntArray,
     count: int,
-    beliefs: Beliefs,
+    beliefs: ChanceTable,
     ahead: IntArray,
     limits: tuple[int, int, int],
     deviations: float,

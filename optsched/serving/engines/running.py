@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.serving.engines.policy import VllmPolicy
     from optsched.simulate.replicas.workers import Server
-    from optsched.simulate.seconds.batches import Requests
+    from optsched.simulate.seconds.batches import EngineRequests
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import Task
 
 
-def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
+def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.VllmLimits:
     """Return the limits of vLLM's scheduler."""
     blocks = policy.blocks(instance)
-    return vllm.Limits(
+    return vllm.VllmLimits(
         blocks - 1,
         policy.block_size,
         int(policy.watermark * blocks),
@@ -58,7 +58,7 @@ def serve_vllm(task: Task) -> ClockedRun:
         arrivals = Arrivals.of(task.instance, task.clock, queue.turns)
         made = vllm.new_records(requests)
         with timing(task.clock) as timer:
-            server = vllm.Server(made, queue, limits, timer, task.until, arrivals, prefixes)
+            server = vllm.VllmServer(made, queue, limits, timer, task.until, arrivals, prefixes)
             server.run()
     served = server.served
     if task.instance.follows is not None:
@@ -67,7 +67,7 @@ def serve_vllm(task: Task) -> ClockedRun:
     return _run_of(task, server, served)
 
 
-def _run_of(task: Task, server: vllm.Server, served: Records) -> ClockedRun:
+def _run_of(task: Task, server: vllm.VllmServer, served: Records) -> ClockedRun:
     """Return what an engine did for some requests."""
     log, policy = server.log.finished(), task.policy
     run = served_run(task, served, log, "recomputed")
@@ -81,7 +81,7 @@ def _run_of(task: Task, server: vllm.Server, served: Records) -> ClockedRun:
 
 
 def _as_they_came(
-    instance: Instance, last: IntArray, queue: vllm.Queue
+    instance: Instance, last: IntArray, queue: vllm.VllmQueue
 ) -> tuple[IntArray, Instance]:
     """Return the requests that came, in that order, and their instance with their arrivals."""
     assert instance.follows is not None
@@ -93,7 +93,7 @@ def _as_they_came(
 
 
 @contextmanager
-def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
+def vllm_queue(task: Task, requests: EngineRequests) -> Iterator[vllm.VllmQueue]:
     """Return by what vLLM's scheduler admits, preempts and plans."""
     policy, known = task.policy, None
     if policy.foresees != "nothing":
@@ -103,13 +103,13 @@ def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
     turns, levels = policy.ranks(task.instance)
     telling = reranking(task, known, planned, levels)
     with telling as (keys, tell), planning(policy, known) as plan:
-        yield vllm.Queue(turns, levels, keys, bounds, *plan, tell)
+        yield vllm.VllmQueue(turns, levels, keys, bounds, *plan, tell)
 
 
 class VllmWorkers(EngineWorkers):
     """Schedulers of vLLM that are paused when a request arrives."""
 
-    def _new_records(self, requests: Requests) -> Records:
+    def _new_records(self, requests: EngineRequests) -> Records:
         """Return what engines note of requests."""
         return vllm.new_records(requests)
 
@@ -117,14 +117,14 @@ class VllmWorkers(EngineWorkers):
         """Return an engine for the requests that fit it."""
         limits = vllm_limits(self._task.policy, self._fitting(index)[1])
         queue, until = self._queue(index), self._task.until
-        return vllm.Server(served, queue, limits, timer, until, prefixes=self._prefixes)
+        return vllm.VllmServer(served, queue, limits, timer, until, prefixes=self._prefixes)
 
     @cached_property
     def _prefixes(self) -> Prefixes | None:
         cached = self._task.policy.enable_prefix_caching
         return Prefixes.of(self._task.instance) if cached else None
 
-    def _queue(self, index: int) -> vllm.Queue:
+    def _queue(self, index: int) -> vllm.VllmQueue:
         """Return the queue of an engine; keys and bounds depend on its memory and clock."""
         fits, own = self._fitting(index)
         if not len(fits):

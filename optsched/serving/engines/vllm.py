@@ -31,7 +31,7 @@ from optsched.simulate.seconds.batches import (
     COLUMNS,
     Arrivals,
     BatchLog,
-    Progress,
+    EngineProgress,
     add_batch,
     call_followers,
     new_log,
@@ -42,7 +42,7 @@ from optsched.simulate.seconds.batches import (
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import Requests
+    from optsched.simulate.seconds.batches import EngineRequests
 
 
 _BLOCK = (
@@ -290,7 +290,7 @@ _REQUEST = (
 )
 
 
-class Limits(NamedTuple):
+class VllmLimits(NamedTuple):
     """Options of the engine, in whole numbers."""
 
     usable: int  # blocks, without the null block
@@ -307,7 +307,7 @@ class Limits(NamedTuple):
     halts: bool  # a request that preempts itself keeps those behind it out of the batch
 
 
-class Queue(NamedTuple):
+class VllmQueue(NamedTuple):
     """By what waiting requests are admitted, and running ones preempted."""
 
     turns: IntArray  # the least of those waiting is admitted first; no two are equal
@@ -328,12 +328,12 @@ class Flight(NamedTuple):
     ends: FloatArray
 
 
-class Engine(NamedTuple):
+class VllmEngine(NamedTuple):
     """State of an engine between two batches."""
 
     arrivals: Arrivals
     requests: Records
-    queue: Queue
+    queue: VllmQueue
     heap: IntArray  # of waiting requests
     running: IntArray  # by admission
     flight: Flight
@@ -341,14 +341,14 @@ class Engine(NamedTuple):
     now: FloatArray
 
 
-class Server:
+class VllmServer:
     """An engine that can be paused between two batches; several may share requests' records."""
 
     def __init__(
         self,
         served: Records,
-        queue: Queue,
-        limits: Limits,
+        queue: VllmQueue,
+        limits: VllmLimits,
         timer: Any,
         until: float,
         arrivals: Arrivals | None = None,
@@ -366,9 +366,11 @@ class Server:
         )
         flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
         arrivals = Arrivals.at(np.zeros(0)) if arrivals is None else arrivals
-        self._engine = Engine(arrivals, served, queue, heap, running, flight, counters, np.zeros(1))
+        self._engine = VllmEngine(
+            arrivals, served, queue, heap, running, flight, counters, np.zeros(1)
+        )
         of = served.view(np.ndarray)
-        self.progress = Progress(
+        self.progress = EngineProgress(
             of["computed"], of["made"], of["in_flight"], of["last"], of["waits"], 0
         )
         self._cache = None
@@ -394,7 +396,7 @@ class Server:
         return float(self._engine.now[0])
 
 
-def new_records(requests: Requests) -> Records:
+def new_records(requests: EngineRequests) -> Records:
     """Make the records of requests of which none has come."""
     prompts, outputs = requests.prompts, requests.outputs
     never = {"first": _NEVER, "last": _NEVER, "slot": _NEVER}
@@ -403,12 +405,12 @@ def new_records(requests: Requests) -> Records:
 
 @compiled
 def run_until(
-    engine: Engine,
+    engine: VllmEngine,
     cache: Cache | None,
     log: BatchLog,
     rows: IntArray,
     timer: tuple[FloatArray, Any],
-    limits: Limits,
+    limits: VllmLimits,
     until: float,
     pause: float,
 ) -> bool:
@@ -445,7 +447,7 @@ def run_until(
 
 
 @compiled_inside
-def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) -> int:
+def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLimits) -> int:
     """Decide what is in the next batch; return how many were preempted."""
     counters, requests, running = engine.counters, engine.requests, engine.running
     row[3] = counters[_WAITING]
@@ -491,7 +493,7 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
 
 
 @compiled_inside
-def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
+def _hold(engine: VllmEngine, index: int, tokens: int, block_size: int) -> bool:
     """Take the blocks for more tokens of a request; tells whether there are enough."""
     request = engine.requests[index]
     lacking = request.computed + tokens - request.room
@@ -506,7 +508,7 @@ def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
 
 
 @compiled_inside
-def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) -> None:
+def _release(engine: VllmEngine, cache: Cache | None, index: int, limits: VllmLimits) -> None:
     """Free the blocks of a request."""
     request = engine.requests[index]
     blocks = request.room // limits.block_size
@@ -517,7 +519,7 @@ def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) ->
 
 
 @compiled_inside
-def _largest(engine: Engine) -> int:
+def _largest(engine: VllmEngine) -> int:
     """Return the place of the running request that is preempted first by priority."""
     running, levels, keys = engine.running, engine.queue.levels, engine.queue.keys
     worst = 0
@@ -529,7 +531,7 @@ def _largest(engine: Engine) -> int:
 
 
 @compiled_inside
-def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) -> int:
+def _preempt(engine: VllmEngine, cache: Cache | None, worst: int, limits: VllmLimits) -> int:
     """Send a request back to the queue; return its tokens in the batch that is formed."""
     running, counters = engine.running, engine.counters
     index = running[worst]
@@ -549,7 +551,7 @@ def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) ->
 
 
 @compiled_inside
-def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> int:
+def _admit(engine: VllmEngine, cache: Cache | None, left: int, limits: VllmLimits) -> int:
     """Admit waiting requests while their blocks are free; return the tokens left."""
     counters, running, requests = engine.counters, engine.running, engine.requests
     heap, keys, turns = engine.heap, engine.queue.keys, engine.queue.turns
@@ -598,7 +600,7 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
 
 
 @compiled_inside
-def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits) -> bool:
+def _is_planned(engine: VllmEngine, cache: Cache | None, found: int, limits: VllmLimits) -> bool:
     """Whether those that run and the one behind them, which finds blocks, will fit to the end."""
     requests, running, queue = engine.requests, engine.running, engine.queue
     count, listed, (lower, upper) = engine.counters[_RUNNING] + 1, queue.listed, queue.intervals
@@ -619,7 +621,9 @@ def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits)
 
 
 @compiled_inside
-def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits: Limits) -> bool:
+def _start(
+    engine: VllmEngine, log: BatchLog, timer: tuple[FloatArray, Any], limits: VllmLimits
+) -> bool:
     """Let the batch that was formed run; tells whether the clock could time it."""
     requests, running, counters = engine.requests, engine.running, engine.counters
     flight = engine.flight
@@ -655,7 +659,7 @@ def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits:
 
 
 @compiled_inside
-def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
+def _finish_oldest(engine: VllmEngine, cache: Cache | None, limits: VllmLimits) -> None:
     """Take the tokens of the batch that ends first; requests that are complete leave."""
     requests, running, counters = engine.requests, engine.running, engine.counters
     flight, slot = engine.flight, counters[_OLDEST]
@@ -698,7 +702,7 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
 
 
 @compiled
-def arrive(engine: Engine, index: int, limits: Limits) -> None:
+def arrive(engine: VllmEngine, index: int, limits: VllmLimits) -> None:
     """Let a request that has arrived wait."""
     if limits.told:
         engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, 0)
@@ -706,7 +710,7 @@ def arrive(engine: Engine, index: int, limits: Limits) -> None:
 
 
 @compiled_inside
-def enqueue(engine: Engine, index: int) -> None:
+def enqueue(engine: VllmEngine, index: int) -> None:
     """Let a request wait."""
     counters, keys, turns = engine.counters, engine.queue.keys, engine.queue.turns
     counters[_HEAP] = push_by_key(engine.heap, counters[_HEAP], index, keys, turns)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NONE = -1
 
 
-class Settings(NamedTuple):
+class ClusterSettings(NamedTuple):
     """How to run; numbers that kernels branch on."""
 
     rule: int = 0
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     seconds_per_token: float = 0.0
 
 
-class State(NamedTuple):
+class KernelState(NamedTuple):
     """The cluster between two steps: G workers, n requests, R of them in view, T steps ahead."""
 
     now: Records  # (1,), counters
@@ -79,7 +79,7 @@ class Columns(NamedTuple):
 
 
 @compiled_inside
-def reveal(state: State, revealing: bool) -> int:
+def reveal(state: KernelState, revealing: bool) -> int:
     """Reveal arrived requests up to the number in view; return how many wait, -1 if all is done."""
     now, requests, in_view = state.now[0], state.requests, len(state.waiting)
     if now.done == (len(requests) if revealing else now.revealed):
@@ -98,7 +98,7 @@ def reveal(state: State, revealing: bool) -> int:
 
 
 @compiled_inside
-def seen_loads(state: State, believed: IntArray | None, lookahead: int) -> IntArray:
+def seen_loads(state: KernelState, believed: IntArray | None, lookahead: int) -> IntArray:
     """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
     now = state.now[0].step % span
@@ -118,7 +118,9 @@ def seen_loads(state: State, believed: IntArray | None, lookahead: int) -> IntAr
 
 
 @compiled_inside
-def _add_profile(state: State, ring: IntArray, index: int, age: int, end: int, sign: int) -> None:
+def _add_profile(
+    state: KernelState, ring: IntArray, index: int, age: int, end: int, sign: int
+) -> None:
     """Add a request's loads at ages up to `end`, exclusive, to a ring, or take them away."""
     request, gains, length = state.requests[index], state.gains, ring.shape[1]
     loads, start = ring[request.worker], request.start
@@ -138,7 +140,7 @@ def _add_profile(state: State, ring: IntArray, index: int, age: int, end: int, s
 
 
 @compiled_inside
-def _admit(state: State, believed: IntArray | None, index: int, place: int) -> None:
+def _admit(state: KernelState, believed: IntArray | None, index: int, place: int) -> None:
     request, worker = state.requests[index], state.workers[place]
     request.start, request.worker = state.now[0].step, place
     worker.active += 1
@@ -154,7 +156,7 @@ def _admit(state: State, believed: IntArray | None, index: int, place: int) -> N
 
 
 @compiled_inside
-def _believe(state: State, believed: IntArray, index: int) -> None:
+def _believe(state: KernelState, believed: IntArray, index: int) -> None:
     """Bring the belief on a request up to its age, and note when it next changes."""
     request = state.requests[index]
     age = state.now[0].step - request.start
@@ -179,7 +181,9 @@ def _believe(state: State, believed: IntArray, index: int) -> None:
 
 
 @compiled_inside
-def admit(state: State, believed: IntArray | None, settings: Settings, chosen: IntArray) -> None:
+def admit(
+    state: KernelState, believed: IntArray | None, settings: ClusterSettings, chosen: IntArray
+) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
     kept = 0
@@ -220,7 +224,11 @@ def admit(state: State, believed: IntArray | None, settings: Settings, chosen: I
 
 @compiled_inside
 def advance(
-    state: State, believed: IntArray | None, settings: Settings, columns: Columns, row: int
+    state: KernelState,
+    believed: IntArray | None,
+    settings: ClusterSettings,
+    columns: Columns,
+    row: int,
 ) -> None:
     """Record a step, pass the barrier, and free what has ended."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -274,9 +282,9 @@ _FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D, _LPT = range(5)
 
 @compiled
 def run_rule(
-    state: State,
+    state: KernelState,
     believed: IntArray | None,
-    settings: Settings,
+    settings: ClusterSettings,
     columns: Columns,
     revealing: bool,
 ) -> int:
@@ -296,7 +304,7 @@ def run_rule(
 
 
 @compiled_inside
-def _in_turn(state: State, settings: Settings) -> IntArray:
+def _in_turn(state: KernelState, settings: ClusterSettings) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     requests, workers = state.requests, state.workers
     chosen = np.full(state.now[0].waiting, NONE)
@@ -326,7 +334,7 @@ def _in_turn(state: State, settings: Settings) -> IntArray:
 
 @compiled_inside
 def _pick(
-    state: State, rule: int, draws: FloatArray, able: IntArray, held: IntArray, room: IntArray
+    state: KernelState, rule: int, draws: FloatArray, able: IntArray, held: IntArray, room: IntArray
 ) -> int:
     """Choose among the workers that are able to take a request."""
     now, best, ties = state.now[0], able[0], 0
@@ -369,7 +377,7 @@ class Space(NamedTuple):
 
 
 @compiled_inside
-def open_space(state: State, settings: Settings) -> Space:
+def open_space(state: KernelState, settings: ClusterSettings) -> Space:
     """Return the space before admission."""
     now, workers = state.now[0], state.workers
     slots, memory, loads = np.empty((3, len(workers)), dtype=np.int64)
@@ -387,7 +395,7 @@ def open_space(state: State, settings: Settings) -> Space:
 
 
 @compiled_inside
-def waiting_sizes(state: State) -> IntArray:
+def waiting_sizes(state: KernelState) -> IntArray:
     """Return the sizes of the waiting requests, oldest first."""
     sizes = np.empty(state.now[0].waiting, dtype=np.int64)
     for position in range(len(sizes)):
@@ -403,7 +411,7 @@ def _give(space: Space, worker: int, request: Records) -> None:
 
 
 @compiled_inside
-def _give_lightest(state: State, space: Space, chosen: IntArray, position: int) -> None:
+def _give_lightest(state: KernelState, space: Space, chosen: IntArray, position: int) -> None:
     """Choose the worker with room that is least loaded with a request, or NONE."""
     request = state.requests[state.waiting[position]]
     best, least = NONE, 0
@@ -418,7 +426,7 @@ def _give_lightest(state: State, space: Space, chosen: IntArray, position: int) 
 
 
 @compiled_inside
-def _longest_first(state: State, settings: Settings) -> IntArray:
+def _longest_first(state: KernelState, settings: ClusterSettings) -> IntArray:
     """Choose for the oldest requests that have slots, the largest first."""
     space = open_space(state, settings)
     sizes = waiting_sizes(state)
@@ -430,7 +438,7 @@ def _longest_first(state: State, settings: Settings) -> IntArray:
 
 
 @compiled_inside
-def keep_to_memory(state: State, settings: Settings, chosen: IntArray) -> None:
+def keep_to_memory(state: KernelState, settings: ClusterSettings, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
     space = open_space(state, settings)
     sizes = waiting_sizes(state)
@@ -450,9 +458,9 @@ GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 
 @compiled
 def run_balanced(
-    state: State,
+    state: KernelState,
     believed: IntArray | None,
-    settings: Settings,
+    settings: ClusterSettings,
     columns: Columns,
     revealing: bool,
 ) -> int:
@@ -486,7 +494,7 @@ class _Step(NamedTuple):
 
 
 @compiled_inside
-def _step_now(state: State, believed: IntArray | None, settings: Settings) -> _Step:
+def _step_now(state: KernelState, believed: IntArray | None, settings: ClusterSettings) -> _Step:
     """Return the program of this step."""
     lookahead = window_now(state, settings)
     loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
@@ -501,7 +509,7 @@ def _step_now(state: State, believed: IntArray | None, settings: Settings) -> _S
 
 
 @compiled_inside
-def add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
+def add_queues(state: KernelState, loads: IntArray, growth: IntArray) -> None:
     """Add what waits in the queues of workers to their loads."""
     for place in range(len(loads)):
         worker = state.workers[place]
@@ -510,7 +518,7 @@ def add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
 
 
 @compiled_inside
-def window_now(state: State, settings: Settings) -> int:
+def window_now(state: KernelState, settings: ClusterSettings) -> int:
     """Return the number of steps to look ahead now."""
     now = state.now[0]
     if settings.adaptive == 0.0:
@@ -527,7 +535,7 @@ def window_now(state: State, settings: Settings) -> int:
 
 
 @compiled_inside
-def add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None:
+def add_bonus(state: KernelState, sizes: IntArray, cost: int, bonus: IntArray) -> None:
     """Say what admission of each waiting request is worth beyond balance, by its wait."""
     most = float(cost * largest(sizes))
     for position in range(len(sizes)):
@@ -542,9 +550,9 @@ _step_in_python, _keep_to_memory = compiled(_step_now), compiled(keep_to_memory)
 
 def choose_solved(
     routing: BalanceRouting,
-    state: State,
+    state: KernelState,
     believed: IntArray | None,
-    settings: Settings,
+    settings: ClusterSettings,
     _: bool,
 ) -> IntArray:
     """Choose workers as `run_balanced` does, by a solver at every step."""

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.problem.cluster import Cluster
     from optsched.problem.instance import Instance
-    from optsched.simulate.cluster.kernels import Settings, State
+    from optsched.simulate.cluster.kernels import ClusterSettings, KernelState
     from optsched.simulate.cluster.results import Gains
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
     from optsched.simulate.settings import RunSettings
 
-    Kernel = Callable[[State, IntArray | None, Settings, kernels.Columns, bool], int]
+    Kernel = Callable[[KernelState, IntArray | None, ClusterSettings, kernels.Columns, bool], int]
 
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
@@ -80,7 +80,7 @@ def run_cluster(
 
 def prepared(
     instance: Instance, routing: Routing, options: RunSettings
-) -> tuple[Cluster, Kernel, State, IntArray | None, Settings]:
+) -> tuple[Cluster, Kernel, KernelState, IntArray | None, ClusterSettings]:
     """Return what runs the steps, and on what; what cannot be run is refused."""
     cluster = options.cluster
     assert cluster is not None
@@ -92,7 +92,7 @@ def prepared(
     state = _state(instance, cluster, routing, gains, rng, options)
     knows = isinstance(_information(routing), Oracle)
     believed = None if knows else np.zeros_like(state.loads)
-    settings = kernels.Settings(
+    settings = kernels.ClusterSettings(
         lookahead=lookahead,
         instant=options.dispatch == "instant",
         timed=instance.seconds_per_step is not None,
@@ -176,7 +176,7 @@ def _state(
     gains: Gains,
     rng: np.random.Generator,
     options: RunSettings,
-) -> State:
+) -> KernelState:
     n, workers = len(instance), cluster.workers
     memory, reserved = cluster.per_worker("memory"), gains.reserved
     _check_memory(instance, cluster, reserved, options)
@@ -187,7 +187,7 @@ def _state(
     choices = routing.choices if isinstance(routing, RoutingRule) else 1
     span = int(instance.outputs.max()) + len(gains.growth) + 1
     loads = np.zeros((workers, span), dtype=np.int64)
-    return kernels.State(
+    return kernels.KernelState(
         now=records(1, kernels.NOW),
         time=np.zeros(1),
         arrivals=instance.arrivals.astype(np.float64) * (instance.seconds_per_step or 1.0),
@@ -232,8 +232,8 @@ def _patience(routing: Routing, n: int) -> IntArray | int:
 
 
 def _kernel(
-    routing: Routing, cluster: Cluster, instance: Instance, settings: Settings
-) -> tuple[Kernel, Settings]:
+    routing: Routing, cluster: Cluster, instance: Instance, settings: ClusterSettings
+) -> tuple[Kernel, ClusterSettings]:
     """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
     limited = cluster.memory is not None and not settings.instant
     if isinstance(routing, RoutingRule):
@@ -253,9 +253,9 @@ def _kernel(
 
 def _run(
     kernel: Kernel,
-    state: State,
+    state: KernelState,
     believed: IntArray | None,
-    settings: Settings,
+    settings: ClusterSettings,
     steps: int | None,
     revealing: bool,
 ) -> Iterator[kernels.Columns]:
@@ -289,10 +289,10 @@ def _summed(cluster: Cluster, columns: kernels.Columns, keep_loads: bool) -> dic
 
 
 def _run_choosing(
-    choose: Callable[[State, IntArray | None, Settings, bool], IntArray],
-    state: State,
+    choose: Callable[[KernelState, IntArray | None, ClusterSettings, bool], IntArray],
+    state: KernelState,
     believed: IntArray | None,
-    settings: Settings,
+    settings: ClusterSettings,
     columns: kernels.Columns,
     revealing: bool,
 ) -> int:
@@ -310,9 +310,9 @@ def _run_choosing(
 
 def _ask(
     routing: PythonRouting,
-    state: State,
+    state: KernelState,
     believed: IntArray | None,
-    settings: Settings,
+    settings: ClusterSettings,
     revealing: bool,
 ) -> IntArray:
     """Ask a rule of the user's own where the waiting requests go."""

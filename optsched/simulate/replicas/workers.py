@@ -20,8 +20,8 @@ from optsched.problem.work import arrival_times
 from optsched.problem.workers import Load, RouterState
 from optsched.simulate.seconds import serving
 from optsched.simulate.seconds.batches import (
-    Limits,
     PausedQueues,
+    RunLimits,
     advance,
     new_queues,
     place,
@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.problem.execution import Execution
     from optsched.problem.workers import Router, Workers
-    from optsched.simulate.seconds.batches import BatchLog, Progress, Queues, Requests
+    from optsched.simulate.seconds.batches import (
+        BatchLog,
+        EngineProgress,
+        EngineRequests,
+        WorkerQueues,
+    )
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import Task
 
@@ -175,7 +180,7 @@ class OrderedWorkers(PausedWorkers):
         every = np.array([kinds.setdefault(pair, len(kinds)) for pair in pairs])
         requests = requests_of(self._instance, task.clock)
         self._queues = new_queues(requests, np.array(memories), every, self._order_of)
-        limits = Limits(*window_of(task.policy.rule), task.until, task.timed)
+        limits = RunLimits(*window_of(task.policy.rule), task.until, task.timed)
         self._paused = self._stack.enter_context(PausedQueues(self._queues, limits, self._clocks))
         return self
 
@@ -224,7 +229,7 @@ class OrderedWorkers(PausedWorkers):
 
 
 @compiled_inside
-def _see(queues: Queues, index: int, time: float, load: FloatArray) -> None:
+def _see(queues: WorkerQueues, index: int, time: float, load: FloatArray) -> None:
     """Write down the load of a worker that was run until now."""
     worker = queues.workers[index]
     load[0] = worker.waiting
@@ -237,8 +242,8 @@ def _see(queues: Queues, index: int, time: float, load: FloatArray) -> None:
 
 @compiled
 def _route(
-    queues: Queues,
-    limits: Limits,
+    queues: WorkerQueues,
+    limits: RunLimits,
     log: BatchLog,
     timers: tuple[FloatArray, Any],
     choices: tuple[IntArray, IntArray, FloatArray],
@@ -272,8 +277,8 @@ def _route(
 
 @compiled
 def _look(
-    queues: Queues,
-    limits: Limits,
+    queues: WorkerQueues,
+    limits: RunLimits,
     log: BatchLog,
     timers: tuple[FloatArray, Any],
     time: float,
@@ -292,7 +297,7 @@ class Server(Protocol):
 
     served: Records
     log: BatchLog
-    progress: Progress
+    progress: EngineProgress
 
     @property
     def now(self) -> float:
@@ -322,7 +327,7 @@ class EngineWorkers(PausedWorkers):
             self._engines.append(self._new_engine(served, index, timers[clock]))
         return self
 
-    def _new_records(self, requests: Requests) -> Records:
+    def _new_records(self, requests: EngineRequests) -> Records:
         """Return what engines note of requests."""
         return serving.new_records(requests)
 
@@ -330,7 +335,7 @@ class EngineWorkers(PausedWorkers):
         """Return an engine for the requests that fit it."""
         policy, (_, own) = self._task.policy, self._fitting(index)
         how, limits = serving.BATCHING.index(policy.batching), serving.limits_of(policy, own)
-        return serving.Server(served, how, limits, timer, self._task.until)
+        return serving.MixedServer(served, how, limits, timer, self._task.until)
 
     def look(self, time: float, indices: IntArray) -> FloatArray:
         """Return the load of workers, shape (workers asked for, 5)."""
@@ -367,7 +372,7 @@ class EngineWorkers(PausedWorkers):
 def _load(
     time: float,
     requests: IntArray,
-    progress: Progress,
+    progress: EngineProgress,
     works: tuple[IntArray, IntArray],
     spans: FloatArray,
     state: IntArray,

@@ -159,7 +159,7 @@ class BatchLog(NamedTuple):
         return BatchLog(contents, spans, usage, self.now, self.state)
 
 
-class Requests(NamedTuple):
+class EngineRequests(NamedTuple):
     """What a kernel knows of the requests; an output only shows whether one is complete."""
 
     prompts: IntArray
@@ -168,7 +168,7 @@ class Requests(NamedTuple):
     memory: int
 
 
-class Progress(NamedTuple):
+class EngineProgress(NamedTuple):
     """How far an engine is with each request when the batch in progress ends, as routers see it."""
 
     held: IntArray  # tokens
@@ -312,7 +312,7 @@ _WORKER = (
 )
 
 
-class Queues(NamedTuple):
+class WorkerQueues(NamedTuple):
     """Workers with a queue each, paused between two batches."""
 
     workers: Records
@@ -331,7 +331,7 @@ class Queues(NamedTuple):
     coming: IntArray  # requests that come by themselves, in this order, to the only worker
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """The rule of admission, when runs end, and whether all batches are logged."""
 
     ratio: float
@@ -341,12 +341,12 @@ class Limits(NamedTuple):
 
 
 def new_queues(
-    requests: Requests,
+    requests: EngineRequests,
     memories: IntArray,
     kinds: IntArray,
     order_of: Callable[[int], IntArray],
     coming: IntArray | None = None,
-) -> Queues:
+) -> WorkerQueues:
     """Make idle workers; the order of what fits is asked for once for a worker of each kind."""
     prompts, arrivals, outputs, _ = requests
     several, count, longest = len(memories), len(prompts), int(outputs.max())
@@ -359,7 +359,7 @@ def new_queues(
         rest = np.delete(np.arange(count), urgent)  # never come here
         every = np.concatenate([urgent, rest])
         queues.append(new_queue(prompts, outputs, np.full(count, NEVER), memories[worker], every))
-    return Queues(
+    return WorkerQueues(
         workers=records(several, _WORKER, memory=memories, kind=kinds, head=-1, tail=-1),
         now=np.zeros(several),
         usage=np.zeros((several, 4 * longest + 64), dtype=np.int64),
@@ -378,7 +378,7 @@ def new_queues(
 
 
 @compiled
-def place(queues: Queues, index: int, request: int, time: float) -> None:
+def place(queues: WorkerQueues, index: int, request: int, time: float) -> None:
     """Let a request come to a worker that was run until now."""
     worker, now = queues.workers[index], queues.now
     row = queues.rows[worker.kind, queues.ranks[worker.kind, request]]
@@ -396,8 +396,8 @@ def place(queues: Queues, index: int, request: int, time: float) -> None:
 
 @compiled
 def advance(
-    queues: Queues,
-    limits: Limits,
+    queues: WorkerQueues,
+    limits: RunLimits,
     log: BatchLog,
     timers: tuple[FloatArray, Any],
     index: int,
@@ -480,7 +480,7 @@ def _let_leave(worker: Any, finishing: Records) -> None:
 class PausedQueues:
     """Workers with a queue each, paused between two batches; used within `with`."""
 
-    def __init__(self, queues: Queues, limits: Limits, clocks: Sequence[Clock]) -> None:
+    def __init__(self, queues: WorkerQueues, limits: RunLimits, clocks: Sequence[Clock]) -> None:
         self.queues, self.log = queues, new_log(_COUNTS + 1)  # and the worker
         self._limits, self._timing = limits, timing_each(clocks)
 
@@ -501,7 +501,7 @@ class PausedQueues:
 
 
 def admit_on_clock(
-    requests: Requests,
+    requests: EngineRequests,
     order: IntArray | BatchSelector,
     clock: Clock,
     *,
@@ -516,7 +516,7 @@ def admit_on_clock(
     queues = new_queues(
         requests, np.array([requests.memory]), np.array([0]), lambda _: ranked, coming
     )
-    with PausedQueues(queues, Limits(*limits, until, logged=True), [clock]) as worker:
+    with PausedQueues(queues, RunLimits(*limits, until, logged=True), [clock]) as worker:
         if isinstance(order, np.ndarray):
             worker.go_on(interruptible_kernel(advance, count), 0, until, False)
         else:
@@ -527,7 +527,7 @@ def admit_on_clock(
 
 
 def _run_chosen(
-    requests: Requests, selector: BatchSelector, worker: PausedQueues, until: float
+    requests: EngineRequests, selector: BatchSelector, worker: PausedQueues, until: float
 ) -> None:
     """Let batches come that a selector chooses, each when the one before is used up."""
     queues = worker.queues
@@ -555,7 +555,9 @@ def _run_chosen(
 
 
 @compiled
-def _place_chosen(queues: Queues, requests: Requests, batch: IntArray, rank: int) -> None:
+def _place_chosen(
+    queues: WorkerQueues, requests: EngineRequests, batch: IntArray, rank: int
+) -> None:
     """Let a batch come, the first of which has a rank."""
     for request in batch:
         queues.ranks[0, request] = rank

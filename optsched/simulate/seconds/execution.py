@@ -16,7 +16,7 @@ from optsched.problem.execution import TimedRun, write_log
 from optsched.problem.premises import STORAGES, World
 from optsched.problem.schedule import Violation
 from optsched.problem.work import arrival_times, load_on_clock, step_of
-from optsched.simulate.seconds.batches import COLUMNS, Requests
+from optsched.simulate.seconds.batches import COLUMNS, EngineRequests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -372,10 +372,10 @@ class ClockedRun(TimedRun):
         )
 
 
-def requests_of(instance: Instance, clock: Clock) -> Requests:
+def requests_of(instance: Instance, clock: Clock) -> EngineRequests:
     """Return what kernels know of the requests."""
     arrivals = arrival_times(instance, clock)
-    return Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
+    return EngineRequests(instance.prompts, arrivals, instance.outputs, instance.memory)
 
 
 def admitted_run(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:

@@ -23,14 +23,14 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.seconds.batches import BatchLog, Progress, add_batch, new_log, timing
+from optsched.simulate.seconds.batches import BatchLog, EngineProgress, add_batch, new_log, timing
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.policies.serving import EnginePolicy
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import Requests
+    from optsched.simulate.seconds.batches import EngineRequests
 
 BATCHING = ("mixed", "prefill-first", "chunked")  # of `EnginePolicy`
 MIXED, PREFILL_FIRST, CHUNKED = range(3)
@@ -47,7 +47,7 @@ _REQUEST = (
 )
 
 
-class Engine(NamedTuple):
+class MixedEngine(NamedTuple):
     """State of an engine between two batches."""
 
     arrivals: FloatArray
@@ -57,7 +57,7 @@ class Engine(NamedTuple):
     counters: IntArray
 
 
-class Limits(NamedTuple):
+class MixedLimits(NamedTuple):
     """Limits of memory in whole blocks, of requests that run at once, and of tokens in a batch."""
 
     memory: int  # tokens
@@ -72,10 +72,10 @@ def share_of(share: float | Fraction, memory: int) -> int:
     return int(Fraction(str(share)) * memory)
 
 
-def limits_of(policy: EnginePolicy, instance: Instance) -> Limits:
+def limits_of(policy: EnginePolicy, instance: Instance) -> MixedLimits:
     """Return the limits of an engine in tokens."""
     blocks = policy.blocks(instance)
-    return Limits(
+    return MixedLimits(
         blocks * policy.block_size,
         policy.max_num_seqs,
         policy.max_num_batched_tokens,
@@ -84,14 +84,14 @@ def limits_of(policy: EnginePolicy, instance: Instance) -> Limits:
     )
 
 
-class Server:
+class MixedServer:
     """An engine that can be paused between two batches, as that of vLLM is."""
 
     def __init__(
         self,
         served: Records,
         how: int,
-        limits: Limits,
+        limits: MixedLimits,
         timer: Any,
         until: float,
         arrivals: FloatArray = _NONE,
@@ -101,9 +101,11 @@ class Server:
         count = len(served)
         running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
         tree, of, none = new_tree(count), served.view(np.ndarray), np.zeros(count, dtype=np.int64)
-        self._engine = Engine(arrivals, served, tree, running, counters)
+        self._engine = MixedEngine(arrivals, served, tree, running, counters)
         leaves = tree[len(tree) // 2 :]
-        self.progress = Progress(of["held"], of["made"], none, of["last"], leaves, int(ABSENT))
+        self.progress = EngineProgress(
+            of["held"], of["made"], none, of["last"], leaves, int(ABSENT)
+        )
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
@@ -124,16 +126,16 @@ class Server:
 
 
 def serve(
-    requests: Requests, clock: Clock, how: int, limits: Limits, until: float = np.inf
+    requests: EngineRequests, clock: Clock, how: int, limits: MixedLimits, until: float = np.inf
 ) -> tuple[Records, BatchLog]:
     """Serve requests in order of arrival; return what became of each, and the batches."""
     with timing(clock) as timer:
-        server = Server(new_records(requests), how, limits, timer, until, requests.arrivals)
+        server = MixedServer(new_records(requests), how, limits, timer, until, requests.arrivals)
         server.run()
     return server.served, server.log.finished()
 
 
-def new_records(requests: Requests) -> Records:
+def new_records(requests: EngineRequests) -> Records:
     """Make the records of requests of which none has come."""
     prompts, _, outputs, _ = requests
     never = {"first": _NEVER, "last": _NEVER}
@@ -143,11 +145,11 @@ def new_records(requests: Requests) -> Records:
 
 @compiled
 def run_until(
-    engine: Engine,
+    engine: MixedEngine,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     how: int,
-    limits: Limits,
+    limits: MixedLimits,
     until: float,
 ) -> bool:
     """Run until all is done, or the log is full; tells which."""
@@ -175,7 +177,7 @@ def run_until(
 
 
 @compiled_inside
-def _choose(engine: Engine, how: int, limits: Limits) -> None:
+def _choose(engine: MixedEngine, how: int, limits: MixedLimits) -> None:
     """Decide what each running request does in the next batch, and what is admitted to it."""
     requests, running, counters = engine.requests, engine.running, engine.counters
     if how == PREFILL_FIRST:
@@ -210,7 +212,7 @@ def _room(tokens: int, block_size: int) -> int:
 
 
 @compiled_inside
-def _promised(engine: Engine, block_size: int) -> int:
+def _promised(engine: MixedEngine, block_size: int) -> int:
     """Tokens held when the next batch ends if none is admitted; whole prompts count already."""
     requests, running = engine.requests, engine.running
     total = 0
@@ -221,7 +223,7 @@ def _promised(engine: Engine, block_size: int) -> int:
 
 
 @compiled_inside
-def _make_room(engine: Engine, limits: Limits) -> bool:
+def _make_room(engine: MixedEngine, limits: MixedLimits) -> bool:
     """Preempt requests, the latest first, until all others can make a token."""
     counters = engine.counters
     promised, before = _promised(engine, limits.block_size), counters[_RUNNING]
@@ -240,7 +242,7 @@ def _make_room(engine: Engine, limits: Limits) -> bool:
 
 
 @compiled_inside
-def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
+def _admit(engine: MixedEngine, limits: MixedLimits, tokens: int, in_chunks: bool) -> int:
     """Admit waiting requests in order of arrival while they fit; return how many."""
     counters = engine.counters
     promised = _promised(engine, limits.block_size)
@@ -271,7 +273,7 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
 
 
 @compiled_inside
-def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
+def _add_batch(engine: MixedEngine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     prefill = decodes = resident = squares = held = 0
     requests, running = engine.requests, engine.running
     sitting_out = engine.counters[_USAGE]
@@ -293,7 +295,7 @@ def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> 
 
 
 @compiled_inside
-def _progress(engine: Engine, row: int) -> None:
+def _progress(engine: MixedEngine, row: int) -> None:
     """Let the batch have had its effect; requests that are complete leave."""
     requests, running, counters = engine.requests, engine.running, engine.counters
     kept = 0

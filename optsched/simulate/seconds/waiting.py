@@ -26,8 +26,8 @@ from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timi
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
-    from optsched.policies.wait import Queues
-    from optsched.simulate.seconds.batches import Requests
+    from optsched.policies.wait import TypeQueues
+    from optsched.simulate.seconds.batches import EngineRequests
 
 _NONE = _NEVER = -1
 _REQUEST = (
@@ -62,7 +62,7 @@ class Waiting(NamedTuple):
 
 
 def serve_waiting(
-    requests: Requests, clock: Clock, queues: Queues, until: float = np.inf
+    requests: EngineRequests, clock: Clock, queues: TypeQueues, until: float = np.inf
 ) -> tuple[Records, BatchLog]:
     """Serve requests when enough of them wait; return what became of each, and the batches."""
     prompts, arrivals, outputs, memory = requests
@@ -98,7 +98,7 @@ def _run(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     memory: int,
-    queues: Queues,
+    queues: TypeQueues,
     until: float,
 ) -> BatchLog:
     now, arrivals = state.now[0], state.arrivals

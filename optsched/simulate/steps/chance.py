@@ -33,7 +33,7 @@ from optsched.simulate.steps.decisions import (
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.problem import forecasts
-    from optsched.simulate.seconds.batches import BatchLog, Requests
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests
     from optsched.simulate.steps.decisions import Worker
 
 
@@ -41,7 +41,7 @@ _ALL_UP_TO = 8
 TOLERANCE = 1e-6  # tokens: what rounding may add to a sum that fits exactly
 
 
-class Beliefs(NamedTuple):
+class ChanceTable(NamedTuple):
     """Which outputs are likely: a row of chances for each request, cut to its interval."""
 
     beyond: FloatArray  # chance that an output is more than 0, 1, ..., a row for alike requests
@@ -50,12 +50,12 @@ class Beliefs(NamedTuple):
     most: IntArray
 
 
-def tables(beliefs: forecasts.Beliefs, known: forecasts.Forecast) -> Beliefs:
+def tables(beliefs: forecasts.Beliefs, known: forecasts.Forecast) -> ChanceTable:
     """Return beliefs in the form in which kernels look them up."""
     rows, longest = beliefs.chances.shape
     beyond = np.zeros((rows, longest + 1))
     beyond[:, :-1] = np.cumsum(beliefs.chances[:, ::-1], axis=1)[:, ::-1]
-    return Beliefs(
+    return ChanceTable(
         beyond,
         beliefs.rows.copy(),
         np.minimum(known.lower - 1, longest),
@@ -72,7 +72,7 @@ def steps_ahead(longest: int) -> IntArray:
 
 
 @compiled_inside
-def chance_of_more(beliefs: Beliefs, request: int, tokens: int, seen: int) -> float:
+def chance_of_more(beliefs: ChanceTable, request: int, tokens: int, seen: int) -> float:
     """Return the chance of an output of more than some tokens, where it is more than was seen."""
     beyond, row, most = beliefs.beyond, beliefs.row[request], beliefs.most[request]
     least = beliefs.least[request]
@@ -124,7 +124,7 @@ class Moments(NamedTuple):
 
 
 @compiled_inside
-def _set_moments(beliefs: Beliefs, moments: Moments, row: int) -> None:
+def _set_moments(beliefs: ChanceTable, moments: Moments, row: int) -> None:
     """Sum up the outputs beyond each number and their squares."""
     beyond, once, squares = beliefs.beyond, moments.once, moments.squares
     last = beyond.shape[1] - 1
@@ -137,7 +137,7 @@ def _set_moments(beliefs: Beliefs, moments: Moments, row: int) -> None:
 
 @compiled_inside
 def _expected_cost(
-    beliefs: Beliefs, moments: Moments, chance: Chance, request: int, seen: int
+    beliefs: ChanceTable, moments: Moments, chance: Chance, request: int, seen: int
 ) -> float:
     """Return the expected cost of a request whose output is more than what was seen."""
     row, most = beliefs.row[request], beliefs.most[request]
@@ -159,7 +159,7 @@ def _expected_cost(
 
 @compiled_inside
 def _add_load(
-    beliefs: Beliefs, ahead: IntArray, request: int, prompt: int, made: int, seen: int,
+    beliefs: ChanceTable, ahead: IntArray, request: int, prompt: int, made: int, seen: int,
     mean: FloatArray, variance: FloatArray,
 ) -> None:  # fmt: skip
     """Add what a request will hold at steps ahead: the mean, and the variance."""
@@ -177,7 +177,12 @@ def _add_load(
 
 @compiled_inside
 def _let_wait(
-    worker: Worker, beliefs: Beliefs, moments: Moments, chance: Chance, rows: _Rows, request: int
+    worker: Worker,
+    beliefs: ChanceTable,
+    moments: Moments,
+    chance: Chance,
+    rows: _Rows,
+    request: int,
 ) -> None:
     now = worker.now[0]
     rows.state[request] = _WAITS
@@ -191,7 +196,7 @@ def _admit(
     prompts: IntArray,
     memory: int,
     worker: Worker,
-    beliefs: Beliefs,
+    beliefs: ChanceTable,
     chance: Chance,
     rows: _Rows,
     ahead: IntArray,
@@ -249,7 +254,7 @@ def _staying(ends: float, there: float) -> float:
 
 @compiled_inside
 def _learn(
-    beliefs: Beliefs,
+    beliefs: ChanceTable,
     moments: Moments,
     first: FloatArray,
     complete: IntArray,
@@ -303,8 +308,8 @@ def _learn(
 
 @compiled
 def run_by_chance(
-    requests: Requests,
-    beliefs: Beliefs,
+    requests: EngineRequests,
+    beliefs: ChanceTable,
     moments: Moments,
     chance: Chance,
     ahead: IntArray,

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy, Rule
     from optsched.problem.forecasts import Forecast
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import BatchLog, Requests
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests
     from optsched.simulate.settings import Task
 
 
@@ -165,7 +165,7 @@ def least_made(worker: Worker, seed: int) -> int:
 
 def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool]:
     """Run a policy that decides batch by batch."""
-    run, until, patience = _Run(task, known), task.until, task.patience
+    run, until, patience = _DecisionRun(task, known), task.until, task.patience
     given_up = False
     while not given_up and run.now < until and run.advance():
         given_up = run.step + run.idle - run.progress > patience
@@ -174,7 +174,7 @@ def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog,
     return attempts, len(running), run.log(), given_up
 
 
-class _Run:
+class _DecisionRun:
     """A worker and its queue, between two steps.
 
     What an attempt keeps of those before it counts as if it had been made in steps before its
@@ -555,7 +555,7 @@ class Thresholds(NamedTuple):
 
 @compiled
 def run_to_threshold(
-    requests: Requests,
+    requests: EngineRequests,
     rules: Thresholds,
     worker: Worker,
     log: BatchLog,

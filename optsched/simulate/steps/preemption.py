@@ -19,7 +19,7 @@ from optsched.simulate.steps.decisions import RUNS, WAITS, log_attempt, random_r
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.simulate.seconds.batches import BatchLog, Requests
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests
 
 # As of `IntervalPolicy`.
 OUTLIVED = ("ends-next", "holds-nothing", "restarts", "doubles")
@@ -74,7 +74,7 @@ class Rules(NamedTuple):
 
 @compiled
 def run_planned(
-    requests: Requests,
+    requests: EngineRequests,
     lower: IntArray,
     upper: IntArray,
     rates: IntArray,

@@ -16,7 +16,7 @@ from optsched.bounds import bound as bounds
 from optsched.clock import FunctionClock
 from optsched.experiments import regret as regret_room
 from optsched.experiments.regret import Regret
-from optsched.experiments.regret_cells import Cell, Task, enclose, perform, read_source
+from optsched.experiments.regret_cells import Cell, RegretTask, enclose, perform, read_source
 from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_policies
 from optsched.problem.work import load_on_clock
 
@@ -211,9 +211,9 @@ def test_processes_give_the_same_cells():
 def test_hindsight_narrows_an_interval():
     drawn = read_source("family:chat-and-summaries")
     policies = tuple(get_policies(["area"]))
-    task = Task(drawn, policies, 1.1, drawn.rate(1.1), 1500, 0, 0.0)
+    task = RegretTask(drawn, policies, 1.1, drawn.rate(1.1), 1500, 0, 0.0)
     quick = perform(task)
-    searched = perform(Task(drawn, policies, 1.1, drawn.rate(1.1), 1500, 0, 3.0))
+    searched = perform(RegretTask(drawn, policies, 1.1, drawn.rate(1.1), 1500, 0, 3.0))
     assert quick.requests < 200
     assert quick.bound <= searched.bound <= searched.best <= quick.best
     assert searched.best - searched.bound < 0.9 * (quick.best - quick.bound)

@@ -11,9 +11,9 @@ import optsched
 from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
 from optsched.policies import get_policy
 from optsched.policies.base import window_of
-from optsched.policies.wait import Queues
-from optsched.simulate.seconds.batches import Requests, admit_on_clock
-from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, Limits, serve
+from optsched.policies.wait import TypeQueues
+from optsched.simulate.seconds.batches import EngineRequests, admit_on_clock
+from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, MixedLimits, serve
 from optsched.simulate.seconds.waiting import serve_waiting
 
 CLOCKS = [
@@ -69,7 +69,7 @@ def test_admission_agrees_with_the_literal_simulator(limits):
         priority = rng.permutation(len(prompts))
         until = np.inf if rng.random() < 0.7 else float(arrivals.mean())
         starts, log = admit_on_clock(
-            Requests(prompts, arrivals, outputs, memory),
+            EngineRequests(prompts, arrivals, outputs, memory),
             priority,
             clock,
             limits=(float(limits[0]), limits[1]),
@@ -92,7 +92,7 @@ def test_the_unit_clock_gives_the_schedule_in_steps(policy):
         instance = optsched.family("mixed", n=30, seed=seed, memory=100, rate=0.3)
         chosen = get_policy(policy)
         arrivals = instance.arrivals * 1.0
-        requests = Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
+        requests = EngineRequests(instance.prompts, arrivals, instance.outputs, instance.memory)
         of = chosen.selector if policy == "sorted-f" else chosen.order
         limits = window_of(chosen.rule)
         starts, log = admit_on_clock(requests, of(instance), UNIT, limits=limits)
@@ -112,8 +112,8 @@ def test_engines_agree_with_the_literal_simulator(how, name):
         tokens = int(rng.integers(most, 30))
         block, kept = (int(number) for number in (rng.choice([1, 1, 4]), rng.integers(0, 5)))
         memory = -(-memory // block) * block
-        limits = Limits(memory, most, tokens, kept, block)
-        state, log = serve(Requests(prompts, arrivals, outputs, memory), clock, how, limits)
+        limits = MixedLimits(memory, most, tokens, kept, block)
+        state, log = serve(EngineRequests(prompts, arrivals, outputs, memory), clock, how, limits)
         requests = requests_of(prompts, outputs, arrivals)
         outcome = run(requests, clock, engine(requests, memory, name, most, tokens, kept, block))
         assert_same_times(log, state.first, state.last, outcome)
@@ -149,8 +149,10 @@ def test_thresholds_agree_with_the_literal_simulator():
         if rng.random() < 0.7:
             levels[1] = levels[0]
         changes = np.array([0.0, float(arrivals.mean())])
-        queues = Queues(entrance, before, length, changes, levels)
-        state, log = serve_waiting(Requests(prompts, arrivals, outputs, memory), clock, queues)
+        queues = TypeQueues(entrance, before, length, changes, levels)
+        state, log = serve_waiting(
+            EngineRequests(prompts, arrivals, outputs, memory), clock, queues
+        )
         requests = requests_of(prompts, outputs, arrivals)
         decide = thresholds(
             requests,
@@ -174,14 +176,16 @@ def test_the_example_of_nested_wait():
     arrivals = np.array([0, 0, 1, 5, 5, 7, 7, 11, 14, 14], dtype=float)
     outputs = np.array([1, 1, 2, 1, 2, 3, 2, 2, 1, 2])
     prompts = np.ones(10, dtype=np.int64)
-    queues = Queues(
+    queues = TypeQueues(
         entrance=np.zeros(10, dtype=np.int64),
         before=np.array([-1, 0]),
         length=np.array([1, 3]),
         changes=np.zeros(1),
         thresholds=np.array([[3, 3]]),
     )
-    state, log = serve_waiting(Requests(prompts, arrivals, outputs, 100), UNIT, queues, until=15)
+    state, log = serve_waiting(
+        EngineRequests(prompts, arrivals, outputs, 100), UNIT, queues, until=15
+    )
     assert log.spans[:, 0].tolist() == [1, 7, 14]
     served = {row: (np.flatnonzero(state.last == row) + 1).tolist() for row in range(3)}
     assert served == {0: [1, 2], 1: [4], 2: [3, 5, 9]}

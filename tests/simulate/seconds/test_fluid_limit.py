@@ -7,9 +7,9 @@ import pytest
 
 from optsched.clock import affine
 from optsched.models.fluid.equilibrium import equilibrium
-from optsched.policies.wait import Queues
+from optsched.policies.wait import TypeQueues
 from optsched.problem.request_types import RequestTypes
-from optsched.simulate.seconds.batches import Requests, admit_on_clock
+from optsched.simulate.seconds.batches import EngineRequests, admit_on_clock
 from optsched.simulate.seconds.waiting import serve_waiting
 
 
@@ -38,7 +38,7 @@ def test_the_equilibrium_is_what_a_simulation_settles_at(load, lengths):
     came = np.bincount(kinds[times >= warm_up], minlength=len(types)) / (seconds - warm_up)
     expected = equilibrium(types.with_rates(came), clock)
     order = np.arange(len(times))
-    requests = Requests(prompts[kinds], times, outputs[kinds], 10**9)
+    requests = EngineRequests(prompts[kinds], times, outputs[kinds], 10**9)
     starts, log = admit_on_clock(requests, order, clock)
     begin, end = log.spans.T
     settled = (begin >= warm_up) & (end <= seconds)
@@ -58,9 +58,9 @@ def backlogs(seconds, constant, seeds):
         times, _ = poisson([1000.0], seconds, np.random.default_rng(seed))
         ones = np.ones(len(times), dtype=np.int64)
         served, _ = serve_waiting(
-            Requests(9 * ones, times, 11 * ones, 10**6),
+            EngineRequests(9 * ones, times, 11 * ones, 10**6),
             affine(constant, 2.7e-7),
-            Queues(
+            TypeQueues(
                 entrance=0 * ones,
                 before=np.array([-1]),
                 length=np.array([11]),
