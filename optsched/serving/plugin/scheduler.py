@@ -21,6 +21,15 @@ _UNSEEN = Outlook(1, 1)
 _KEPT = {"FullAttentionSpec", "MLAAttentionSpec"}  # of which all tokens are kept to the end
 _COMPLETE = {"FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"}
 _PROMOTIONS = 100  # within a patience at most; each sorts the queue anew
+#: What goes on without a part that has failed, and which others need it.
+_WITHOUT = {
+    "learning": "requests come by arrival and are admitted as by vLLM",
+    "order": "requests come by arrival",
+    "plan": "requests are admitted as by vLLM",
+    "counting": "all goes on, but the counters stand still",
+}
+_NEED = {"learning": ("order", "plan")}
+_OFF = "optsched.vllm.%s: the part %r failed and is off until the server is restarted; %s"
 
 
 @dataclass(slots=True)
@@ -65,16 +74,31 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             self.plans = planned and not why_not
             if planned and why_not:
                 LOG.warning("optsched.vllm.%s only orders and plans nothing: %s", name, why_not)
+            self.off: set[str] = set()  # parts that have failed
             self.lag = int("Async" in name)
             self._seen: dict[str, Known] = {}
             self._by_arrival: dict[str, Any] = {}
-            self._promoted_s = -inf
+            self._promoted_s, self._sorted = -inf, True
             self._plan: AdmissionPlan | None = None
             self._tables: list[Any] = []  # of blocks, where others may find them
             manager = self.kv_cache_manager
             if self.plans and vllm_config.cache_config.enable_prefix_caching:
                 self._tables = list(manager.coordinator.single_type_managers)
             self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
+
+        def _guarded(self, part: str, does: Any, *given: Any, otherwise: Any = None) -> Any:
+            """Return what a part does, or what it is without it: once it raises, it is off."""
+            if part not in self.off:
+                try:
+                    return does(*given)
+                except Exception:
+                    LOG.exception(_OFF, name, part, _WITHOUT[part])
+                    self.off |= {part, *_NEED.get(part, ())}
+                    if "order" in self.off:
+                        for request in self.requests.values():
+                            self._rank(request)
+                        self._sorted = False  # not now: who is peeked at must be who is popped
+            return otherwise
 
         def limit_of(self, request: Any) -> int:
             """Return the maximum number of tokens that a request may make."""
@@ -90,23 +114,32 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             if seen := self._seen.get(request.request_id):
                 seen.until, seen.learned = -1, None  # a session goes on with another prompt
             else:
-                seen = self._seen[request.request_id] = Known(client=request.priority)
-                self._look(request, 0)
-                seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
+                self._seen[request.request_id] = Known(client=request.priority)
+                self._guarded("learning", self._arrives, request)
                 self._rank(request)
                 if self.patience < inf:
                     self._by_arrival[request.request_id] = request
             super().add_request(request)
 
+        def _arrives(self, request: Any) -> None:
+            seen = self._look(request, 0)
+            seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
+
         def schedule(self, *args: Any, **more: Any) -> Any:
             """Form a batch."""
             self._plan = None
             if self._by_arrival:
-                self._promote()
+                self._guarded("order", self._promote)
+            if not self._sorted:
+                self.waiting.remove_requests(())  # which sorts the queue anew
+                self._sorted = True
             batch = super().schedule(*args, **more)
             if getattr(self, "log_stats", False):
-                self.watch.tell(self.now(), len(self.waiting), len(self.running))
+                self._guarded("counting", self._tell)
             return batch
+
+        def _tell(self) -> None:
+            self.watch.tell(self.now(), len(self.waiting), len(self.running))
 
         def _promote(self) -> None:
             """Let those who waited beyond the patience come first."""
@@ -120,23 +153,25 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
                 self._seen[request.request_id].first = True
                 self._rank(request)
             if overdue:
-                self._promoted_s = now
-                self.waiting.remove_requests(())  # which sorts the queue anew
+                self._promoted_s, self._sorted = now, False
 
         def _rank(self, request: Any) -> None:
-            """Set the priority of a request that waits."""
-            if not self.orders:
-                return
+            """Set the priority of a request; without an order all of a client's are alike."""
+            if self.orders:
+                key = self._guarded("order", self._key, request, otherwise=0.0)
+                client = self._seen[request.request_id].client
+                request.priority = (client, key) if self._by_client else key
+
+        def _key(self, request: Any) -> float:
+            """Return the key of a request that waits."""
             made = request.num_output_tokens
             seen, prompt = self._look(request, made), request.num_prompt_tokens + made
-            if self.foresight.fair:
-                key = seen.tag
-            else:
+            key = seen.tag
+            if not self.foresight.fair:
                 plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
-                self.watch.waits(request.request_id, plain)
-                key = self.foresight.aged(plain, seen.tag)
-            key = -inf if seen.first else key
-            request.priority = (seen.client, key) if self._by_client else key
+                self._guarded("counting", self.watch.waits, request.request_id, plain)
+                key = self.foresight.aged(plain, key)
+            return -inf if seen.first else key
 
         def _look(self, request: Any, made: int) -> Known:
             """Return what is known of a request; a belief is looked at anew where it made much."""
@@ -159,15 +194,21 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             super()._preempt_request(request, *args, **more)
 
         def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
-            seen, made = self._seen.pop(request.request_id, None), request.num_output_tokens
-            if seen is not None:
-                complete = made > 0 and request.status.name in _COMPLETE
-                self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
-                if complete:
-                    self.watch.completed(seen.expected, made)
-            self.watch.leaves(request.request_id)
+            if request.request_id in self._seen:
+                self._guarded("learning", self._ends, request)
+                del self._seen[request.request_id]
             self._by_arrival.pop(request.request_id, None)
+            self._guarded("counting", self.watch.leaves, request.request_id)
             return super()._free_request(request, *args, **more)
+
+        def _ends(self, request: Any) -> None:
+            """Take note of what a request has made."""
+            made = request.num_output_tokens
+            seen = self._look(request, made)  # a session may have gone on and ended at once
+            complete = made > 0 and request.status.name in _COMPLETE
+            self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
+            if complete:
+                self._guarded("counting", self.watch.completed, seen.expected, made)
 
         def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
             """Allocate blocks; none for a request whose admission would lead to preemptions."""
@@ -176,16 +217,25 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
                 return self._allocate(request, *args, **more)
             if self.plans and self.running:
                 found = more.get("new_computed_blocks")
-                if not self.fits(request, found.blocks if found is not None else ()):
+                found = found.blocks if found is not None else ()
+                if not self._guarded("plan", self.fits, request, found, otherwise=True):
                     self.watch.counts["refused"] += 1
                     return None
             blocks = self._allocate(request, *args, **more)
             if blocks is not None:
-                self.watch.admitted(request, more.get("num_new_computed_tokens", 0))
-                self.foresight.admitted(request, self._seen[request.request_id].tag)
-                if self._plan is not None:
-                    self._plan.joined(self._candidate, lambda: self._blocks_of(request))
+                hits, tag = (
+                    more.get("num_new_computed_tokens", 0),
+                    self._seen[request.request_id].tag,
+                )
+                self._guarded("counting", self.watch.admitted, request, hits)
+                self._guarded("learning", self.foresight.admitted, request, tag)
+                self._guarded("plan", self._joins, request)
             return blocks
+
+        def _joins(self, request: Any) -> None:
+            """Count in the plan on a request that is admitted."""
+            if self._plan is not None:
+                self._plan.joined(self._candidate, lambda: self._blocks_of(request))
 
         def fits(self, request: Any, found: Any = ()) -> bool:
             """Whether a waiting request is planned to run beside those that run."""
