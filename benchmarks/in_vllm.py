@@ -133,8 +133,7 @@ def _clocked(asynchronous, planned, unlimited=False):
     if planned is not None:
         import optsched.vllm
 
-        name = f"{'Planned' if planned else 'Ordered'}{'Async' if asynchronous else ''}Scheduler"
-        base = getattr(optsched.vllm, name)
+        base = optsched.vllm.PlannedScheduler if planned else optsched.vllm.OrderedScheduler
 
     class Clocked(base):
         """The scheduler, on the clock of the simulation."""

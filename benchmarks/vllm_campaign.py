@@ -47,7 +47,7 @@ PARTS = (Foresight, AdmissionPlan, Watch, OutputLearner, TokenCounters, Aging)
 #: What stands between vLLM and our parts, or is called when a server starts.
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
-    *("_guarded", "_rank", "_alone"),
+    *("_guarded", "_rank", "_alone", "__new__"),
 }
 
 

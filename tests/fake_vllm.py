@@ -137,6 +137,17 @@ class AsyncScheduler(Scheduler):
     """The same, under the name of the other class."""
 
 
+class VllmConfig(SimpleNamespace):
+    """The configuration of a server, which looks at itself when it is made."""
+
+    def __init__(self, **parts):
+        super().__init__(**parts)
+        self.__post_init__()
+
+    def __post_init__(self):
+        pass
+
+
 def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
     """Return modules as vLLM has them, by name."""
     made = {
@@ -150,6 +161,8 @@ def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
         module = ModuleType(f"vllm.v1.core.sched.{name}")
         setattr(module, title, found)
         made[module.__name__] = module
+    made["vllm.config"] = ModuleType("vllm.config")
+    made["vllm.config"].VllmConfig = type("VllmConfig", (VllmConfig,), dict(vars(VllmConfig)))
     made["vllm.v1.request"] = ModuleType("vllm.v1.request")
     made["vllm.v1.request"].RequestStatus = SimpleNamespace(RUNNING="running")
     return made
