@@ -50,6 +50,7 @@ reproduce: .venv/papers  ## all tables, figures and theorems of the papers, in f
 
 validate: build/validate/ready  ## a real vLLM, in a venv of its own (4 GB), with our orders inside
 	build/validate/bin/python benchmarks/validate_vllm.py docs/evidence.md
+	build/validate/bin/python benchmarks/vllm_campaign.py 1000
 
 validate-cpu: build/validate-cpu/ready  ## the same with a model that computes on a CPU (4.7 GB); gains are measured; at most ten minutes
 	build/validate-cpu/bin/python benchmarks/validate_cpu.py docs/evidence.md

@@ -133,8 +133,7 @@ def _clocked(asynchronous, planned, unlimited=False):
     if planned is not None:
         import optsched.vllm
 
-        name = f"{'Planned' if planned else 'Ordered'}{'Async' if asynchronous else ''}Scheduler"
-        base = getattr(optsched.vllm, name)
+        base = optsched.vllm.PlannedScheduler if planned else optsched.vllm.OrderedScheduler
 
     class Clocked(base):
         """The scheduler, on the clock of the simulation."""
@@ -343,11 +342,13 @@ def batches(
     yield served
 
 
-def request_of(index, facts, extra, texts, hasher):
+def request_of(index, facts, extra, texts, hasher, *, goes_on=False):
+    """Return a request; one that goes on is a session whose next prompt may come at any time."""
     prompt, output, arrival, priority = facts
     parameters = vllm.SamplingParams(max_tokens=output, ignore_eos=True, extra_args=extra)
     tokens = [_TOKEN] * prompt if texts is None else texts[index][:prompt]
     more = {"arrival_time": arrival, "priority": priority, "block_hasher": hasher}
+    more |= {"resumable": goes_on}
     return Request(str(index), tokens, parameters, None, **more)
 
 

@@ -2,8 +2,10 @@
 
 `vllm_campaign.py [WORKLOADS [SEED]]` draws small workloads with short memory and prefix caching:
 aborts of waiting and running requests, grammars that come late, resets of the cache while requests
-run, wrong forecasts and none. All requests must end, every block must come back, and nothing may be
-kept of those that have left. Exits with 1 where that fails.
+run, several answers to one prompt, sessions of streaming input that go on or end at any moment,
+priorities, wrong forecasts and none. In half of them one hook of ours, drawn at random, raises from
+some call on. All requests must end, every block must come back, and nothing may be kept of those
+that have left. Exits with 1 where that fails.
 
 `vllm_campaign.py memory [REQUESTS]` serves small requests of ever new clients, and prints the
 memory of the process.
@@ -11,16 +13,24 @@ memory of the process.
 
 from __future__ import annotations
 
+import logging
 import resource
 import sys
 from collections import Counter
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
+from unittest.mock import patch
 
 import in_vllm
 import numpy as np
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import RequestStatus
+
+from optsched.serving.learning import Aging, OutputLearner, TokenCounters
+from optsched.serving.plugin.plan import AdmissionPlan, Foresight
+from optsched.serving.plugin.watch import LOG, Watch
 
 LONGEST = 200
 SETTINGS = (
@@ -33,6 +43,37 @@ SETTINGS = (
     {"fair": True},
     {"trusted": True},
 )
+PARTS = (Foresight, AdmissionPlan, Watch, OutputLearner, TokenCounters, Aging)
+#: What stands between vLLM and our parts, or is called when a server starts.
+BETWEEN = {
+    *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
+    *("_guarded", "_rank", "_alone", "__new__"),
+}
+
+
+def hooks(kind):
+    """Return all functions of ours that a running scheduler may call, with their owners."""
+    ours = next(each for each in kind.__mro__ if "_if_it_fits" in vars(each))
+    return [
+        (owner, name)
+        for owner in (*PARTS, ours)
+        for name, member in vars(owner).items()
+        if isinstance(member, FunctionType) and name not in BETWEEN
+    ] + [(AdmissionPlan, "__init__")]
+
+
+@contextmanager
+def raising(owner, name, last):
+    """Let a function raise after so many calls."""
+    calls, does = count(), getattr(owner, name)
+
+    def hook(*args, **more):
+        if next(calls) >= last:
+            raise ArithmeticError(name)
+        return does(*args, **more)
+
+    with patch.object(owner, name, hook):
+        yield
 
 
 def options(asynchronous, policy="fcfs"):
@@ -67,7 +108,8 @@ def drawn(rng, blocks, hasher):
     for index in range(int(rng.integers(2, 16))):
         output = int(rng.integers(1, min(24, most - 2)))
         prompt = int(rng.integers(1, min(40, most - output)))
-        shared = int(rng.integers(0, prompt + 1))
+        goes_on = rng.random() < 0.2 and prompt + output + 12 <= most
+        shared = prompt if rng.random() < 0.2 else int(rng.integers(0, prompt + 1))
         text = [int(rng.integers(2)) * 1000 + place for place in range(shared)]
         text += [10**6 + index * 1000 + place for place in range(prompt + output - shared)]
         extra = (
@@ -75,8 +117,9 @@ def drawn(rng, blocks, hasher):
         )
         extra |= {"client": f"client {rng.integers(5)}"} if rng.random() < 0.5 else {}
         facts = (prompt, output, float(rng.choice([0, 0, 0.3, 1.0])), int(rng.integers(0, 2)))
-        request = in_vllm.request_of(index, facts, extra, {index: text}, hasher)
-        if rng.random() < 0.15:
+        text_of = {index: text}
+        request = in_vllm.request_of(index, facts, extra, text_of, hasher, goes_on=goes_on)
+        if not goes_on and rng.random() < 0.15:
             request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
             request.structured_output_request = SimpleNamespace(grammar=None)
         requests.append((request, text))
@@ -88,7 +131,7 @@ def abused(scheduler, requests, rng, depth):
     there = {int(request.request_id): request for request, _ in requests}
     texts = {int(request.request_id): text for request, text in requests}
     coming = sorted((request for request, _ in requests), key=lambda each: each.arrival_time)
-    seen, flying = Counter(), []
+    seen, flying, turns = Counter(), [], {}
     for step in range(4000):
         scheduler.time = step * 0.02
         while coming and coming[0].arrival_time <= scheduler.time:
@@ -99,12 +142,20 @@ def abused(scheduler, requests, rng, depth):
                 request.structured_output_request = None
                 request.status = RequestStatus.WAITING
                 seen["late grammars"] += 1
+            if request.resumable and rng.random() < 0.2 and turns.get(request, 0) < 4:
+                turns[request] = turns.get(request, 0) + int(rng.integers(1, 5))  # 4: the last one
+                index, goes_on = int(request.request_id), turns[request] < 4
+                facts = (2, 2, scheduler.time, 0)
+                more = in_vllm.request_of(index, facts, None, texts, None, goes_on=goes_on)
+                scheduler.add_request(more)
+                seen["sessions that went on" if goes_on else "sessions that ended"] += 1
         if active and rng.random() < 0.02:
             victim = active[int(rng.integers(len(active)))]
             scheduler.finish_requests(victim.request_id, RequestStatus.FINISHED_ABORTED)
             del there[int(victim.request_id)]
             seen["aborts"] += 1
-        if rng.random() < 0.01:
+        # A session that waits for its next prompt holds blocks, which vLLM cannot reset.
+        if rng.random() < 0.01 and not any(each.resumable for each in active):
             scheduler.reset_prefix_cache(reset_running_requests=True)
             seen["resets"] += 1
         output = scheduler.schedule()
@@ -132,9 +183,12 @@ def texts_of(there, output):
     return {int(name): there[int(name)] for name in output.num_scheduled_tokens}
 
 
-def main(count, seed):
+def main(workloads, seed):
     """Run workloads, and print what happened."""
-    total = Counter()
+    total, raised = Counter(), []
+    LOG.addFilter(lambda record: not raised.append(record.getMessage()))
+    LOG.addHandler(logging.NullHandler())
+    LOG.propagate = False
     in_vllm.init_none_hash(in_vllm.sha256)
     hasher = in_vllm.get_request_block_hasher(4, in_vllm.sha256)
     firsts = [
@@ -143,13 +197,19 @@ def main(count, seed):
         for planned in (True, False)
         for settings in SETTINGS
     ]
-    for number in range(count):
+    for number in range(workloads):
         rng = np.random.default_rng([seed, number])
         first, asynchronous = firsts[number % len(firsts)]
         scheduler = renewed(first, rng)
         requests = drawn(rng, scheduler.kv_cache_config.num_blocks, hasher)
+        found = hooks(type(scheduler))
+        owner, hook = found[int(rng.integers(len(found)))]
+        last = int(rng.integers(30)) if rng.random() < 0.5 else 10**9  # call that does not raise
+        raised.clear()
         try:
-            total += abused(scheduler, requests, rng, 2 if asynchronous else 1)
+            with raising(owner, hook, last):
+                total += abused(scheduler, requests, rng, 2 if asynchronous else 1)
+            total["workloads in which a hook raised"] += bool(raised)
         except Exception as error:
             total["crashes"] += 1
             print(f"workload {number}: {type(error).__name__}: {error}", flush=True)
@@ -177,7 +237,7 @@ def remembered(scheduler):
     }
 
 
-def memory(count, every=10_000):
+def memory(requests, every=10_000):
     """Serve requests, about 200 at a time; print MiB and what is kept now and then."""
     in_vllm.init_none_hash(in_vllm.sha256)
     hasher = in_vllm.get_request_block_hasher(4, in_vllm.sha256)
@@ -185,8 +245,8 @@ def memory(count, every=10_000):
     given = options(asynchronous=False) | sized
     scheduler = in_vllm.make(given, LONGEST, {"fair": True}, planned=True, caching=True)
     rng, there, texts, sent, ended = np.random.default_rng(1), {}, {}, 0, 0
-    while ended < count:
-        while sent < count and len(there) < 200:
+    while ended < requests:
+        while sent < requests and len(there) < 200:
             prompt, output = (int(each) for each in rng.integers([8, 1], [40, 8]))
             texts[sent] = [sent % 50 * 1000 + place for place in range(prompt + output)]
             extra = {"client": f"client {sent // 3}", "expected_output": output}

@@ -17,6 +17,8 @@ class Request(literal_vllm.Request):
     limit: int = 10**6
     status: Any = field(default_factory=lambda: SimpleNamespace(name="WAITING"))
     num_computed_tokens: int = 0
+    resumable: bool = False  # a session, of which this is not the end
+    queue: list[Request] = field(default_factory=list)  # what came of a session meanwhile
 
     @property
     def request_id(self):
@@ -77,8 +79,34 @@ class Scheduler(literal_vllm.Scheduler):
         self.add_request(request)
 
     def add_request(self, request):
-        self.requests[request.request_id] = request
-        super().add(request)
+        there = self.requests.get(request.request_id)
+        if there is None:
+            self.requests[request.request_id] = request
+            super().add(request)
+        elif there.status.name != "WAITING_FOR_STREAMING_REQ":
+            there.queue.append(request)
+        else:
+            self.goes_on(there, request)
+
+    def goes_on(self, session, request):
+        """Let a session go on with another prompt, or end."""
+        if not request.resumable:
+            self.finish(session, "FINISHED_ABORTED")
+            return
+        session.prompt += session.made - 1 + request.prompt
+        session.output, session.arrival = request.output, request.arrival
+        session.made = session.computed = session.in_flight = 0
+        session.last, session.status.name = None, "WAITING"
+        super().add(session)
+
+    def finish(self, request, status="FINISHED_ABORTED"):
+        """End a request, wherever it is."""
+        for queue in (self.running, self.waiting):
+            if request in queue:
+                queue.remove(request)
+        self.release(request)
+        request.status.name = status
+        self._free_request(request)
 
     def preempt(self, request):
         self._preempt_request(request, 0.0)
@@ -92,9 +120,14 @@ class Scheduler(literal_vllm.Scheduler):
     def update(self, batch, number):
         super().update(batch, number)
         for request, *_ in batch.parts:
-            if request.last == number:
-                request.status.name = "FINISHED_LENGTH_CAPPED"
-                self._free_request(request)
+            if request.last != number:
+                continue
+            if request.resumable and request.queue:
+                self.goes_on(request, request.queue.pop(0))
+            elif request.resumable:
+                request.status.name = "WAITING_FOR_STREAMING_REQ"
+            else:
+                self.finish(request, "FINISHED_LENGTH_CAPPED")
 
     def _free_request(self, request):
         del self.requests[request.request_id]
@@ -102,6 +135,17 @@ class Scheduler(literal_vllm.Scheduler):
 
 class AsyncScheduler(Scheduler):
     """The same, under the name of the other class."""
+
+
+class VllmConfig(SimpleNamespace):
+    """The configuration of a server, which looks at itself when it is made."""
+
+    def __init__(self, **parts):
+        super().__init__(**parts)
+        self.__post_init__()
+
+    def __post_init__(self):
+        pass
 
 
 def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
@@ -117,6 +161,8 @@ def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
         module = ModuleType(f"vllm.v1.core.sched.{name}")
         setattr(module, title, found)
         made[module.__name__] = module
+    made["vllm.config"] = ModuleType("vllm.config")
+    made["vllm.config"].VllmConfig = type("VllmConfig", (VllmConfig,), dict(vars(VllmConfig)))
     made["vllm.v1.request"] = ModuleType("vllm.v1.request")
     made["vllm.v1.request"].RequestStatus = SimpleNamespace(RUNNING="running")
     return made

@@ -421,25 +421,58 @@ def test_whoever_waited_beyond_its_patience_comes_first_in_order_of_arrival():
     assert [request.index for request, *_ in batch.parts] == [0, 1, 3, 2]
 
 
-def test_a_plan_stands_aside_where_it_cannot_hold(caplog):
+def test_a_plan_stands_aside_where_it_cannot_hold():
     class SlidingWindowSpec(fake_vllm.FullAttentionSpec):
         pass
 
     given = {"spec": SlidingWindowSpec}
     settings = replace(CASE, async_scheduling=True)
     aside = inside.PlannedAsyncScheduler(*fake_vllm.config(settings, **given))
-    assert not aside.plans
-    (line,) = caplog.messages
-    assert line == (
-        "optsched.vllm.PlannedAsyncScheduler only orders and plans nothing: layers of the kind "
-        "SlidingWindowSpec do not keep all tokens"
-    )
-    assert made("PlannedAsyncScheduler").plans
-    for name in ("speculative_config", "kv_transfer_config"):
-        config, cache = fake_vllm.config(settings)
-        setattr(config, name, object())
-        assert not inside.PlannedAsyncScheduler(config, cache).plans
-    assert len(caplog.messages) == 3
+    assert aside.off == {"plan": "layers of the kind SlidingWindowSpec do not keep all tokens"}
+    assert made("PlannedAsyncScheduler").off == {}
+    assert made("OrderedScheduler").off == {"plan": "the class only orders"}
+    for path, value, why in (
+        ("speculative_config", object(), "with speculative decoding"),
+        ("kv_transfer_config", object(), "a KV connector moves blocks"),
+        ("parallel_config.pipeline_parallel_size", 2, "stages of a pipeline"),
+        ("parallel_config.decode_context_parallel_size", 2, "blocks are spread over devices"),
+        ("model_config.is_encoder_decoder", True, "what an encoder makes"),
+    ):
+        scheduler = inside.PlannedAsyncScheduler(*limited(settings, path, value))
+        assert scheduler.off["plan"].startswith(why)
+
+
+def limited(settings, path, value):
+    """Return configurations of which a part has a value."""
+    config, cache = fake_vllm.config(settings)
+    config.parallel_config = SimpleNamespace(pipeline_parallel_size=1)
+    *owner, name = path.split(".")
+    setattr(getattr(config, owner[0]) if owner else config, name, value)
+    return config, cache
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("diffusion_config", object(), "a diffusion model needs a scheduler of vLLM's own; start"),
+        ("model_config.runner_type", "pooling", "a pooling model makes no tokens to order or plan"),
+    ],
+)
+def test_models_that_cannot_be_served_are_refused(path, value, words):
+    with pytest.raises(OptschedError, match=words):
+        inside.PlannedScheduler(*limited(CASE, path, value))
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_one_class_serves_both_modes(later):
+    class Mine(inside.PlannedScheduler):
+        settings = Settings(order="mc-sf")
+
+    for kind in (Mine, inside.OrderedScheduler, inside.OrderedAsyncScheduler):
+        scheduler = kind(*fake_vllm.config(replace(CASE, async_scheduling=later)))
+        assert isinstance(scheduler, kind)
+        assert isinstance(scheduler, fake_vllm.AsyncScheduler) == later == scheduler.lag
+    assert inside.PlannedAsyncScheduler is inside.PlannedScheduler
 
 
 def test_clients_priorities_come_first_where_the_server_goes_by_them():
@@ -496,7 +529,7 @@ def test_counters_say_what_happened(caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", client)
     fresh_metrics = functools.cache(watch._metrics.__wrapped__)  # noqa: SLF001
     monkeypatch.setattr(watch, "_metrics", fresh_metrics)
-    monkeypatch.setattr(logging.getLogger("vllm.optsched"), "level", logging.INFO)
+    caplog.set_level(logging.INFO, logger="vllm.optsched")
     requests = [
         fake_vllm.Request(index, 8, output, arrival, extra_args={"expected_output": output + 5})
         for index, (output, arrival) in enumerate([(20, 0.0), (20, 0.0), (2, 0.05)])
@@ -560,6 +593,44 @@ def test_orders_of_ours_age_with_the_arrival_and_others_do_not():
     assert key(foresight(trusted=True)) == log(98 / (98 + 0.3 * 98)) + 100 / 0.01  # by the load
 
 
+@pytest.mark.parametrize("later", [False, True])
+@examples(40)
+@given(drawn=cases())
+def test_a_dry_run_forms_batches_of_vllm_and_counts_what_would_have_changed(drawn, later):
+    case, requests, _ = drawn
+    case = replace(case, async_scheduling=later)
+
+    def batches(scheduler):
+        asked = [
+            fake_vllm.Request(index, *request, extra_args={"expected_output": request[1]})
+            for index, request in enumerate(requests)
+        ]
+        return literal_vllm.run(asked, replace(case), CLOCK, scheduler=scheduler)
+
+    def dry(case):
+        extra = {"order": "mc-sf", "aging": None, "trusted": True, "dry_run": True}
+        return inside.PlannedScheduler(*fake_vllm.config(case, extra))
+
+    plain, ours = batches(lambda case: fake_vllm.Scheduler(*fake_vllm.config(case))), batches(dry)
+    assert [batch.row for batch in ours.batches] == [batch.row for batch in plain.batches]
+    counts = ours.engine.watch.counts
+    assert counts["admitted"] == len(requests) + sum(r.preempted for r in ours.requests)
+    assert counts["promoted"] <= counts["admitted"]
+
+
+def test_a_dry_run_counts_what_the_order_and_the_plan_would_have_changed():
+    extra = {"order": "mc-sf", "aging": None, "trusted": True, "dry_run": True}
+    case = replace(CASE, num_gpu_blocks=9, max_num_seqs=2)  # 8 blocks of 4 tokens
+    asked = [
+        fake_vllm.Request(index, 4, output, 0.0, extra_args={"expected_output": output})
+        for index, output in enumerate([28, 20, 1])
+    ]
+    make = lambda case: inside.PlannedScheduler(*fake_vllm.config(case, extra))  # noqa: E731
+    watch = literal_vllm.run(asked, case, CLOCK, scheduler=make).engine.watch
+    assert watch.counts["refused"] > 0  # 7 and 6 blocks, of 8
+    assert watch.counts["promoted"] > 0  # the long ones, before that of one token
+
+
 def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
     scheduler = made(
         "PlannedScheduler",
@@ -605,13 +676,6 @@ def test_settings_that_are_wrong_are_refused_in_one_sentence(name, given, words)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_class_for_the_other_mode_is_refused(name):
-    wrong = replace(CASE, async_scheduling="Async" not in name)
-    with pytest.raises(OptschedError, match=r"start the server with --.*async-scheduling, or use"):
-        getattr(inside, name)(*fake_vllm.config(wrong))
-
-
 def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatch):
     class Other:
         schedule = add_request = _free_request = None
@@ -636,20 +700,70 @@ def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatc
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(OptschedError, match=r"needs vLLM, which cannot be imported .* 0.33.0"):
         inside.PlannedScheduler  # noqa: B018
-    with pytest.raises(AttributeError, match="has no attribute 'Planed'"):
-        inside.Planed  # noqa: B018
+    with pytest.raises(
+        AttributeError, match="no class 'PlanedScheduler': did you mean 'PlannedScheduler'"
+    ):
+        inside.PlanedScheduler  # noqa: B018
 
 
-def test_a_plugin_of_vllm_says_at_once_that_a_version_is_refused(vllm, caplog):
+@pytest.fixture
+def plugin():
+    """Return the plugin as vLLM loads it."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     (entry,) = project["project"]["entry-points"]["vllm.general_plugins"].values()
-    plugin = EntryPoint("optsched", entry, "vllm.general_plugins").load()
+    return EntryPoint("optsched", entry, "vllm.general_plugins").load()
+
+
+def configured(named, **more):
+    """Make the configuration of a server that names a class."""
+    config, _ = fake_vllm.config(CASE)
+    parts = vars(config) | {"scheduler_config": SimpleNamespace(scheduler_cls=named)} | more
+    return sys.modules["vllm.config"].VllmConfig(**parts)
+
+
+def test_a_configuration_is_looked_at_before_a_model_is_loaded(vllm, plugin):
     plugin()
-    assert caplog.messages == []
+    plugin()  # as vLLM may
+    for fine in (None, "vllm.Other", "optsched.vllm.PlannedScheduler", inside.OrderedScheduler):
+        configured(fine)
+    for named, more, error, words in (
+        ("optsched.vllm.PlanedScheduler", {}, AttributeError, "did you mean 'PlannedScheduler'"),
+        (
+            *("optsched.vllm.PlannedScheduler", {"additional_config": {"optsched": {"ordr": 1}}}),
+            *(OptschedError, "no setting 'ordr': did you mean 'order'"),
+        ),
+        (
+            *(inside.OrderedScheduler, {"additional_config": {"optsched": {"clock": "llama"}}}),
+            *(OptschedError, "clock"),
+        ),
+        (inside.OrderedScheduler, {"diffusion_config": "one"}, OptschedError, "a diffusion model"),
+    ):
+        with pytest.raises(error, match=words):
+            configured(named, **more)
     vllm(version="0.34.0")
     plugin()
+    configured(None)
+    with pytest.raises(OptschedError, match=r"tested with vLLM 0.33.0 or 0.32.0, but .* 0.34.0"):
+        configured("optsched.vllm.PlannedScheduler")
+
+
+def test_the_plugin_is_silent_where_vllm_has_no_such_configuration(plugin, monkeypatch):
+    monkeypatch.delattr(sys.modules["vllm.config"], "VllmConfig")
+    plugin()
+    monkeypatch.setitem(sys.modules, "vllm.config", None)
+    plugin()
+
+
+def test_what_is_active_is_said_at_the_start(caplog):
+    with caplog.at_level(logging.INFO, logger="vllm.optsched"):
+        made("PlannedAsyncScheduler", extra={"order": None, "room": 0.7})
     (line,) = caplog.messages
-    assert "is tested with vLLM 0.33.0 or 0.32.0, but this is 0.34.0" in line
+    begun = (
+        f"optsched.vllm.PlannedScheduler {optsched.__version__} in vLLM 0.33.0, asynchronous: "
+        "order off (vLLM's own is asked for), plan on; Settings(order=None, "
+    )
+    assert line.startswith(begun)
+    assert "room=0.7" in line
 
 
 def test_the_plugin_loads_nothing_that_only_schedulers_need():

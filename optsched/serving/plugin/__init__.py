@@ -1,9 +1,8 @@
 """Orders and plans of optsched inside a real vLLM; imports vLLM when a scheduler is asked for.
 
-Name one of four classes when the server starts: `OrderedScheduler` and `PlannedScheduler`, and
-`OrderedAsyncScheduler` and `PlannedAsyncScheduler` for asynchronous scheduling, vLLM's default. All
-set the priority of a request by an order, and again when it is preempted. The planned ones admit a
-request only if none is expected to be preempted. Nothing else of vLLM's scheduler changes.
+Name one of two classes when the server starts: `OrderedScheduler` sets the priority of a request by
+an order, and again when it is preempted; `PlannedScheduler` also admits a request only if none is
+expected to be preempted. Nothing else of vLLM's scheduler changes, asynchronous or not.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from optsched.errors import OptschedError
-from optsched.serving.plugin.watch import LOG
+from optsched.errors import OptschedError, nearest
 
 if TYPE_CHECKING:
     from optsched.serving.plugin.plan import Foresight as Foresight
@@ -21,14 +19,14 @@ if TYPE_CHECKING:
 
 _VERSIONS = ("0.33.0", "0.32.0")  # against whose recorded batches optsched is tested
 _SUPPORTED = " or ".join(_VERSIONS)
-_CLASSES = {
-    "OrderedScheduler": ("vllm.v1.core.sched.scheduler", "Scheduler", False),
-    "PlannedScheduler": ("vllm.v1.core.sched.scheduler", "Scheduler", True),
-    "OrderedAsyncScheduler": ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler", False),
-    "PlannedAsyncScheduler": ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler", True),
-}
+_CLASSES = {"OrderedScheduler": False, "PlannedScheduler": True}  # whether it plans
+_BASES = (
+    ("vllm.v1.core.sched.scheduler", "Scheduler"),
+    ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler"),
+)
 #: The rest, and where it is: vLLM's processes import this module whether they need it or not.
 _PARTS = {"Foresight": "plan", "Outlook": "plan", "Settings": "settings"}
+_PREFIX = "optsched.vllm."
 _METHODS = ("schedule", "add_request", "_preempt_request", "_free_request")
 
 
@@ -36,25 +34,33 @@ def __getattr__(name: str) -> Any:
     """Make a scheduler class when it is first asked for."""
     if name in _PARTS:
         return getattr(import_module(f"{__name__}.{_PARTS[name]}"), name)
-    if name not in _CLASSES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    title = name.replace("AsyncScheduler", "Scheduler")  # one class serves both modes
+    if title not in _CLASSES:
+        raise AttributeError(f"optsched.vllm has no class {name!r}: {nearest(name, _CLASSES)}")
     if wrong := _wrong_version(name):
         raise OptschedError(wrong)
-    module, base_name, planned = _CLASSES[name]
+    if title not in globals():
+        from optsched.serving.plugin.scheduler import scheduler_class
+
+        globals()[title] = scheduler_class(
+            title, _CLASSES[title], *(_base(*each) for each in _BASES)
+        )
+    return globals()[title]
+
+
+def _base(module: str, title: str) -> Any:
+    """Return a scheduler of vLLM, if it has what ours call and replace."""
     try:
-        base = getattr(import_module(module), base_name)
+        base = getattr(import_module(module), title)
         missing = [method for method in _METHODS if not hasattr(base, method)]
     except (ImportError, AttributeError):
-        missing = [f"{module}.{base_name}"]
+        missing = [f"{module}.{title}"]
     if missing:
         raise OptschedError(
             f"vLLM has a scheduler with another interface, without {missing[0]}; optsched.vllm "
             f"works with version {_SUPPORTED}"
         )
-    from optsched.serving.plugin.scheduler import scheduler_class
-
-    globals()[name] = scheduler_class(name, base, planned)
-    return globals()[name]
+    return base
 
 
 def _wrong_version(name: str) -> str:
@@ -76,6 +82,21 @@ def _wrong_version(name: str) -> str:
 
 
 def plugin() -> None:
-    """Say at the start of a server that its version is refused, not once its model is loaded."""
-    if wrong := _wrong_version("PlannedAsyncScheduler"):
-        LOG.warning("%s", wrong)
+    """Let vLLM look at a server's configuration when it is made, before its model is loaded."""
+    try:
+        kind = import_module("vllm.config").VllmConfig
+        made = kind.__post_init__
+    except (ImportError, AttributeError):  # the classes say so themselves, to whom asks for them
+        return
+    if made.__module__ == __name__:
+        return  # a process may load its plugins twice
+
+    def checked(config: Any) -> None:
+        made(config)
+        named = config.scheduler_config.scheduler_cls
+        if isinstance(named, str) and named.startswith(_PREFIX):
+            named = __getattr__(named.removeprefix(_PREFIX))
+        if hasattr(named, "settings_of"):
+            named.settings_of(config)
+
+    kind.__post_init__ = checked

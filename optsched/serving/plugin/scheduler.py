@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
 from itertools import takewhile
 from math import inf
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.serving.plugin.plan import POINT, AdmissionPlan, Foresight, Outlook, Row
 from optsched.serving.plugin.settings import Settings
@@ -18,9 +20,31 @@ from optsched.serving.plugin.watch import LOG, Watch
 
 _REFRESH = 8  # an expectation is looked at again when this share more has been made: an eighth
 _UNSEEN = Outlook(1, 1)
+#: What of a configuration says that a part cannot work, or all of them, and why.
+_LIMITS = (
+    ("diffusion_config", "all", "a diffusion model needs a scheduler of vLLM's own"),
+    ("model_config.runner_type", "all", "a pooling model makes no tokens to order or plan by"),
+    ("parallel_config.pipeline_parallel_size", "plan", "stages of a pipeline run several batches"),
+    ("model_config.is_encoder_decoder", "plan", "what an encoder makes takes blocks, too"),
+    ("kv_transfer_config", "plan", "a KV connector moves blocks"),
+    ("speculative_config", "plan", "with speculative decoding a batch makes several tokens of one"),
+    ("parallel_config.decode_context_parallel_size", "plan", "blocks are spread over devices"),
+    ("parallel_config.prefill_context_parallel_size", "plan", "blocks are spread over devices"),
+)
+_HARMLESS = (None, False, 1, "generate", "draft")
 _KEPT = {"FullAttentionSpec", "MLAAttentionSpec"}  # of which all tokens are kept to the end
 _COMPLETE = {"FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"}
 _PROMOTIONS = 100  # within a patience at most; each sorts the queue anew
+#: What goes on without a part that has failed, and which others need it.
+_WITHOUT = {
+    "learning": "requests come by arrival and are admitted as by vLLM",
+    "order": "requests come by arrival",
+    "plan": "requests are admitted as by vLLM",
+    "counting": "all goes on, but the counters stand still",
+}
+_NEED = {"learning": ("order", "plan")}
+_OFF = "optsched.vllm.%s: the part %r failed and is off until the server is restarted; %s"
+_ON = "optsched.vllm.%s %s in vLLM %s, %ssynchronous: order %s, plan %s; %r"
 
 
 @dataclass(slots=True)
@@ -38,43 +62,82 @@ class Known:
     blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
 
 
-def scheduler_class(name: str, base: Any, planned: bool) -> type:
-    """Return one of the classes, on top of a scheduler of vLLM."""
+def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> type:
+    """Return one of the classes, on top of the schedulers of vLLM for both modes."""
     running_status = import_module("vllm.v1.request").RequestStatus.RUNNING
 
     class Scheduler(base):  # type: ignore[misc]
         #: What it goes by; a subclass may set its own.
         settings = Settings()
 
+        def __new__(cls, vllm_config: Any, *args: Any, **more: Any) -> Any:
+            """Make one for the mode that a server is in."""
+            kind = cls
+            if vllm_config.scheduler_config.async_scheduling and not issubclass(cls, asynchronous):
+                kind = type(cls.__name__, (cls, asynchronous), {})
+            return super().__new__(kind)
+
         def __init__(self, vllm_config: Any, kv_cache_config: Any, *args: Any, **more: Any) -> None:
-            extra = vllm_config.additional_config
-            given = extra.get("optsched", {}) if isinstance(extra, dict) else {}
-            settings = self.settings.updated(given)
-            _check_mode(name, vllm_config.scheduler_config)
+            settings = self.settings_of(vllm_config)
             self._by_client = vllm_config.scheduler_config.policy == "priority"
-            if settings.orders:
+            self.orders, self.acts = settings.orders, not settings.dry_run
+            if self.orders and self.acts:
                 vllm_config.scheduler_config.policy = "priority"
             super().__init__(vllm_config, kv_cache_config, *args, **more)
-            sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
-            longest = vllm_config.model_config.max_model_len
-            self.orders, self.patience = settings.orders, settings.patience
+            specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+            longest, sizes = self.max_model_len, [spec.block_size for spec in specs]
+            self.patience = settings.patience
             self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
-            parallel = getattr(vllm_config, "parallel_config", None)
-            self.watch = Watch(getattr(parallel, "data_parallel_index", 0))
-            why_not = _why_no_plan(vllm_config, kv_cache_config)
-            self.plans = planned and not why_not
-            if planned and why_not:
-                LOG.warning("optsched.vllm.%s only orders and plans nothing: %s", name, why_not)
-            self.lag = int("Async" in name)
+            self.watch = Watch(_of(vllm_config, "parallel_config.data_parallel_index") or 0)
+            self.lag = int(isinstance(self, asynchronous))
+            if not planned:
+                why_not = "the class only orders"
+            elif not (why_not := _limit("plan", vllm_config)):
+                odd = sorted({type(spec).__name__ for spec in specs} - _KEPT)
+                why_not = (
+                    f"layers of the kind {', '.join(odd)} do not keep all tokens" if odd else ""
+                )
+            reasons = {"order": "" if self.orders else "vLLM's own is asked for", "plan": why_not}
+            self.off = {part: reason for part, reason in reasons.items() if reason}
+            said = (f"off ({self.off[part]})" if part in self.off else "on" for part in reasons)
+            mode = "a" * self.lag
+            LOG.info(
+                _ON, name, __version__, import_module("vllm").__version__, mode, *said, settings
+            )
             self._seen: dict[str, Known] = {}
             self._by_arrival: dict[str, Any] = {}
-            self._promoted_s = -inf
+            self._promoted_s, self._sorted = -inf, True
             self._plan: AdmissionPlan | None = None
             self._tables: list[Any] = []  # of blocks, where others may find them
             manager = self.kv_cache_manager
-            if self.plans and vllm_config.cache_config.enable_prefix_caching:
+            if "plan" not in self.off and vllm_config.cache_config.enable_prefix_caching:
                 self._tables = list(manager.coordinator.single_type_managers)
             self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
+
+        @classmethod
+        def settings_of(cls, vllm_config: Any) -> Settings:
+            """Return the settings of a server; raises where they, or it, will not do."""
+            if reason := _limit("all", vllm_config):
+                raise OptschedError(f"optsched.vllm: {reason}; start without --scheduler-cls")
+            extra = vllm_config.additional_config
+            given = extra.get("optsched", {}) if isinstance(extra, dict) else {}
+            settings = cls.settings.updated(given)
+            Foresight(settings, 1, (), 1)  # which reads clocks and histories
+            return settings
+
+        def _guarded(self, part: str, does: Any, *given: Any, otherwise: Any = None) -> Any:
+            """Return what a part does, or what it is without it: once it raises, it is off."""
+            if part not in self.off:
+                try:
+                    return does(*given)
+                except Exception:
+                    LOG.exception(_OFF, name, part, _WITHOUT[part])
+                    self.off |= dict.fromkeys((part, *_NEED.get(part, ())), "it failed")
+                    if "order" in self.off:
+                        for request in self.requests.values():
+                            self._rank(request)
+                        self._sorted = False  # not now: who is peeked at must be who is popped
+            return otherwise
 
         def limit_of(self, request: Any) -> int:
             """Return the maximum number of tokens that a request may make."""
@@ -90,23 +153,32 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             if seen := self._seen.get(request.request_id):
                 seen.until, seen.learned = -1, None  # a session goes on with another prompt
             else:
-                seen = self._seen[request.request_id] = Known(client=request.priority)
-                self._look(request, 0)
-                seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
+                self._seen[request.request_id] = Known(client=request.priority)
+                self._guarded("learning", self._arrives, request)
                 self._rank(request)
                 if self.patience < inf:
                     self._by_arrival[request.request_id] = request
             super().add_request(request)
 
+        def _arrives(self, request: Any) -> None:
+            seen = self._look(request, 0)
+            seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
+
         def schedule(self, *args: Any, **more: Any) -> Any:
             """Form a batch."""
             self._plan = None
             if self._by_arrival:
-                self._promote()
+                self._guarded("order", self._promote)
+            if not self._sorted:
+                self.waiting.remove_requests(())  # which sorts the queue anew
+                self._sorted = True
             batch = super().schedule(*args, **more)
             if getattr(self, "log_stats", False):
-                self.watch.tell(self.now(), len(self.waiting), len(self.running))
+                self._guarded("counting", self._tell)
             return batch
+
+        def _tell(self) -> None:
+            self.watch.tell(self.now(), len(self.waiting), len(self.running))
 
         def _promote(self) -> None:
             """Let requests that waited beyond the patience come first."""
@@ -120,23 +192,28 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
                 self._seen[request.request_id].first = True
                 self._rank(request)
             if overdue:
-                self._promoted_s = now
-                self.waiting.remove_requests(())  # which sorts the queue anew
+                self._promoted_s, self._sorted = now, False
 
         def _rank(self, request: Any) -> None:
-            """Set the priority of a request that waits."""
-            if not self.orders:
-                return
+            """Set the priority of a request; without an order all of a client's are alike."""
+            if self.orders:
+                key = self._guarded("order", self._key, request, otherwise=0.0)
+                client = self._seen[request.request_id].client
+                if self.acts:
+                    request.priority = (client, key) if self._by_client else key
+
+        def _key(self, request: Any) -> float:
+            """Return the key of a request that waits."""
             made = request.num_output_tokens
             seen, prompt = self._look(request, made), request.num_prompt_tokens + made
-            if self.foresight.fair:
-                key = seen.tag
-            else:
+            key = plain = seen.tag
+            if not self.foresight.fair:
                 plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
-                self.watch.waits(request.request_id, plain)
-                key = self.foresight.aged(plain, seen.tag)
-            key = -inf if seen.first else key
-            request.priority = (seen.client, key) if self._by_client else key
+                key = self.foresight.aged(plain, key)
+            # In a dry run whoever comes by arrival is held against all of the order.
+            known = plain if self.acts else key
+            self._guarded("counting", self.watch.waits, request.request_id, known)
+            return -inf if seen.first else key
 
         def _look(self, request: Any, made: int) -> Known:
             """Return what is known of a request; a belief is looked at anew where it made much."""
@@ -159,33 +236,49 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             super()._preempt_request(request, *args, **more)
 
         def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
-            seen, made = self._seen.pop(request.request_id, None), request.num_output_tokens
-            if seen is not None:
-                complete = made > 0 and request.status.name in _COMPLETE
-                self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
-                if complete:
-                    self.watch.completed(seen.expected, made)
-            self.watch.leaves(request.request_id)
+            if request.request_id in self._seen:
+                self._guarded("learning", self._ends, request)
+                del self._seen[request.request_id]
             self._by_arrival.pop(request.request_id, None)
+            self._guarded("counting", self.watch.leaves, request.request_id)
             return super()._free_request(request, *args, **more)
+
+        def _ends(self, request: Any) -> None:
+            """Take note of what a request has made."""
+            made = request.num_output_tokens
+            seen = self._look(request, made)  # a session may have gone on and ended at once
+            complete = made > 0 and request.status.name in _COMPLETE
+            self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
+            if complete:
+                self._guarded("counting", self.watch.completed, seen.expected, made)
 
         def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
             """Allocate blocks; none for a request whose admission would lead to preemptions."""
             # A request that holds blocks already must not wait behind others.
             if request.status is running_status or request.num_computed_tokens:
                 return self._allocate(request, *args, **more)
-            if self.plans and self.running:
+            if self.running:
                 found = more.get("new_computed_blocks")
-                if not self.fits(request, found.blocks if found is not None else ()):
+                found = found.blocks if found is not None else ()
+                if not self._guarded("plan", self.fits, request, found, otherwise=True):
                     self.watch.counts["refused"] += 1
-                    return None
+                    if self.acts:
+                        return None
             blocks = self._allocate(request, *args, **more)
             if blocks is not None:
-                self.watch.admitted(request, more.get("num_new_computed_tokens", 0))
-                self.foresight.admitted(request, self._seen[request.request_id].tag)
-                if self._plan is not None:
-                    self._plan.joined(self._candidate, lambda: self._blocks_of(request))
+                hits, tag = (
+                    more.get("num_new_computed_tokens", 0),
+                    self._seen[request.request_id].tag,
+                )
+                self._guarded("counting", self.watch.admitted, request, hits)
+                self._guarded("learning", self.foresight.admitted, request, tag)
+                self._guarded("plan", self._joins, request)
             return blocks
+
+        def _joins(self, request: Any) -> None:
+            """Count in the plan on a request that is admitted."""
+            if self._plan is not None:
+                self._plan.joined(self._candidate, lambda: self._blocks_of(request))
 
         def fits(self, request: Any, found: Any = ()) -> bool:
             """Whether a waiting request is planned to run beside those that run."""
@@ -223,33 +316,16 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
     Scheduler.__name__ = Scheduler.__qualname__ = name
     Scheduler.__module__ = "optsched.vllm"
     how = "planned" if planned else "ordered"
-    Scheduler.__doc__ = f"vLLM's {base.__name__}, {how} by optsched."
+    Scheduler.__doc__ = f"vLLM's scheduler, {how} by optsched."
     return Scheduler
 
 
-def _why_no_plan(config: Any, kv_cache: Any) -> str:
-    """Return why no plan can be kept to here, nothing if one can."""
-    parallel = getattr(config, "parallel_config", None)
-    devices = getattr(parallel, "decode_context_parallel_size", 1)
-    devices *= getattr(parallel, "prefill_context_parallel_size", 1)
-    kinds = {type(group.kv_cache_spec).__name__ for group in kv_cache.kv_cache_groups}
-    reasons = {
-        "a KV connector moves blocks": getattr(config, "kv_transfer_config", None) is not None,
-        "with speculative decoding a batch may make several tokens of a request": (
-            getattr(config, "speculative_config", None) is not None
-        ),
-        "blocks are spread over devices": devices > 1,
-        f"layers of the kind {', '.join(sorted(kinds))} do not keep all tokens": not kinds <= _KEPT,
-    }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+def _of(config: Any, path: str) -> Any:
+    """Return a part of a configuration, None where there is none."""
+    return reduce(lambda part, name: getattr(part, name, None), path.split("."), config)
 
 
-def _check_mode(name: str, config: Any) -> None:
-    """Refuse a class for the other way of scheduling."""
-    wanted, given = "Async" in name, bool(config.async_scheduling)
-    if wanted != given:
-        other = name.replace("Async", "") if wanted else name.replace("Sch", "AsyncSch")
-        raise OptschedError(
-            f"optsched.vllm.{name} is for {'' if wanted else 'no '}asynchronous scheduling; start "
-            f"the server with --{'' if wanted else 'no-'}async-scheduling, or use {other}"
-        )
+def _limit(part: str, config: Any) -> str:
+    """Return why a part cannot work with a configuration, nothing if it can."""
+    found = ((_of(config, path), why) for path, what, why in _LIMITS if what == part)
+    return next((why for value, why in found if value is True or value not in _HARMLESS), "")

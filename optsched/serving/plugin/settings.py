@@ -81,12 +81,15 @@ class Settings:
     trusted: bool = False
     fair: bool = False
     room: float = 1.0
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         finite = "a finite number above 0"
         for name, holds, wish in (
-            ("trusted", isinstance(self.trusted, bool), "true or false"),
-            ("fair", isinstance(self.fair, bool), "true or false"),
+            *(
+                (name, isinstance(getattr(self, name), bool), "true or false")
+                for name in ("trusted", "fair", "dry_run")
+            ),
             ("factor", 0 < _number(self.factor) < inf, finite),
             ("log_error", self.log_error is None or 0 < _number(self.log_error) < inf, finite),
             (
