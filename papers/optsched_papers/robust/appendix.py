@@ -31,7 +31,7 @@ from optsched_papers.robust.competitive_ratio import CompetitiveRatio
 from optsched_papers.robust.figures import ratios
 from optsched_papers.robust.slots import (
     MANY,
-    MOST_AT_ANY_MEMORY,
+    MOST_AS_MEMORY_GROWS,
     MOST_OF_ROUNDS,
     PROMPTS,
     Slots,
@@ -72,7 +72,7 @@ def _theorem_4_2(study: Study) -> Outcome:
     by_lemma = float(CompetitiveRatio(upper, prompt=PROMPTS * upper).lower_bound)
     most = "most that restarts in rounds cost, over {}"
     label = f"outputs 1 to {upper:,}, prompts of {PROMPTS} u: {most.format('A_min by Lemma 4.6')}"
-    claims = refutable(at_least(label, MOST_AT_ANY_MEMORY / by_lemma, 1), proves=CONTRADICTS)
+    claims = refutable(at_least(label, MOST_AS_MEMORY_GROWS / by_lemma, 1), proves=CONTRADICTS)
     last, name = found[-1], f"outputs 1 to {roots[-1] ** 2:,}, simulated"
     label = f"outputs 1 to {{:,}}, slots: {most.format('the least of a-min')}"
     over = {
