@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """A mean and its confidence interval by Student's t, infinite for a single value."""
 
     mean: float
@@ -51,10 +51,10 @@ def reach(values: FloatArray, confidence: float = CONFIDENCE) -> float:
     return spread * student((1 + confidence) / 2, len(values))
 
 
-def interval(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
+def interval(values: FloatArray, confidence: float = CONFIDENCE) -> ConfidenceInterval:
     """Return the mean of values and its two-sided confidence interval."""
     mean, margin = float(values.mean()), reach(values, confidence)
-    return Interval(mean, mean - margin, mean + margin)
+    return ConfidenceInterval(mean, mean - margin, mean + margin)
 
 
 _REACH = 5.0  # bandwidths, beyond which a kernel is below a hundred-thousandth of its peak

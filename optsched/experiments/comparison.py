@@ -16,7 +16,7 @@ from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.extras import data_frame
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number
-from optsched._internal.statistics import CONFIDENCE, Interval, interval
+from optsched._internal.statistics import CONFIDENCE, ConfidenceInterval, interval
 from optsched.bounds.bound import ClockBound
 from optsched.errors import (
     InstanceError,
@@ -107,11 +107,13 @@ class Replications:
             raise PolicyError(f"there is no metric {metric!r}: {nearest(metric, known)}")
         return np.array([row[metric] for row in rows], dtype=np.float64)
 
-    def mean(self, policy: str, metric: str = "mean_latency") -> Interval:
+    def mean(self, policy: str, metric: str = "mean_latency") -> ConfidenceInterval:
         """Return the mean of a metric over the instances, with its 95 % confidence interval."""
         return interval(self.values(policy, metric))
 
-    def difference(self, policy: str, other: str, metric: str = "mean_latency") -> Interval:
+    def difference(
+        self, policy: str, other: str, metric: str = "mean_latency"
+    ) -> ConfidenceInterval:
         """Return how much larger a metric is than that of another policy, paired by instance.
 
         The intervals of all policies against the same other one hold together with a confidence

@@ -14,7 +14,7 @@ import numpy as np
 from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.extras import data_frame
 from optsched._internal.numbers import at_least, number, proven, round_down
-from optsched._internal.statistics import Interval, interval
+from optsched._internal.statistics import ConfidenceInterval, interval
 from optsched.bounds.bound import bound as find_bound
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest
@@ -469,14 +469,14 @@ class ClusterComparison(Comparison):
             [math.nan if row[metric] is None else row[metric] for row in rows], dtype=np.float64
         )
 
-    def mean(self, metric: str, policy: str) -> Interval:
+    def mean(self, metric: str, policy: str) -> ConfidenceInterval:
         """Return the mean of a metric over the traces."""
         return _interval(self.values(metric, policy))
 
-    def ratio(self, metric: str, policy: str, baseline: str) -> Interval:
+    def ratio(self, metric: str, policy: str, baseline: str) -> ConfidenceInterval:
         """Return the geometric mean over traces of a policy's positive metric over a baseline's."""
         logs = np.log(self.values(metric, policy)) - np.log(self.values(metric, baseline))
-        return Interval(*(math.exp(value) for value in _interval(logs)))
+        return ConfidenceInterval(*(math.exp(value) for value in _interval(logs)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return cluster, traces and metrics as plain data, ready for JSON."""
@@ -562,6 +562,6 @@ def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> 
     )
 
 
-def _interval(values: FloatArray) -> Interval:
+def _interval(values: FloatArray) -> ConfidenceInterval:
     mean = float(values.mean())
-    return Interval(mean, mean, mean) if len(values) < 2 else interval(values)
+    return ConfidenceInterval(mean, mean, mean) if len(values) < 2 else interval(values)

@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers
 
 
-class Bracket(NamedTuple):
+class Interval(NamedTuple):
     """Both ends of a number that is known so far."""
 
     low: float
     high: float
 
-    def of(self, whole: float) -> Bracket:
+    def of(self, whole: float) -> Interval:
         """Return it as a share."""
-        return Bracket(self.low / whole, self.high / whole)
+        return Interval(self.low / whole, self.high / whole)
 
     def __str__(self) -> str:
         """Write a share, rounded outwards."""
@@ -71,8 +71,8 @@ class RouterLoss:
     """
 
     run: RoutedRun
-    best: Bracket
-    given_placement: Bracket | None = None
+    best: Interval
+    given_placement: Interval | None = None
 
     @property
     def cost(self) -> float:
@@ -85,25 +85,25 @@ class RouterLoss:
         return f"{self.run.router} with {self.run.policy}"
 
     @property
-    def loss(self) -> Bracket:
+    def loss(self) -> Interval:
         """All that is lost, as a share of the cost."""
-        return Bracket(self.cost - self.best.high, self.cost - self.best.low).of(self.cost)
+        return Interval(self.cost - self.best.high, self.cost - self.best.low).of(self.cost)
 
     @property
-    def order(self) -> Bracket | None:
+    def order(self) -> Interval | None:
         """What the orders on the workers lose, given the placement, as a share of the cost."""
         if self.given_placement is None:
             return None
         low, high = self.given_placement
-        return Bracket(self.cost - high, self.cost - low).of(self.cost)
+        return Interval(self.cost - high, self.cost - low).of(self.cost)
 
     @property
-    def placement(self) -> Bracket | None:
+    def placement(self) -> Interval | None:
         """What the placement loses even under the best orders, as a share of the cost."""
         if self.given_placement is None:
             return None
         low, high = self.given_placement
-        return Bracket(max(0.0, low - self.best.high), high - self.best.low).of(self.cost)
+        return Interval(max(0.0, low - self.best.high), high - self.best.low).of(self.cost)
 
     def to_dict(self) -> dict[str, Any]:
         """Return names, latencies and intervals as plain data."""
@@ -151,7 +151,7 @@ class RoutingLoss:
     instance: Instance
     workers: Workers
     losses: tuple[RouterLoss, ...]
-    best: Bracket
+    best: Interval
     method: str
     seconds: float
 
@@ -350,7 +350,7 @@ def routing_loss(
     apart = _given_placement(runs, several, _WORKERS_SHARE * time_limit)
     joint = _jointly(instance, several, runs, (1 - _WORKERS_SHARE) * time_limit)
     known = min(joint.objective, *(part.high for part in apart))
-    best = Bracket(float(min(math.ceil(joint.bound), known)), float(known))
+    best = Interval(float(min(math.ceil(joint.bound), known)), float(known))
     losses = tuple(RouterLoss(made, best, part) for made, part in zip(runs, apart, strict=True))
     seconds = stopwatch() - began
     return RoutingLoss(instance, several, losses, best, joint.proof, seconds)
@@ -358,25 +358,25 @@ def routing_loss(
 
 def _on_clock(
     instance: Instance, workers: Workers, clock: Clock, runs: list[RoutedRun], storage: Storage
-) -> tuple[Bracket, str]:
+) -> tuple[Interval, str]:
     """Enclose the least cost where tokens are stored so; infinite where no run stores them so."""
     index = STORAGES.index(storage)
     stored = [STORAGES.index(made.facts.storage) for made in runs]
     if index not in stored:
-        return Bracket(0.0, math.inf), ""
+        return Interval(0.0, math.inf), ""
     proof = bound(instance, clock=clock, workers=workers, storage=storage)
     allowed = [made for made, each in zip(runs, stored, strict=True) if each <= index]
     for made in allowed:
         if why := strongest([proof], made.facts)[1]:
             raise PolicyError(f"{made.router} with {made.policy} has no loss: {why}; leave it out")
-    return Bracket(proof.value, min(made.total_latency for made in allowed)), proof.method
+    return Interval(proof.value, min(made.total_latency for made in allowed)), proof.method
 
 
-def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float) -> list[Bracket]:
+def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float) -> list[Interval]:
     """Return what the best schedules of the workers cost together, given where requests went."""
     placements = {made.placement.tobytes(): made for made in runs}
     share = time_limit / (len(placements) * len(workers))
-    found: dict[bytes, list[Bracket | None]] = {}
+    found: dict[bytes, list[Interval | None]] = {}
     for key, made in placements.items():
         found[key] = [None if each is None else _best(each, share) for each in made.runs]
     intervals = []
@@ -386,7 +386,7 @@ def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float)
             if part is not None and each is not None:
                 low += part.low
                 high += min(part.high, each.total_latency)
-        intervals.append(Bracket(low, high))
+        intervals.append(Interval(low, high))
     return intervals
 
 
@@ -400,7 +400,7 @@ def _jointly(
     return solve(plain, workers=workers, time_limit=time_limit, params=SolveParams(start=start))
 
 
-def _best(own: Any, time_limit: float) -> Bracket:
+def _best(own: Any, time_limit: float) -> Interval:
     """Return the interval of the best schedule of one worker; no policy knows of deadlines."""
     found = solve(own.instance.replace(deadlines=None), time_limit=time_limit)
-    return Bracket(float(math.ceil(found.bound)), float(found.objective))
+    return Interval(float(math.ceil(found.bound)), float(found.objective))

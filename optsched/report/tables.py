@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from optsched._internal.numbers import at_least as at_least
 from optsched._internal.numbers import down, interval, number, proven
 from optsched._internal.numbers import percent as percent
-from optsched._internal.statistics import Interval
+from optsched._internal.statistics import ConfidenceInterval
 from optsched.policies import POLICIES
 from optsched.problem.forecasts import described
 
@@ -261,7 +261,7 @@ def _mean(key: str, value: Any) -> tuple[Any, str]:
         return None, "-"
     if isinstance(value, Mapping):
         ends = [math.inf if value[end] is None else value[end] for end in ("low", "high")]
-        return value["mean"], str(Interval(value["mean"], *ends))
+        return value["mean"], str(ConfidenceInterval(value["mean"], *ends))
     if key in ("gap", "largest_gap"):
         return value, percent(value)
     return value, f"{value:,}" if isinstance(value, int) else str(value)
