@@ -30,6 +30,7 @@ from vllm.v1.request import RequestStatus
 
 from optsched.serving.learning import Aging, OutputLearner, TokenCounters
 from optsched.serving.plugin.plan import AdmissionPlan, Foresight
+from optsched.serving.plugin.record import Recorder
 from optsched.serving.plugin.watch import LOG, Watch
 
 LONGEST = 200
@@ -42,12 +43,13 @@ SETTINGS = (
     {"log_error": 0.5, "deviations": 0.5},
     {"fair": True},
     {"trusted": True},
+    {"record": "build/recorded", "dry_run": True},
 )
-PARTS = (Foresight, AdmissionPlan, Watch, OutputLearner, TokenCounters, Aging)
+PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters, Aging)
 #: What stands between vLLM and our parts, or is called when a server starts.
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
-    *("_guarded", "_rank", "_alone", "__new__"),
+    *("update_from_output", "_guarded", "_rank", "_alone", "__new__"),
 }
 
 

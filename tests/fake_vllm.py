@@ -16,7 +16,7 @@ class Request(literal_vllm.Request):
     extra_args: dict[str, Any] | None = None
     limit: int = 10**6
     status: Any = field(default_factory=lambda: SimpleNamespace(name="WAITING"))
-    num_computed_tokens: int = 0
+    block_hashes: list[bytes] = field(default_factory=list)  # where there is a prefix cache
     resumable: bool = False  # a session, of which this is not the end
     queue: list[Request] = field(default_factory=list)  # what came of a session meanwhile
 
@@ -31,6 +31,10 @@ class Request(literal_vllm.Request):
     @property
     def num_prompt_tokens(self):
         return self.prompt
+
+    @property
+    def num_computed_tokens(self):
+        return self.computed
 
     @property
     def num_output_tokens(self):
@@ -72,6 +76,7 @@ class Scheduler(literal_vllm.Scheduler):
         super().__init__(vllm_config.scheduler_config)
         self.waiting = Waiting(self)
         self.requests = {}
+        self.hash_block_size = vllm_config.scheduler_config.block_size
         self.max_model_len = vllm_config.model_config.max_model_len
         self.kv_cache_manager = SimpleNamespace(allocate_slots=lambda request: "blocks")
 
@@ -117,7 +122,17 @@ class Scheduler(literal_vllm.Scheduler):
     def is_planned(self, request):
         return self.kv_cache_manager.allocate_slots(request) is not None
 
+    def schedule(self):
+        batch = super().schedule()
+        batch.num_scheduled_tokens = {part[0].request_id: part[2] for part in batch.parts}
+        return batch
+
     def update(self, batch, number):
+        self.number = number
+        self.update_from_output(batch, None)
+
+    def update_from_output(self, batch, tokens):
+        number = self.number
         super().update(batch, number)
         for request, *_ in batch.parts:
             if request.last != number:

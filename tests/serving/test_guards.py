@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 import optsched.serving.plugin as inside
 from optsched.serving.learning import Aging, OutputLearner, TokenCounters
 from optsched.serving.plugin.plan import AdmissionPlan, Foresight
+from optsched.serving.plugin.record import Recorder
 from optsched.serving.plugin.watch import Watch
 
 NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
 SETTINGS = ({}, {"order": None}, {"fair": True}, {"patience": 0.2}, {"log_error": 0.4})
-PARTS = (Foresight, AdmissionPlan, Watch, OutputLearner, TokenCounters, Aging)
+PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters, Aging)
 #: What stands between vLLM and our parts, or is called when a server starts.
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
-    *("_guarded", "_rank", "_alone", "__new__"),
+    *("update_from_output", "_guarded", "_rank", "_alone", "__new__"),
 }
 #: What the stand-in has none of, a prefix cache; a real vLLM comes here (`vllm_campaign.py`).
 CACHED = {"_blocks_of", "_shared", "_in_use"}
@@ -149,11 +150,13 @@ PLANNING = {"fits", "row_of", "_shares", "chances", "_joins"}
     ],
     ids=lambda each: getattr(each, "__name__", each),
 )
-def test_a_hook_that_raises_never_reaches_the_engine(name, owner, hook, monkeypatch, caplog):
+def test_a_hook_that_raises_never_reaches_the_engine(
+    name, owner, hook, monkeypatch, caplog, tmp_path
+):
     fired = 0
     for seed, extra in enumerate(3 * SETTINGS):
         rng = np.random.default_rng(seed)
-        scheduler = made(name, extra)
+        scheduler = made(name, extra | ({"record": str(tmp_path)} if seed % 2 else {}))
         holder = type(scheduler) if owner is None else owner
         calls, does = iter(range(10**6)), getattr(holder, hook)
         first = int(rng.integers(0, 6))

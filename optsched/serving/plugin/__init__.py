@@ -27,7 +27,7 @@ _BASES = (
 #: The rest, and where it is: vLLM's processes import this module whether they need it or not.
 _PARTS = {"Foresight": "plan", "Outlook": "plan", "Settings": "settings"}
 _PREFIX = "optsched.vllm."
-_METHODS = ("schedule", "add_request", "_preempt_request", "_free_request")
+_METHODS = ("schedule", "add_request", "_preempt_request", "_free_request", "update_from_output")
 
 
 def __getattr__(name: str) -> Any:

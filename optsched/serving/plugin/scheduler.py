@@ -15,6 +15,7 @@ import numpy as np
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.serving.plugin.plan import POINT, AdmissionPlan, Foresight, Outlook, Row
+from optsched.serving.plugin.record import Recorder
 from optsched.serving.plugin.settings import Settings
 from optsched.serving.plugin.watch import LOG, Watch
 
@@ -41,6 +42,7 @@ _WITHOUT = {
     "order": "requests come by arrival",
     "plan": "requests are admitted as by vLLM",
     "counting": "all goes on, but the counters stand still",
+    "recording": "all goes on, but nothing more is written",
 }
 _NEED = {"learning": ("order", "plan")}
 _OFF = "optsched.vllm.%s: the part %r failed and is off until the server is restarted; %s"
@@ -104,13 +106,19 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             LOG.info(
                 _ON, name, __version__, import_module("vllm").__version__, mode, *said, settings
             )
+            caches = vllm_config.cache_config.enable_prefix_caching
+            self._recorder: Recorder | None = None
+            if settings.record is not None:
+                size = self.hash_block_size if caches else None
+                given = settings.record, self.watch.engine, size, self.now
+                self._recorder = self._guarded("recording", Recorder, *given)
             self._seen: dict[str, Known] = {}
             self._by_arrival: dict[str, Any] = {}
             self._promoted_s, self._sorted = -inf, True
             self._plan: AdmissionPlan | None = None
             self._tables: list[Any] = []  # of blocks, where others may find them
             manager = self.kv_cache_manager
-            if "plan" not in self.off and vllm_config.cache_config.enable_prefix_caching:
+            if "plan" not in self.off and caches:
                 self._tables = list(manager.coordinator.single_type_managers)
             self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
 
@@ -175,7 +183,15 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             batch = super().schedule(*args, **more)
             if getattr(self, "log_stats", False):
                 self._guarded("counting", self._tell)
+            if self._recorder is not None:
+                self._guarded("recording", self._recorder.formed, batch, self.requests)
             return batch
+
+        def update_from_output(self, scheduler_output: Any, *args: Any, **more: Any) -> Any:
+            """Take the tokens of a batch that has ended."""
+            if self._recorder is not None:
+                self._guarded("recording", self._recorder.done, scheduler_output)
+            return super().update_from_output(scheduler_output, *args, **more)
 
         def _tell(self) -> None:
             self.watch.tell(self.now(), len(self.waiting), len(self.running))
@@ -251,6 +267,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
             if complete:
                 self._guarded("counting", self.watch.completed, seen.expected, made)
+                if self._recorder is not None:
+                    client = seen.learned.seen.client
+                    self._guarded("recording", self._recorder.ended, request, client)
 
         def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
             """Allocate blocks; none for a request whose admission would lead to preemptions."""

@@ -82,6 +82,7 @@ class Settings:
     fair: bool = False
     room: float = 1.0
     dry_run: bool = False
+    record: str | Path | None = None
 
     def __post_init__(self) -> None:
         finite = "a finite number above 0"

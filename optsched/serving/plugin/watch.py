@@ -32,6 +32,7 @@ class Watch:
     """Counters of one scheduler."""
 
     def __init__(self, engine: int = 0) -> None:
+        self.engine = engine
         self.counts = dict.fromkeys(_COUNTERS, 0)
         self._told, self._written = dict(self.counts), dict(self.counts)
         self._next_s = self._next_line_s = 0.0
