@@ -614,7 +614,9 @@ def test_a_dry_run_forms_batches_of_vllm_and_counts_what_would_have_changed(draw
     plain, ours = batches(lambda case: fake_vllm.Scheduler(*fake_vllm.config(case))), batches(dry)
     assert [batch.row for batch in ours.batches] == [batch.row for batch in plain.batches]
     counts = ours.engine.watch.counts
-    assert counts["admitted"] == len(requests) + sum(r.preempted for r in ours.requests)
+    most = len(requests) + sum(r.preempted for r in ours.requests)
+    # Asynchronously the last token of a preempted request may be on its way: it ends as it waits.
+    assert (len(requests) if later else most) <= counts["admitted"] <= most
     assert counts["promoted"] <= counts["admitted"]
 
 
