@@ -53,34 +53,16 @@ def a_max_workers(alpha: float, mix: float) -> float:
     return (mix + alpha) * (mix + 1) / (alpha * (mix**2 + 2 * alpha * mix + 1))
 
 
-def a_max_worst_mix(alpha: float) -> float:
-    r"""Return the mix at which `a_max_workers` is largest, :math:`1 + \sqrt{2 + 2 \alpha}`."""
-    # alpha times that ratio is 1 + (1 - alpha) (mix - 1) / (mix^2 + 2 alpha mix + 1). So the most
-    # is 1 / alpha times 1 + (1 - alpha) / (2 (1 + alpha + sqrt(2 + 2 alpha))), which mends 3.4.
-    _check("alpha", alpha, positive=True)
-    return 1 + math.sqrt(2 + 2 * alpha)
-
-
-# With prompts of s tokens the most of Lemma 4.6 over two outputs, and of the same sums for A_l, has
-# a factor t = root(u (s + l) / (l (s + u))): alpha t is the root of l (s + l) / (u (s + u)).
-
-
-def with_prompts(short: int, long: int, prompt: int) -> float:
-    """Return by what prompts mend Theorems 5.1 and 5.2; 1 without any."""
-    return math.sqrt(long * (prompt + short) / (short * (prompt + long)))
-
-
-def a_min_two_point(alpha: float, factor: float = 1.0) -> float:
+def a_min_two_point(alpha: float) -> float:
     r"""Theorem 5.1, outputs l or u: :math:`(3 - \alpha) / 2`, at :math:`x_\ell = x_u / \alpha`."""
     _check("alpha", alpha)
-    return 1 + factor * (1 - alpha * factor) / 2
+    return (3 - alpha) / 2
 
 
-def a_l_two_point(alpha: float, factor: float = 1.0) -> float:
+def a_l_two_point(alpha: float) -> float:
     r"""Bound A_l for outputs that are l or u (Theorem 5.2)."""
     _check("alpha", alpha)
-    root = alpha * factor
-    return 1 + (root / (2 * (1 - root)) if root <= 0.5 else 2 * root**2)
+    return 1 + (alpha / (2 * (1 - alpha)) if alpha <= 0.5 else 2 * alpha**2)
 
 
 def a_min_geometric(q: float) -> float:
