@@ -22,6 +22,7 @@ from optsched_papers.robust.closed_ratios import (
     a_max_bound,
     a_max_printed_lower_bound,
     a_max_workers,
+    a_max_worst_mix,
     a_min_geometric,
     a_min_two_point,
     a_min_weighted_geometric,
@@ -257,10 +258,13 @@ def test_geometric_ratios_rise_to_their_limits():
 
 
 @given(st.floats(1e-4, 1), st.floats(0, 1e4))
-def test_the_instance_of_theorem_3_4_stays_below_the_order_of_one_over_alpha(alpha, mix):
-    ratio = a_max_workers(alpha, mix)
-    assert ratio <= (1 + 2**0.5) / (2 * alpha) * (1 + 1e-12)
-    assert ratio <= a_max_bound(alpha) * (1 + 1e-12)
+def test_the_worst_mix_of_theorem_3_4_is_worst(alpha, mix):
+    most = a_max_workers(alpha, a_max_worst_mix(alpha))
+    assert a_max_workers(alpha, mix) <= most * (1 + 1e-12)
+    root = (2 + 2 * alpha) ** 0.5
+    assert most == pytest.approx((1 + (1 - alpha) / (2 * (1 + alpha + root))) / alpha)
+    # Theorem 3.3 has to allow it, with equality where there is one output.
+    assert most <= a_max_bound(alpha) * (1 + 1e-12)
 
 
 def test_theorem_3_4_prints_twice_what_its_instance_gives_at_a_quarter():

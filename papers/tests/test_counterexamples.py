@@ -248,6 +248,31 @@ def test_robust_3_4_no_outputs_reach_it_from_1_to_64_in_any_memory():
     assert 102 < min(bounds) < max(bounds) < printed == 288
 
 
+@pytest.mark.parametrize(("lower", "upper"), [(3, 3), (7, 8), (4, 6), (4, 16), (2, 32)])
+def test_robust_3_4_mended_is_the_most_of_its_instance_and_within_3_3(lower, upper):
+    """M = l u, A_max on l workers in random order, hindsight in waves: u short ones, l long."""
+    alpha, batches = lower / upper, 150
+    mended = (1 + (1 - alpha) / (2 * (1 + alpha + sqrt(2 + 2 * alpha)))) / alpha
+
+    def ratio(mix):
+        waves = [(lower, upper)] * round(mix * batches) + [(upper, lower)] * batches
+        outputs = [output for output, count in waves for _ in range(count)]
+        random.Random(3).shuffle(outputs)
+        free, now, hindsight = [0] * lower, 0, 0
+        for place, output in enumerate(outputs):
+            outputs[place] = heapq.heapreplace(free, free[0] + output) + output
+        for output, count in waves:
+            now += output
+            hindsight += count * now
+        return sum(outputs) / hindsight
+
+    best_mix = 1 + sqrt(2 + 2 * alpha)
+    found = {mix: ratio(mix) for mix in (0.5, 1, 1.7, best_mix, 4, 8)}
+    assert max(found.values()) <= 1.02 * mended
+    assert found[best_mix] >= 0.98 * mended
+    assert mended <= (1 + 1 / alpha) / (2 * alpha) + 1e-12
+
+
 @pytest.mark.parametrize(("upper", "least"), [(64, 4.4), (256, 8.4), (1024, 16.4)])
 def test_robust_4_3_the_lemma_grows_like_a_root_where_prompts_are_long(upper, least):
     shorts = round(sqrt(upper))

@@ -53,6 +53,14 @@ def a_max_workers(alpha: float, mix: float) -> float:
     return (mix + alpha) * (mix + 1) / (alpha * (mix**2 + 2 * alpha * mix + 1))
 
 
+def a_max_worst_mix(alpha: float) -> float:
+    r"""Return the mix at which `a_max_workers` is largest, :math:`1 + \sqrt{2 + 2 \alpha}`."""
+    # alpha times that ratio is 1 + (1 - alpha) (mix - 1) / (mix^2 + 2 alpha mix + 1). So the most
+    # is 1 / alpha times 1 + (1 - alpha) / (2 (1 + alpha + sqrt(2 + 2 alpha))), which mends 3.4.
+    _check("alpha", alpha, positive=True)
+    return 1 + math.sqrt(2 + 2 * alpha)
+
+
 def a_min_two_point(alpha: float) -> float:
     r"""Theorem 5.1, outputs l or u: :math:`(3 - \alpha) / 2`, at :math:`x_\ell = x_u / \alpha`."""
     _check("alpha", alpha)

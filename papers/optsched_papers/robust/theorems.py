@@ -28,6 +28,7 @@ from optsched_papers.robust.closed_ratios import (
     a_max_printed_lower_bound,
     a_max_proven_bound,
     a_max_workers,
+    a_max_worst_mix,
     a_min_two_point,
 )
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
@@ -226,12 +227,9 @@ def _theorem_3_4(study: Study) -> Outcome:
     batches, calls = study.choose(600, 2000), []
     outputs = [(4, 16), (3, 27), (2, 32), (2, 50), (1, 64)]
     for short, long in outputs:
-        # The proof takes the root of alpha; the worst mix tends to 1 + sqrt 2.
-        mixes = np.geomspace(0.01, 100, 2001)
-        ratios = [a_max_workers(short / long, mix) for mix in mixes.tolist()]
         for name, mix in (
             ("printed mix", math.sqrt(short / long)),
-            ("worst mix", float(mixes[int(np.argmax(ratios))])),
+            ("worst mix", a_max_worst_mix(short / long)),
         ):
             whole = round(mix * batches) / batches
             calls.append((name, {"short": short, "long": long, "mix": whole}))
