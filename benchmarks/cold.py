@@ -28,6 +28,7 @@ COMMANDS = {
     "compare, clock": f"compare family:chat-and-summaries,n=500,rate=3 --clock {CLOCK}",
     "bound": "bound family:chat-and-summaries,n=2000,seed=1",
     "solve, tiny": "solve family:uniform,n=6,seed=1",
+    "solve, ten": "solve family:uniform,n=10,seed=1",
     "solve": "solve family:chat-and-summaries,n=200,seed=1 --time-limit 5",
     "simulate": f"simulate family:uniform,n=100,rate=3 --policy area --clock {CLOCK}",
     "simulate, vllm": f"simulate family:chat,n=100,rate=3 --policy vllm --clock {CLOCK}",

@@ -33,6 +33,20 @@ for options in ({{}}, {{"rate": 0.5}}):
     assert set(first.split()) == set(then.split()) == known
 
 
+def test_ten_requests_are_proven_without_kernels_of_searches():
+    """It had been 60 kernels, which took 20 CPU seconds of the first `solve`."""
+    code = f"""{LOADED}
+for options in ({{}}, {{"load": 1.1}}, {{"objective": "makespan"}}):
+    objective = options.pop("objective", "total-latency")
+    instance = optsched.family("uniform", n=10, seed=1, **options)
+    print(optsched.solve(instance, objective=objective, time_limit=None).status)
+print(*(name for name in loaded() if name.split(".")[1] in ("bounds", "search", "solvers")))
+"""
+    *statuses, names = printed(code).splitlines()
+    assert statuses == ["optimal"] * 3
+    assert set(names.split()) <= {"optsched.bounds.lagrangian", "optsched.search.exact.states"}
+
+
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_policies_compile_their_own_kernels_only(cold, tmp_path):
     """A comparison in steps needs none of the clock's, and fcfs on a cluster none of bf-io's."""

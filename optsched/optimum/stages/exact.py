@@ -6,6 +6,7 @@ better schedule. If the program of what is left has no answer, the best schedule
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,7 @@ _EFFORTS = (
 _NONZEROS = 20_000_000  # up to which a time-indexed program is built
 NONZEROS_PER_SECOND = 200_000  # of time left, up to which "auto" builds it
 _BYTES = 2**30  # that layers of nodes may take
+_FIRST_BYTES, FIRST_SECONDS = 2**26, 2  # of running sets, or of CP-SAT, before anything else
 _SET_BYTES = 2**29, 2**32  # that running sets may take, before branch and bound and after it
 _TAKING = 0.3  # seconds
 _MAX_PLACED = 60  # requests of several workers; their event program grows with the square of this
@@ -172,6 +174,17 @@ def enumerate_few(state: SolveState) -> None:
     state.note(f"enumeration: optimal, {state.cost:,.10g}, bound {proven(state.lowest, digits=10)}")
 
 
+def prove_first(state: SolveState) -> None:
+    """Close the interval of a few requests at once, before a search is even compiled."""
+    if state.finished or state.left <= 0:
+        return
+    arrivals = state.instance.arrivals
+    if state.plain and state.objective == "total-latency" and arrivals[0] == arrivals[-1]:
+        search_running_sets(state, _FIRST_BYTES)
+    elif state.method == "auto":
+        solve_program(state, FIRST_SECONDS)
+
+
 def prove_small(state: SolveState) -> None:
     """Close the interval of a small instance by branch and bound, with growing effort."""
     instance = state.instance
@@ -189,7 +202,7 @@ def prove_small(state: SolveState) -> None:
         work = _RUNNING * len(instance) ** 3 if running else effort.search
         search_schedules(state, state.params.seed, threads=1, work=work)
         price_configurations(state, state.params.seed, _EFFORTS[-1] if running else effort)
-        if running:
+        if running and state.sizes is not None:
             search_running_sets(state, _SET_BYTES[0])
         branch_and_bound(state, effort.nodes)
     # Of fewer requests, branch and bound proves what has many sets as fast.
@@ -201,6 +214,8 @@ def prove_small(state: SolveState) -> None:
 
 def branch_and_bound(state: SolveState, nodes: int | None = None) -> None:
     """Search in time order; stopped early it still narrows the interval."""
+    if state.sizes is None:
+        return
     share = TO_THE_PROOF if nodes is None else 0.3
     _search(state, "branch and bound", share, _BYTES, solve_exact, node_limit=nodes)
 
@@ -218,7 +233,7 @@ def _search(
     solve: Callable[..., ExactResult],
     **limits: Any,
 ) -> None:
-    if state.left <= 0 or state.finished or state.sizes is None:
+    if state.left <= 0 or state.finished:
         return
     limit = state.params.memory_limit
     try:
@@ -247,8 +262,11 @@ def _search(
     )
 
 
-def solve_program(state: SolveState) -> None:
-    """Hand the program to a solver, without starts that are proven to be in no better schedule."""
+def solve_program(state: SolveState, most: float = math.inf) -> None:
+    """Hand the program to a solver, without starts that are proven to be in no better schedule.
+
+    It gets at most so many seconds.
+    """
     if state.finished:
         return
     if state.left <= 0:
@@ -263,7 +281,7 @@ def solve_program(state: SolveState) -> None:
     form = _form(state, latest, kept)
     if form is None:
         return
-    solution = _solve(state, form)
+    solution = _solve(state, form, most)
     if isinstance(form, HindsightProgram):
         solution = form.judged(solution)
         small = state.hard and len(state.instance) <= state.events
@@ -271,7 +289,7 @@ def solve_program(state: SolveState) -> None:
             form = EventProgram(
                 state.instance, state.objective, latest, workers=state.workers, kept=kept
             )
-            solution = _solve(state, form)
+            solution = _solve(state, form, most)
     if solution.values is not None:
         state.offer(form.read(solution.values))
     exact = None if solution.bound is None else Fraction(solution.bound)
@@ -341,7 +359,7 @@ def _form(
     )
 
 
-def _solve(state: SolveState, form: EventProgram | HindsightProgram) -> Solution:
+def _solve(state: SolveState, form: EventProgram | HindsightProgram, most: float) -> Solution:
     # The best schedule has starts that sizes do not keep.
     hinted = state.best if state.sizes is None else None
     how: dict[str, Any] = {
@@ -351,7 +369,7 @@ def _solve(state: SolveState, form: EventProgram | HindsightProgram) -> Solution
         "in_child": True,
     }
     if isinstance(form, EventProgram):
-        return solve_events(form, options=solver_options(state), bound=state.lowest, **how)
+        return solve_events(form, options=solver_options(state, most), bound=state.lowest, **how)
     model = form.to_linear()
     if state.prices is not None and state.exact is not None:
         priced = PricedStarts(state.pool, state.prices)
@@ -360,10 +378,10 @@ def _solve(state: SolveState, form: EventProgram | HindsightProgram) -> Solution
         excluded = np.flatnonzero(regrets > priced.room(state.exact))
         model = model.fix(excluded, np.zeros(len(excluded)))
     solver = "cp-sat" if state.method == "cp-sat" else "highs"
-    return solve_linear(model, solver, solver_options(state), settle=form.whole, **how)
+    return solve_linear(model, solver, solver_options(state, most), settle=form.whole, **how)
 
 
-def solver_options(state: SolveState) -> Options:
+def solver_options(state: SolveState, most: float = math.inf) -> Options:
     """Return a time limit that leaves a moment to end a deaf child, and to take its answer."""
     seconds = state.left - min(_TAKING, 0.1 * state.left)
-    return replace(state.options, time_limit=max(seconds, 1e-3))
+    return replace(state.options, time_limit=max(min(seconds, most), 1e-3))

@@ -19,6 +19,7 @@ from optsched.bounds.pools import Pools, bound_of_pools, price_pools
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.optimum.stages.exact import (
     BEGINNING,
+    FIRST_SECONDS,
     HOPELESS,
     NONZEROS_PER_SECOND,
     PARTS,
@@ -28,6 +29,7 @@ from optsched.optimum.stages.exact import (
     enumerate_few,
     has_few_parts,
     price_sizes,
+    prove_first,
     prove_small,
     solve_program,
 )
@@ -164,9 +166,10 @@ def wait_for_cheap_starts(state: SolveState) -> None:
 
 _EXACT = 24  # requests up to which branch and bound is worth the time
 _ENUMERATED = 6  # requests of which all schedules are enumerated, in milliseconds
+_FIRST = 10  # of which running sets, or CP-SAT, prove the optimum at once
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
-_FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
+_FIRST_SCHEDULE = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
 _FIRST_SEARCH = 0.1  # share of the time of a search before all else
 _WAITING = 0.3  # of the time limit
 _RUNS = 7  # from the best so far, where there are few requests
@@ -230,7 +233,7 @@ def _attend(state: SolveState, stages: Aside[None]) -> None:
     while not stages.wait(_LOOK_EVERY):
         now = time.perf_counter()
         if state.stop.is_set() and asked == math.inf:
-            asked, first = now, state.elapsed + _FIRST
+            asked, first = now, state.elapsed + _FIRST_SCHEDULE
         over = now >= asked + _GRACE or state.left <= -_GRACE
         if (over and state.best is not None) or state.elapsed >= first:
             return
@@ -295,8 +298,8 @@ def _follow_policies(state: SolveState) -> Iterator[Schedule]:
 
 
 def _known(state: SolveState) -> list[Policy]:
-    """Return policies that suit any objective; plain orders do where an enumeration comes next."""
-    return list(PRIORITIES) if _few(state) else list(BASIC.values())
+    """Return policies that suit any objective; plain orders do where a proof comes next."""
+    return list(PRIORITIES) if _few(state) or _first_proof(state) else list(BASIC.values())
 
 
 def _policies(state: SolveState) -> Iterator[Policy]:
@@ -307,7 +310,7 @@ def _policies(state: SolveState) -> Iterator[Policy]:
     if state.objective == "makespan":
         yield PriorityPolicy("largest", "", lambda i: -i.areas)
         yield PriorityPolicy("longest", "", lambda i: -i.outputs)
-    elif not _few(state):
+    elif not (_few(state) or _first_proof(state)):
         yield from _lists(state)
     if (due := state.instance.deadlines) is not None:
         yield PriorityPolicy("earliest-deadline", "", lambda _: due)
@@ -338,6 +341,11 @@ def _plain(state: SolveState, *methods: str) -> bool:
 def _small(state: SolveState) -> bool:
     latency = state.objective == "total-latency"
     return latency and _exact_is_quick(state) and _plain(state, "auto", "exact")
+
+
+def _first_proof(state: SolveState) -> bool:
+    few = len(state.instance) <= (_FIRST if state.plain else EVENTS) and not _few(state)
+    return few and state.hard and state.method in ("auto", "exact")
 
 
 def _few(state: SolveState) -> bool:
@@ -432,6 +440,13 @@ _TO_THE_END = "what is left"
 
 STAGES: tuple[Stage, ...] = (
     Stage("policies, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
+    Stage(
+        "running sets, where requests arrive together, or events by CP-SAT",
+        f"{_ENUMERATED + 1} to {_FIRST} requests; makespan and deadlines, up to {EVENTS}",
+        f"at most {FIRST_SECONDS} s of CP-SAT",
+        _first_proof,
+        prove_first,
+    ),
     Stage(
         "sizes of what runs together",
         "auto, makespan",

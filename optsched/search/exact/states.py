@@ -357,14 +357,14 @@ _MOST = 2**28  # sets, so that what belongs to them can be numbered
 def solve_by_states(
     instance: Instance,
     upper: Schedule,
-    certificate: ConfigurationCertificate,
+    certificate: ConfigurationCertificate | None,
     *,
     time_limit: float = math.inf,
     memory_limit: int = 2**30,
     on_progress: Callable[[float, int, int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> ExactResult:
-    """Find a schedule of least total latency, or an interval around it."""
+    """Find a schedule of least total latency, or an interval around it; sizes shorten the way."""
     began = stopwatch()
     if instance.arrivals[-1] > instance.arrivals[0] or instance.deadlines is not None:
         raise OptschedError(
@@ -511,7 +511,7 @@ class _SetAscent:
     """The best multipliers, bound and schedule so far."""
 
     def __init__(
-        self, instance: Instance, upper: Schedule, certificate: ConfigurationCertificate
+        self, instance: Instance, upper: Schedule, certificate: ConfigurationCertificate | None
     ) -> None:
         count, longest = len(instance), int(instance.outputs.max())
         self.unit = min(_UNIT, _LARGEST // (2 * count**2 * longest))
@@ -522,8 +522,11 @@ class _SetAscent:
         self.order = np.argsort(-instance.prompts, kind="stable")
         self.outputs = instance.outputs[self.order]
         self.peaks = instance.peaks[self.order]
-        charges, group, unit = charges_of_starts(certificate, instance, Workers([instance.memory]))
-        paid = charges.min(axis=1)[group] / unit - instance.outputs
+        paid = np.zeros(count)
+        if certificate is not None:
+            workers = Workers([instance.memory])
+            charges, group, unit = charges_of_starts(certificate, instance, workers)
+            paid = charges.min(axis=1)[group] / unit - instance.outputs
         self.multipliers = self._rounded(paid[self.order] * self.unit)
         self.instance, self.schedule = instance, upper
         self.constant = int(instance.outputs.sum())  # what latencies are beyond the sum of starts

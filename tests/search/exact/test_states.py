@@ -149,7 +149,7 @@ def test_both_exact_searches_find_the_same_optimum():
     for _ in range(share(60)):
         instance = tiny_instance(rng, arrivals=False, most=7)
         late = instance.replace(arrivals=np.full(len(instance), 5))
-        certificate = loose_certificate(late, rng)
+        certificate = loose_certificate(late, rng) if rng.random() < 0.5 else None
         found = solve_by_states(late, one_by_one(late, rng), certificate)
         assert found.schedule.check() == []
         assert found.schedule.total_latency == found.lower == solve_exact(instance).lower
