@@ -583,10 +583,11 @@ class SolveState:
     def result(self) -> Optimum:
         """Return what was found, and how."""
         interrupted = self.stop.is_set()
-        status = "interrupted" if interrupted else self.status or "time limit"
+        ended = "search ended" if self.left > 0 else "time limit"
+        status = "interrupted" if interrupted else self.status or ended
         if self.best is None or self.exact is None:
             advice = "allow more time"
-            if status == TOO_LARGE:  # more time changes nothing
+            if status in (TOO_LARGE, "search ended"):  # more time changes nothing
                 advice = (
                     "no policy meets all deadlines or the horizon; solve by highs or cp-sat, put a "
                     "price on lateness, or take fewer requests"
