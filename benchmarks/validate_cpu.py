@@ -1,9 +1,10 @@
 """`make validate-cpu`: orders and plans in a vLLM that computes, on a CPU with random weights.
 
-`validate_cpu.py [PAGE]` runs four engines. First their time comes from a clock, and every batch
+`validate_cpu.py [PAGE]` runs five engines. First their time comes from a clock, and every batch
 must be that of optsched; exits with 1 where one is not. Then a batch takes the CPU time of this
 process, and gains are held against what optsched predicts on a clock fitted to other batches,
-slowed by as much as the batches of the engine took longer. The engines take turns, batch by batch,
+slowed by as much as the batches of the engine took longer. Last, all requests are there at the
+start, and what counts is when the last one ends. The engines take turns, batch by batch,
 so that what else the machine does meets all of them alike. A model may be slower than an equal one
 by a tenth because of where its memory is, so each scheduler gets each of the models once.
 """
@@ -48,6 +49,9 @@ KINDS = (
     ("work", False, "work", "vllm:work"),
     ("work, planned", True, "work", "vllm:work+plan"),
 )
+#: For batches of requests that are there at once, beside the first two.
+LARGEST = ("largest, planned", True, "largest", "vllm:largest+plan")
+OFFLINE = (*KINDS[:2], LARGEST)
 LOAD, SEEDS, REQUESTS = 0.85, (1, 2, 3, 4), 100
 EXACT_LOAD, EXACT_REQUESTS = 1.2, 60
 FOLDER = Path("build") / "validate-cpu"
@@ -124,7 +128,7 @@ def made():
     fit = LinearClock.fit(FOLDER / "batches.csv", "this CPU", hinges=())
     fit.clock.to_json(FOLDER / "clock.json")
     print(fit, flush=True)
-    for label, planned, order, _ in KINDS[1:]:
+    for label, planned, order, _ in (*KINDS[1:], LARGEST):
         clock = str(FOLDER / "clock.json")
         settings = {"order": order, "aging": None, "clock": clock, "trusted": True}
         warm[label] = in_vllm.Engine(OPTIONS, MEMORY, settings, planned)
@@ -142,7 +146,7 @@ def compared(engines, clock):
     """Yield label, batches, equal ones, preemptions and the worst time apart, on a clock."""
     requests = drawn(0, EXACT_REQUESTS, EXACT_LOAD, clock)
     found = in_turns(engines, requests, clock)
-    for label, _, _, policy in KINDS:
+    for label, _, _, policy in (*KINDS, LARGEST):
         predicted = ours(OPTIONS, requests, policy, clock)
         theirs = found[label]
         apart = max(
@@ -154,6 +158,7 @@ def compared(engines, clock):
 
 def measured(engines, clock):
     """Yield seed, and by label mean, p99 and TTFT as measured, drift, and the mean predicted."""
+    engines = {label: engines[label] for label, *_ in KINDS}
     for seed in SEEDS:
         requests = drawn(seed, REQUESTS, LOAD, clock)
         found = in_turns(engines, requests, shift=seed)
@@ -176,7 +181,28 @@ def measured(engines, clock):
         yield seed, rows
 
 
-def text_of(fit, first, second):
+def offline(engines, clock):
+    """Yield by label when the last request ended, when it should; and the least that is proven.
+
+    Each time other requests, which are there at the start; each scheduler gets each model once.
+    """
+    engines = {label: engines[label] for label, *_ in OFFLINE}
+    for seed in range(len(OFFLINE)):
+        requests = [(*each[:2], 0.0, 0) for each in drawn(seed + 10, REQUESTS, LOAD, clock)]
+        found = in_turns(engines, requests, shift=seed)
+        took = sum(end - begin for begin, end in found["vLLM"].spans)
+        real = slower(clock, took / sum(map(clock, found["vLLM"].sums)) - 1)
+        prompts, outputs = np.array([each[:2] for each in requests]).T
+        instance = optsched.Instance(prompts, outputs, MEMORY)
+        least = optsched.bound(instance, objective="makespan", clock=real).value
+        rows = {
+            label: (found[label].last.max(), ours(OPTIONS, requests, policy, real).makespan)
+            for label, _, _, policy in OFFLINE
+        }
+        yield rows, least
+
+
+def text_of(fit, first, second, third):
     """Return the tables of the page."""
     import in_vllm
     import torch
@@ -208,7 +234,24 @@ def text_of(fit, first, second):
         total, plain = (sum(rows[each][0] for _, rows in second) for each in (label, "vLLM"))
         cells.append(f"{100 * (total / plain - 1):+.0f} %" if label != "vLLM" else "")
         lines.append(f"| {label} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"{REQUESTS} requests at once: seconds to the last end (change; predicted).",
+        "",
+        f"| scheduler | {' | '.join(str(number + 1) for number in range(len(third)))} |",
+        "|---" * (len(third) + 1) + "|",
+    ]
+    for label, *_ in OFFLINE:
+        cells = (_end(rows[label], rows["vLLM"]) for rows, _ in third)
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    lines.append(f"| proven least | {' | '.join(f'{least:.2f}' for _, least in third)} |")
     return "\n".join(lines)
+
+
+def _end(row, plain):
+    """Write when the last request ended, and by how much that changed."""
+    gains = (100 * (now / before - 1) for now, before in zip(row, plain, strict=True))
+    return f"{row[0]:.2f}" + ("" if row is plain else " ({:+.1f} %; {:+.1f} %)".format(*gains))
 
 
 def _cell(row, plain):
@@ -233,7 +276,8 @@ def main(page):
     for each in measured(engines, fit.clock):
         print(*each, flush=True)
         second.append(each)
-    text = text_of(fit, first, second)
+    third = list(offline(engines, fit.clock))
+    text = text_of(fit, first, second, third)
     print(text)
     if page is not None:
         write_between(page, "make validate-cpu", text)

@@ -15,7 +15,6 @@ import optsched.optimum.stages.improve
 import optsched.optimum.stages.plan
 from optsched import Instance, OptschedError, SolveParams, family, solve, verify
 from optsched.bounds import lagrangian
-from optsched.optimum import state
 from optsched.optimum.stages import exact
 
 DEAF = 8.0  # seconds that a stage hears nothing
@@ -207,6 +206,6 @@ def test_more_time_is_not_advised_where_it_changes_nothing(monkeypatch):
     """It had been: "(too large to be solved exactly); allow more time"."""
     impossible = Instance([5, 5], [4, 4], 10, deadlines=[4, 4])
     monkeypatch.setattr(exact, "_NONZEROS", 1)
-    monkeypatch.setattr(state, "EVENTS_TIGHT", 1)
+    monkeypatch.setattr(exact, "EVENTS_FIRST", 1)
     with pytest.raises(OptschedError, match=r"too large .* put a price on lateness"):
         solve(impossible)

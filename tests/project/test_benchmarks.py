@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -44,6 +45,15 @@ def test_rows_agree_with_their_alternative(benchmark, name):
         assert 0 < low <= row.ratio * (1 + 1e-9)
         assert row.ratio <= high * (1 + 1e-9)
         assert not row.stopped
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_peers_find_the_same_optimum(benchmark, workers):
+    peers = benchmark("peers")
+    for objective, load in itertools.product(peers.OBJECTIVES, (None, 1.1)):
+        bound, found = peers.cell(4, 31, load, objective, workers, 2.0)
+        assert set(found.values()) == {bound}
+        assert set(found) == {"optsched", *peers.PEERS}
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from dataclasses import replace
 from types import FunctionType
@@ -27,7 +28,7 @@ PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters
 #: What stands between vLLM and our parts, or is called when a server starts.
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
-    *("update_from_output", "_guarded", "_rank", "_alone", "__new__"),
+    *("update_from_output", "_guarded", "_rank", "_alone", "__new__", "serve"),
 }
 #: What the stand-in has none of, a prefix cache; a real vLLM comes here (`vllm_campaign.py`).
 CACHED = {"_blocks_of", "_shared", "_in_use"}
@@ -61,6 +62,15 @@ HOOKS = [
     for owner, name in HOOKS
     if owner is None or isinstance(vars(owner)[name], FunctionType)
 ]
+
+
+def test_a_port_that_is_taken_switches_counting_off(caplog):
+    pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
+    with socket.create_server(("", 0)) as taken:
+        scheduler = made(NAMES[0], {"metrics_port": taken.getsockname()[1]})
+    assert "counting" in scheduler.off
+    assert "the counters stand still" in caplog.text
+    serve(scheduler, np.random.default_rng(1))
 
 
 @pytest.mark.parametrize("name", NAMES)

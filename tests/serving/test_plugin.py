@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
+import re
+import socket
 import sys
 import tomllib
 from dataclasses import asdict, replace
@@ -84,6 +87,7 @@ def cases(draw):
 KEYS = {
     "mc-sf": lambda prompt, left: left,
     "area": lambda prompt, left: prompt * left + left * (left + 1) / 2,
+    "largest": lambda prompt, left: 1 / (prompt * left + left * (left + 1) / 2),
 }
 
 
@@ -805,3 +809,29 @@ def test_metrics_of_the_scheduler_are_on_the_page_of_another_process(tmp_path):
         'optsched:waiting{engine="1"} 7.0',
     ):
         assert line in page
+
+
+def test_metrics_have_a_page_of_their_own_beside_those_of_the_process(monkeypatch):
+    pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
+    with socket.create_server(("localhost", 0)) as found:
+        port = found.getsockname()[1]
+    page = fresh.printed(
+        f"{COUNTED}\nimport urllib.request\nwatch.serve({port - 1})\n"
+        f"print(urllib.request.urlopen('http://localhost:{port}/metrics').read().decode())"
+    ).splitlines()
+    assert 'optsched:admitted_total{engine="1"} 4.0' in page
+    assert any(line.startswith("process_cpu_seconds_total") for line in page)
+
+
+def test_the_dashboard_asks_for_metrics_that_are_there():
+    path = Path(__file__).parents[2] / "docs" / "how-to" / "optsched-grafana.json"
+    panels = json.loads(path.read_text())["panels"]
+    asked = {
+        name
+        for panel in panels
+        for target in panel["targets"]
+        for name in re.findall(r"optsched:(\w+)", target["expr"])
+    }
+    assert asked == {f"{name}_total" for name in watch.COUNTERS} | set(watch.GAUGES)
+    places = [tuple(panel["gridPos"][side] for side in "xywh") for panel in panels]
+    assert len({panel["id"] for panel in panels}) == len(set(places)) == len(panels)

@@ -23,7 +23,7 @@ from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
 from optsched.models.solution import Stopped
 from optsched.optimum.stages.improve import price_configurations, raise_prices, search_schedules
-from optsched.optimum.state import EVENTS, TOO_LARGE, Effort
+from optsched.optimum.state import EVENTS, EVENTS_FIRST, TOO_LARGE, Effort
 from optsched.search.exact.growth import solve_few
 from optsched.search.exact.parts import MOST, solve_parts
 from optsched.search.exact.search import solve_exact
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 BEGINNING = 0.1  # of the time left, for sizes from one beginning
 _BEGINNINGS = (1.0, 0.4, 0.2)  # shares of the prices of scarce memory
 _PHASES, _ITERATIONS = 8, 800
-PARTS = 0.8  # of the time left
+PARTS, PARTS_ARRIVALS = 0.8, 0.3  # of the time left
 TO_THE_PROOF = 0.9  # of the time left; where nodes are limited, other stages follow
 
 
@@ -86,7 +86,8 @@ def choose_parts(state: SolveState) -> None:
     # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
         return
-    end = state.elapsed + PARTS * state.left
+    late = bool(state.instance.arrivals.any())
+    end = state.elapsed + (PARTS_ARRIVALS if late else PARTS) * state.left
     found = solve_parts(
         state.best,
         state.sizes,
@@ -148,6 +149,7 @@ _NONZEROS = 20_000_000  # up to which a time-indexed program is built
 NONZEROS_PER_SECOND = 200_000  # of time left, up to which "auto" builds it
 _BYTES = 2**30  # that layers of nodes may take
 _FIRST_BYTES, FIRST_SECONDS = 2**26, 2  # of running sets, or of CP-SAT, before anything else
+FIRST_SHARE = 0.8  # of the time left for CP-SAT where a search goes on from what it finds
 _SET_BYTES = 2**29, 2**32  # that running sets may take, before branch and bound and after it
 _TAKING = 0.3  # seconds
 _MAX_PLACED = 60  # requests of several workers; their event program grows with the square of this
@@ -182,7 +184,8 @@ def prove_first(state: SolveState) -> None:
     if state.plain and state.objective == "total-latency" and arrivals[0] == arrivals[-1]:
         search_running_sets(state, _FIRST_BYTES)
     elif state.method == "auto":
-        solve_program(state, FIRST_SECONDS)
+        few = len(state.instance) <= EVENTS
+        solve_program(state, FIRST_SECONDS if few else FIRST_SHARE * state.left)
 
 
 def prove_small(state: SolveState) -> None:
@@ -327,8 +330,9 @@ def _form(
     def by_events() -> EventProgram:
         return EventProgram(instance, state.objective, latest, workers=workers, kept=kept)
 
+    most = EVENTS_FIRST if state.timely else state.events
     events = state.hard and method != "highs" and (method != "auto" or _suits_events(state, latest))
-    if events and len(instance) <= (_MAX_PLACED if several else state.events):
+    if events and len(instance) <= (_MAX_PLACED if several else most):
         return by_events()
     if events and several:
         state.status = TOO_LARGE

@@ -20,9 +20,11 @@ from optsched.errors import InfeasibleError, OptschedError
 from optsched.optimum.stages.exact import (
     BEGINNING,
     FIRST_SECONDS,
+    FIRST_SHARE,
     HOPELESS,
     NONZEROS_PER_SECOND,
     PARTS,
+    PARTS_ARRIVALS,
     TO_THE_PROOF,
     branch_and_bound,
     choose_parts,
@@ -63,6 +65,7 @@ from optsched.optimum.state import (
     BEAM_LEAST,
     BEAM_MOST,
     EVENTS,
+    EVENTS_FIRST,
     EVENTS_TIGHT,
     SolveParams,
     SolveState,
@@ -348,6 +351,13 @@ def _first_proof(state: SolveState) -> bool:
     return few and state.hard and state.method in ("auto", "exact")
 
 
+def _events_first(state: SolveState) -> bool:
+    between = EVENTS_TIGHT < len(state.instance) <= EVENTS_FIRST
+    arrivals = state.instance.arrivals
+    late = bool((arrivals > arrivals[0]).any())
+    return between and late and state.timely and state.method == "auto"
+
+
 def _few(state: SolveState) -> bool:
     return _small(state) and len(state.instance) <= _ENUMERATED
 
@@ -448,6 +458,13 @@ STAGES: tuple[Stage, ...] = (
         prove_first,
     ),
     Stage(
+        "events by CP-SAT",
+        f"auto, {_TIMELY}, {EVENTS_TIGHT + 1} to {EVENTS_FIRST} requests with arrivals",
+        f"{FIRST_SHARE:.0%}",
+        _events_first,
+        prove_first,
+    ),
+    Stage(
         "sizes of what runs together",
         "auto, makespan",
         f"{SIZES_MAKESPAN:.0%} of at most {SIZES_MOST} s",
@@ -533,7 +550,11 @@ STAGES: tuple[Stage, ...] = (
         "no sizes are known; auto only up to "
         f"{NONZEROS_PER_SECOND:,} nonzeros for each second left",
         _TO_THE_END,
-        lambda state: state.sizes is None and state.method in ("auto", "highs", "cp-sat"),
+        lambda state: (
+            state.sizes is None
+            and state.method in ("auto", "highs", "cp-sat")
+            and not _events_first(state)
+        ),
         solve_program,
     ),
     Stage(
@@ -615,7 +636,7 @@ STAGES_OF_SEVERAL: tuple[Stage, ...] = (
     Stage(
         "which requests share a worker, in which order",
         f"sizes are known, up to {MOST} requests without deadlines",
-        f"{PARTS:.0%}",
+        f"{PARTS:.0%}, with arrivals {PARTS_ARRIVALS:.0%}",
         lambda state: _few_placed(state) and has_few_parts(state),
         choose_parts,
     ),

@@ -91,6 +91,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             self.patience = settings.patience
             self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
             self.watch = Watch(_of(vllm_config, "parallel_config.data_parallel_index") or 0)
+            self.off: dict[str, str] = {}
+            if settings.metrics_port is not None:
+                self._guarded("counting", self.watch.serve, settings.metrics_port)
             self.lag = int(isinstance(self, asynchronous))
             if not planned:
                 why_not = "the class only orders"
@@ -100,7 +103,7 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
                     f"layers of the kind {', '.join(odd)} do not keep all tokens" if odd else ""
                 )
             reasons = {"order": "" if self.orders else "vLLM's own is asked for", "plan": why_not}
-            self.off = {part: reason for part, reason in reasons.items() if reason}
+            self.off |= {part: reason for part, reason in reasons.items() if reason}
             said = (f"off ({self.off[part]})" if part in self.off else "on" for part in reasons)
             mode = "a" * self.lag
             LOG.info(

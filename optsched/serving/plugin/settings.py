@@ -59,6 +59,12 @@ class Settings:
     room
         Share of the blocks that a plan counts on. Below 1 it leaves blocks to what nobody uses now
         but may be found in the prefix cache again.
+    dry_run
+        Form vLLM's own batches, and count what would be done.
+    record
+        Folder into which requests, without texts, and times of batches are written.
+    metrics_port
+        Port of a page with the metrics, for Prometheus; that of the first engine, others follow.
 
     Examples
     --------
@@ -83,6 +89,7 @@ class Settings:
     room: float = 1.0
     dry_run: bool = False
     record: str | Path | None = None
+    metrics_port: int | None = None
 
     def __post_init__(self) -> None:
         finite = "a finite number above 0"
@@ -100,6 +107,11 @@ class Settings:
             ),
             ("patience", _number(self.patience) > 0, "a number above 0"),
             ("room", 0 < _number(self.room) <= 1, "a share above 0 and at most 1"),
+            (
+                "metrics_port",
+                self.metrics_port is None or 0 < _number(self.metrics_port) < 65_536,
+                "a port from 1 to 65535",
+            ),
             ("deviations", 0 <= _number(self.deviations) < inf, "a finite number of at least 0"),
         ):
             if not holds:

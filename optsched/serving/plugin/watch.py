@@ -1,7 +1,8 @@
 """What a scheduler inside vLLM counts: a line in vLLM's log, and metrics in Prometheus' format.
 
-The metrics are where vLLM's own are if the server starts with `PROMETHEUS_MULTIPROC_DIR`, since
-the scheduler runs in another process than the page `/metrics`.
+The scheduler runs in another process than vLLM's page `/metrics`. So the metrics have a page of
+their own, or they are on vLLM's if the server starts with `PROMETHEUS_MULTIPROC_DIR`, in which case
+Prometheus' client leaves out the series of the process (`process_*`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 
 _EVERY_S = 60.0  # between two lines in the log
 _REMEMBERED = 1000  # completed requests over which the error of forecasts is taken, about
-_COUNTERS = {
+COUNTERS = {
     "admitted": "Requests admitted, preempted ones again",
     "refused": "Times that the plan refused the request at the head of the queue",
     "asked": "Tokens of requests at their admissions",
     "hits": "Tokens found in the prefix cache at admissions",
     "promoted": "Requests admitted before others with smaller keys, because they had waited",
 }
-_GAUGES = {
+GAUGES = {
     "waiting": "Requests that wait",
     "forecast_error": "Mean distance of outputs from what was expected, over the mean output",
 }
@@ -33,7 +34,7 @@ class Watch:
 
     def __init__(self, engine: int = 0) -> None:
         self.engine = engine
-        self.counts = dict.fromkeys(_COUNTERS, 0)
+        self.counts = dict.fromkeys(COUNTERS, 0)
         self._told, self._written = dict(self.counts), dict(self.counts)
         self._next_s = self._next_line_s = 0.0
         self._error = self._output = 0.0
@@ -42,6 +43,10 @@ class Watch:
         self._waiting: dict[str, float] = {}  # keys without age
         self._heap: list[tuple[float, str]] = []  # the same, some of them no longer so
         self._metrics = {name: each.labels(engine=engine) for name, each in _metrics().items()}
+
+    def serve(self, port: int) -> None:
+        """Show the metrics on a page of their own; each engine has a port, counted from this."""
+        import_module("prometheus_client").start_http_server(port + self.engine)
 
     @property
     def forecast_error(self) -> float:
@@ -115,6 +120,6 @@ def _metrics() -> dict[str, Any]:
     gauge = functools.partial(client.Gauge, multiprocess_mode="mostrecent")
     return {
         name: kind(f"optsched:{name}", text, ["engine"])
-        for kind, texts in ((client.Counter, _COUNTERS), (gauge, _GAUGES))
+        for kind, texts in ((client.Counter, COUNTERS), (gauge, GAUGES))
         for name, text in texts.items()
     }
