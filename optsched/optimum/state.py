@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # end, and up to which it gets far (docs/research.md has figures).
 EVENTS, SMALLEST, SMALL = 12, 30, 50
 EVENTS_TIGHT = 40  # requests, for the makespan and where none may be late
-EVENTS_FIRST = 60  # the same, before a search that goes on from there
+EVENTS_FIRST = 100  # the same, before a search that goes on from there
 # Requests from which a beam gains on what the search finds, and up to which it does; with arrivals
 # also so many per second, of a minute at most.
 BEAM_LEAST, BEAM_MOST, BEAM_ARRIVALS = 150, 30_000, 3_500

@@ -149,10 +149,13 @@ _NONZEROS = 20_000_000  # up to which a time-indexed program is built
 NONZEROS_PER_SECOND = 200_000  # of time left, up to which "auto" builds it
 _BYTES = 2**30  # that layers of nodes may take
 _FIRST_BYTES, FIRST_SECONDS = 2**26, 2  # of running sets, or of CP-SAT, before anything else
-FIRST_SHARE = 0.8  # of the time left for CP-SAT where a search goes on from what it finds
+FIRST_SHARE, FIRST_SHARE_MAKESPAN = (
+    0.7,
+    0.95,
+)  # of the time left for CP-SAT where a search goes on from what it finds
 _SET_BYTES = 2**29, 2**32  # that running sets may take, before branch and bound and after it
 _TAKING = 0.3  # seconds
-_MAX_PLACED = 60  # requests of several workers; their event program grows with the square of this
+MOST_PLACED = 60  # requests of several workers; their event program grows with the square of this
 
 
 def enumerate_few(state: SolveState) -> None:
@@ -185,7 +188,8 @@ def prove_first(state: SolveState) -> None:
         search_running_sets(state, _FIRST_BYTES)
     elif state.method == "auto":
         few = len(state.instance) <= EVENTS
-        solve_program(state, FIRST_SECONDS if few else FIRST_SHARE * state.left)
+        share = FIRST_SHARE_MAKESPAN if state.objective == "makespan" else FIRST_SHARE
+        solve_program(state, FIRST_SECONDS if few else share * state.left)
 
 
 def prove_small(state: SolveState) -> None:
@@ -332,7 +336,7 @@ def _form(
 
     most = EVENTS_FIRST if state.timely else state.events
     events = state.hard and method != "highs" and (method != "auto" or _suits_events(state, latest))
-    if events and len(instance) <= (_MAX_PLACED if several else most):
+    if events and len(instance) <= (MOST_PLACED if several else most):
         return by_events()
     if events and several:
         state.status = TOO_LARGE

@@ -21,7 +21,9 @@ from optsched.optimum.stages.exact import (
     BEGINNING,
     FIRST_SECONDS,
     FIRST_SHARE,
+    FIRST_SHARE_MAKESPAN,
     HOPELESS,
+    MOST_PLACED,
     NONZEROS_PER_SECOND,
     PARTS,
     PARTS_ARRIVALS,
@@ -352,10 +354,12 @@ def _first_proof(state: SolveState) -> bool:
 
 
 def _events_first(state: SolveState) -> bool:
-    between = EVENTS_TIGHT < len(state.instance) <= EVENTS_FIRST
     arrivals = state.instance.arrivals
     late = bool((arrivals > arrivals[0]).any())
-    return between and late and state.timely and state.method == "auto"
+    several = len(state.workers) > 1
+    apt = (state.timely and late) or (several and state.objective == "makespan")
+    most = MOST_PLACED if several else EVENTS_FIRST
+    return apt and state.method == "auto" and EVENTS_TIGHT < len(state.instance) <= most
 
 
 def _few(state: SolveState) -> bool:
@@ -586,6 +590,13 @@ _LATENCY = "latency"
 
 STAGES_OF_SEVERAL: tuple[Stage, ...] = (
     Stage("lists, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
+    Stage(
+        "events by CP-SAT",
+        f"auto, makespan, or deadlines and arrivals, {EVENTS_TIGHT + 1} to {MOST_PLACED} requests",
+        f"{FIRST_SHARE:.0%}, of the makespan {FIRST_SHARE_MAKESPAN:.0%}",
+        _events_first,
+        prove_first,
+    ),
     Stage(
         "a search as for latency, in which each request weighs its memory-time",
         "makespan",
