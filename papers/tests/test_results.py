@@ -139,6 +139,29 @@ def test_the_page_of_a_paper_names_its_version_and_reading(prefix):
         assert said.replace("arXiv ", "").replace("_", r"\_") in head
 
 
+def test_every_sentence_on_a_later_version_says_what_was_read():
+    errata = (DOCS / "errata.md").read_text(encoding="utf-8")
+    assert "| read | abstracts of later versions; their texts were not read |" in errata
+    for paper in PAPERS.values():
+        later = paper["later"]
+        assert ("abstract" in later and "not read" in later) or "was found" in later
+        versions = re.findall(r"\bv\d\b", later)
+        assert set(versions) <= set(re.findall(r"\bv\d\b", errata))
+
+
+def test_what_is_refuted_does_not_hold_elsewhere_in_the_errata():
+    text = (DOCS / "errata.md").read_text(encoding="utf-8")
+    table, _, rest = text.partition("## In order of weight")[2].partition("Related work")
+    holds = " ".join(re.search(r"\*\*The statement holds.+?\n\n", rest, re.DOTALL)[0].split())
+    groups = {name: re.search(rf"{name} ([^;]+)[;.]", holds) for name in [*SHORT.values(), "BF-IO"]}
+    for line in table.splitlines():
+        if line.startswith("| ") and "false" in line.split(" | ")[1]:
+            paper, numbers = re.match(r"\| ([\w-]+) ([^:,]+)", line).groups()
+            for number in re.findall(r"\d+(?:\.\d+)*", numbers):
+                listed = groups[paper]
+                assert listed is None or number not in re.findall(r"\d+(?:\.\d+)*", listed[1])
+
+
 def test_every_refuted_target_has_a_row_of_errata_with_its_kind_and_what_mends_it():
     text = (DOCS / "errata.md").read_text(encoding="utf-8")
     table = text.partition("## In order of weight")[2].partition("Related work")[0]

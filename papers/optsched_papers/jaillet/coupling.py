@@ -140,7 +140,7 @@ def _draw_figure_4(table: pd.DataFrame, axes: Panels) -> None:
 
 # Lemma 5.4: what holds at the step at which the two schedules are to meet
 
-_TWO = State(2, (4, 2), (0, 1), 8, 0, (NEVER,) * 2)
+_TWO = State(1, (4, 2), (0, 1), 6, 0, (NEVER,) * 2)
 _OVER = State(2, (1, 4, 1, 3), (0, 0, 0, 0), 8, 0, (NEVER,) * 4)
 _MORE = State(1, (2, 4, 1, 6, 4, 1), (0, 0, 0, 2, 3, 3), 11, 3, (0, 0, 0, 2, NEVER, NEVER))
 _CONDITIONS = {
