@@ -63,6 +63,11 @@ class Target:
     holds_if: str = ""  # of what is refuted: a change with which it holds
     provided: str = ""  # what it rests on that it holds: requests made to have what is printed
 
+    def qualified(self, verdict: str, reason: str) -> str:
+        """Return a verdict with what it rests on, where that is part of its reason."""
+        rests = self.provided.partition(":")[0] if reason.startswith(self.provided) else ""
+        return f"{verdict}, {rests}" if rests else verdict
+
 
 @dataclass
 class Study:

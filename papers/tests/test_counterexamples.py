@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from fractions import Fraction
-from itertools import combinations_with_replacement, permutations, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 from math import sqrt
 
 import numpy as np
@@ -314,6 +314,25 @@ def test_sorted_f_table_ec_1_prints_less_than_the_memory_time_allows(name, print
         assert bound > 2.5 * printed
 
 
+def test_sorted_f_2_mended_asks_for_three_tokens_more():
+    """Numbers x between T / 4 and T / 2 as prompts, outputs of 1: triples of sum T in T + 3."""
+    rng, answers = random.Random(4), []
+    while len(answers) < 60:
+        total = rng.randrange(20, 40)
+        numbers = [rng.randrange(total // 4 + 1, (total + 1) // 2) for _ in range(5)]
+        numbers.append(2 * total - sum(numbers))
+        if not total < 4 * numbers[-1] < 2 * total:
+            continue
+        triples = any(sum(three) == total for three in combinations(numbers, 3))
+        requests = [(number, 1) for number in numbers]
+        # In the printed memory, T, two batches of three never hold all.
+        totals = [best(requests, memory, EQ_6, 40) for memory in (total, total + 3)]
+        assert totals[0] > 9
+        assert (totals[1] == 9) == triples
+        answers.append(triples)
+    assert 10 < sum(answers) < 50
+
+
 # Robust
 
 
@@ -559,6 +578,29 @@ def test_robust_8_8_a_max_costs_more_than_a_random_on_its_share(
             {2: (18, 17), 7: (24, 21)} if len(set(outputs)) == 1 else {7: (25, Fraction(159, 7))}
         )
         assert tuple(totals) == printed[len(outputs)]
+
+
+# Fluid
+
+
+def test_fluid_figure_6_leaves_a_request_behind_that_algorithm_2_completes():
+    """Thresholds of 3; segments run to their end, those of type 1 end with the first."""
+    first_type = {"P1", "P2", "P4", "P9"}
+    arrivals = {0: "P1 P2", 1: "P3", 5: "P4 P5", 7: "P6 P7", 11: "P8", 14: "P9 P10"}
+    one, two, rows = [], [], {}
+    for now, names in arrivals.items():
+        one += names.split()
+        if len(one) < 3:
+            continue
+        batch, one = one[:3], one[3:]
+        done = [name for name in batch if name in first_type]
+        if len(two) >= 3:  # of what waits in segment 2 before, as both are one batch
+            done, two = done + two[:3], two[3:]
+        two += [name for name in batch if name not in first_type]
+        rows[now] = (one.copy(), two.copy(), sorted(done))
+    assert rows[1] == ([], ["P3"], ["P1", "P2"])  # as printed
+    assert rows[7] == (["P7"], ["P3", "P5", "P6"], ["P4"])
+    assert rows[14] == (["P10"], ["P7", "P8"], ["P3", "P5", "P6", "P9"])  # P6 stays in the figure
 
 
 # BF-IO

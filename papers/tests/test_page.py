@@ -18,6 +18,7 @@ def result(name, **changes):
         "version": "v1",
         "holds_if": "",
         "verdict": "reproduced",
+        "qualified": "reproduced, after mending",
         "reason": "",
         "rows": [],
         "remark": "",
