@@ -252,6 +252,87 @@ def test_jaillet_lemma_5_4_off_couple_is_late_whatever_it_does(first):
     assert min(p2 + 2 for p1, p2 in plans if p1 == 0) == 6 > 5
 
 
+def off_couple(requests, arrivals, plan, memory, first):
+    """Algorithm 3 beside an optimum: its starts by t-hat, and t-hat."""
+    starts: dict[int, int] = {}
+
+    def admit(now, waiting):
+        for i in sorted(waiting, key=lambda i: requests[i][1]):
+            tried = starts | {i: now}
+            if not fits([requests[j] for j in tried], tried.values(), memory, first):
+                break
+            starts[i] = now
+
+    admit(0, [i for i, arrival in enumerate(arrivals) if arrival == 0])
+    t_hat = max(plan[i] + requests[i][1] for i in starts)
+    for now in range(1, t_hat):
+        admit(now, [i for i, p in enumerate(plan) if p <= now and i not in starts])
+    return starts, t_hat
+
+
+def catches_up(prompt, outputs, arrivals, memory, first):
+    """Whether under every optimum Off-Couple has completed by t-hat what the optimum has."""
+    requests, end = [(prompt, o) for o in outputs], max(arrivals) + sum(outputs) + len(outputs)
+    plans = [
+        plan
+        for plan in product(*(range(a, end) for a in arrivals))
+        if fits(requests, plan, memory, first)
+    ]
+    found = []
+    for plan in (p for p in plans if sum(p) == min(map(sum, plans))):
+        starts, t_hat = off_couple(requests, arrivals, plan, memory, first)
+        done = [i for i, p in enumerate(plan) if p + outputs[i] <= t_hat]
+        found.append(all(starts.get(i, t_hat) + outputs[i] <= t_hat for i in done))
+    return all(found)
+
+
+@both
+def test_jaillet_lemma_5_4_holds_where_one_request_runs_at_a_time(first):
+    """All arrivals up to step 3 of two or three requests; at the boundary two just do not fit."""
+    for outputs in product(range(1, 4), repeat=2):
+        for arrivals in product((0,), range(4)):
+            memory = 3 + max(outputs)  # two fit from 2 (s + 1) on, which is 8
+            assert catches_up(3, outputs, arrivals, memory, first)
+    for outputs in ((3, 1, 2), (3, 3, 1), (2, 1, 1)):
+        for later in product(range(3), repeat=2):
+            assert catches_up(3, outputs, (0, *later), 6, first)
+    assert not catches_up(1, (4, 2), (0, 1), 6, first)
+
+
+@pytest.mark.parametrize("load", [0.9, 1.2])
+def test_jaillet_5_3_mended_has_a_regret_that_does_not_grow(load):
+    """As many fit at any age: s = 50, outputs 1 to 3, M = 1272, that is 24 workers."""
+    prompt, longest, memory = 50, 3, 1272
+    workers = memory // (prompt + longest)
+    assert workers == memory // (prompt + 1) == 24
+    rng, regrets = random.Random(5), []
+    for steps in (250, 1000, 4000):
+        # Shortest first on the workers, and tokens of the shortest rest first on all of them at
+        # once, which costs no more than any schedule.
+        waiting, pooled, free = [], [], [0] * workers
+        total = least = now = 0
+        while now < steps or waiting or pooled:
+            if now < steps:
+                for _ in range(sum(rng.random() < load / 2 for _ in range(workers))):
+                    output = rng.randrange(1, longest + 1)
+                    heapq.heappush(waiting, output)
+                    heapq.heappush(pooled, (output, len(regrets)))
+            tokens = workers
+            while tokens and pooled:
+                rest, _ = heapq.heappop(pooled)
+                if rest > tokens:
+                    heapq.heappush(pooled, (rest - tokens, 0))
+                least, tokens = least + (rest <= tokens) * (now + 1), max(tokens - rest, 0)
+            while waiting and free[0] <= now:
+                end = now + heapq.heappop(waiting)
+                total += end
+                heapq.heapreplace(free, end)
+            now += 1
+        regrets.append((total - least) / (workers * load / 2 * steps))
+    assert 0 <= regrets[0] < 2 * longest
+    assert max(regrets) < 1.3 * min(regrets)
+
+
 # Sorted-F
 
 
@@ -544,6 +625,19 @@ def test_robust_8_6_outputs_between_the_ends_are_worse(first):
     assert worse_than_ends(1, (2, 3, 4), (2, 4), 6, first)
 
 
+@both
+def test_robust_8_6_second_part_holds_with_room(first):
+    """A_random on all lists of l or u, up to four; where l = u it has the bound, which is 1."""
+    for ends in ((1, 1), (1, 2), (1, 3), (2, 3), (1, 4)):
+        bound = Fraction(ends[0] + ends[1], 2 * ends[0])
+        for outputs in (o for count in (2, 3, 4) for o in LISTS(ends, count)):
+            requests = [(1, output) for output in outputs]
+            for memory in range(1 + ends[1], 10):
+                ratio = expected(requests, memory, first)
+                ratio /= shortest_first(requests, memory, first)
+                assert ratio < bound or ratio == bound == 1
+
+
 def test_robust_8_6_excludes_figure_1_or_theorem_5_1():
     """Some mix of outputs 1 to 10 exceeds the bound for outputs of 1 or 10, both by the lemma."""
     mix = {1: 100, 2: 22, 3: 12, 4: 8, 5: 6, 6: 5, 7: 4, 8: 4, 9: 3, 10: 25}
@@ -556,6 +650,28 @@ def test_robust_8_4_loses_more_than_the_share_of_the_memory(first):
     whole, half = (in_order([(9, 1)] * 6, memory, first) for memory in (30, 15))
     assert half > 2 * whole
     assert first == EQ_1 or (whole, half) == (9, 21)
+
+
+@both
+def test_robust_8_4_mended_loses_the_share_and_a_term_that_vanishes_with_the_memory(first):
+    """Requests of ten tokens on half of M = 30, 90, 270: at most 1 + c / M times the double."""
+    excess = []
+    for times in (1, 3, 9):
+        requests, memory = [(9, 1)] * (12 * times), 30 * times
+        whole, half = (in_order(requests, m, first) for m in (memory, memory // 2))
+        excess.append((Fraction(half, 2 * whole) - 1) * memory)
+    assert 0 < excess[0] == max(excess) <= {EQ_6: 9, EQ_1: 15}[first]
+
+
+@both
+def test_robust_8_8_mended_is_an_equality(first):
+    """Where l = u, A_max knows the outputs and the share of the memory is all of it."""
+    for memory, prompt, longest in sizes(6):
+        for count, output in product((2, 3), range(1, longest + 1)):
+            requests = [(prompt, output)] * count
+            a_max = in_order(requests, memory, first, believed=output)
+            assert a_max == in_order(requests, memory, first)
+            assert not loses_to_random(prompt, [output] * count, (output, output), memory, first)
 
 
 @both
