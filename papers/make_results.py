@@ -1,11 +1,12 @@
 """Renew the pages of results: `python papers/make_results.py FOLDER...`.
 
 The folders are those of `optsched reproduce all --out FOLDER`; a target is taken from the first
-folder that has it, so that full runs of some stand before quick runs of all. The script writes
-`docs/results.md` and a page per paper, their pictures, and the verdicts that `optsched reproduce
---list` shows.
+folder that has it, so that full runs of some stand before quick runs of all, and keeps what its
+page shows if none has it. The script writes `docs/results.md` and a page per paper, their pictures,
+and the verdicts that `optsched reproduce --list` shows.
 """
 
+import functools
 import io
 import itertools
 import json
@@ -21,7 +22,7 @@ from PIL import Image
 
 from optsched_papers import TARGETS
 from optsched_papers.claims import FAILS, LABELS, REFUTATIONS
-from optsched_papers.stored import VERDICTS, count_labels, to_store
+from optsched_papers.stored import VERDICTS, count_labels, last_verdicts, to_store
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -30,6 +31,13 @@ TEXTS = tomllib.loads((HERE / "optsched_papers" / "targets.toml").read_text("utf
 # What a reference to them would not shorten is repeated.
 DROPPED = TEXTS["notes"]["dropped"]
 NOTES = {key: note for key, note in TEXTS["notes"].items() if len(note.split()) > 9}
+TEXTS_OF = ("title", "remark", "holds_if")
+FORMS = {  # in which the errata name numbered items
+    "Figure": r"Fig\.",
+    "Algorithm": r"Alg\.",
+    "Proposition": r"(?:Propositions?|Prop\.)",
+    **{kind: f"{kind}s?" for kind in ("Theorem", "Lemma", "Corollary", "Example", "Table")},
+}
 BETWEEN = "..."  # what stands between the first and the last of many alike
 WIDTH = 640  # pixels of a picture, per column of panels, at most twice
 PAPERS = {
@@ -57,14 +65,15 @@ holds in full ones; they are marked."""
 
 def main(folders: list[Path]) -> None:
     """Write verdicts, pictures and pages."""
-    found = {name: find(name, folders) for name in TARGETS}
-    kept = ("title", "remark", "holds_if")
-    texts = {name: {key: getattr(TARGETS[name], key) for key in kept} for name in found}
-    results = [json.loads(path.read_text("utf-8")) | texts[name] for name, path in found.items()]
+    results = [
+        found(name, folders) | {key: getattr(TARGETS[name], key) for key in TEXTS_OF}
+        for name in TARGETS
+    ]
     (HERE / "optsched_papers" / VERDICTS).write_text(to_store(results), encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)
-    for name, path in found.items():
-        (PICTURES / f"{name}.png").write_bytes(shrink(path.with_suffix(".png"), name))
+    for name, path in ((each["target"], each.get("path")) for each in results):
+        if path:
+            (PICTURES / f"{name}.png").write_bytes(shrink(path, name))
     write_pages(results)
 
 
@@ -80,13 +89,20 @@ def write_pages(results: list[dict]) -> None:
         (DOCS / "results" / f"{prefix}.md").write_text(page(prefix, mine), encoding="utf-8")
 
 
-def find(name: str, folders: list[Path]) -> Path:
-    """Return the JSON of a target in the first folder that has it."""
-    paths = [folder / f"{name}.json" for folder in folders]
-    for path in paths:
+def found(name: str, folders: list[Path]) -> dict:
+    """Return what the first folder that has a target found, else what is stored of it."""
+    for folder in folders:
+        path = folder / f"{name}.json"
         if path.is_file():
-            return path
-    raise SystemExit(f"no folder has {name}; reproduce it first")
+            return json.loads(path.read_text("utf-8")) | {"path": path.with_suffix(".png")}
+    if name not in last_verdicts():
+        raise SystemExit(f"no folder has {name}; reproduce it first")
+    prefix = next(each for each in PAPERS if name.startswith(f"{each}-"))
+    page = (DOCS / "results" / f"{prefix}.md").read_text("utf-8")
+    own = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    # Claims are lists and tables; whatever else there is comes from the texts of the target.
+    shown = [part for part in own.strip().split("\n\n") if part.startswith(("- ", "| "))]
+    return {"target": name, "rows": [], "shown": shown} | last_verdicts()[name]
 
 
 def shrink(path: Path, name: str) -> bytes:
@@ -113,9 +129,16 @@ def overview(by_paper: dict[str, list[dict]]) -> str:
             lines = [line(each, prefix) for each in mine if each["verdict"] == verdict]
             if lines:
                 parts.append("\n".join([f"**{verdict.capitalize()}**\n", *lines]) + "\n")
+                parts += [f"{each}\n" for each in remarks(prefix, verdict)]
     pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
     parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
     return "\n".join(parts)
+
+
+def remarks(prefix: str, verdict: str) -> list[str]:
+    """Return what the targets of a paper with a verdict have in common, if anything."""
+    said = TEXTS["papers"][prefix].get("remarks", {}).get(verdict)
+    return [plain(said)] if said else []
 
 
 def line(result: dict, prefix: str) -> str:
@@ -162,7 +185,51 @@ def page(prefix: str, results: list[dict]) -> str:
                 see += [said[key]] * (said[key] not in see)
         remark = " ".join([*remark.split(), *([f"See {', '.join(see)}."] if see else [])])
         parts.append(section(each, linked(plain(remark), prefix)))
+    rows = [f"| {item} | {where} |" for item, where in numbered(prefix).items()]
+    parts.append("\n".join(["## Numbered items\n", "| item | taken up |\n|---|---|", *rows, ""]))
     return "\n".join(parts)
+
+
+def numbered(prefix: str) -> dict[str, str]:
+    """Return where each numbered item of a paper is taken up."""
+    paper = TEXTS["papers"][prefix]
+    said = {item: text for items, text in paper["said"].items() for item in spread(items)}
+    items = [item for group in paper["numbered"].split("; ") for item in spread(group)]
+    own = {item: linked(plain(said.get(item, "")), prefix) for item in items}
+    return {item: taken_up(item, prefix) or own[item] for item in items}
+
+
+def spread(items: str) -> list[str]:
+    """Return the items of "Figure 1-3 5", one by one."""
+    kind, *numbers = items.split()
+    ends = [number.split("-") for number in numbers]
+    lists = (range(int(own[0]), int(own[-1]) + 1) if own[1:] else own for own in ends)
+    return [f"{kind} {number}" for own in lists for number in own]
+
+
+def taken_up(item: str, prefix: str) -> str:
+    """Return a link to the target of an item, or to the errata that name it; else nothing."""
+    kind, number = item.split()
+    short = {"Figure": "fig", "Proposition": "prop"}.get(kind, kind.lower())
+    name = f"{prefix}-{short}-{number.lower().replace('.', '-')}"
+    if name in TARGETS:
+        return f"[{name}](#{name})"
+    return "[errata](../errata.md)" * (item in in_errata(prefix))
+
+
+@functools.cache
+def in_errata(prefix: str) -> set[str]:
+    """Return the numbered items of a paper that the errata name."""
+    errata = (DOCS / "errata.md").read_text("utf-8")
+    by_weight, *own = re.split(r"^## ", errata, flags=re.MULTILINE)[1:]
+    rows = re.findall(rf"^\| {prefix} .+\n", by_weight, re.MULTILINE | re.IGNORECASE)
+    text = "".join([*rows, own[[*PAPERS].index(prefix)]])
+    return {
+        item
+        for kind, form in FORMS.items()
+        for numbers in re.findall(rf"\b{form} ((?:(?:EC\.)?[\d.]*\d(?:, | and |-)?)+)", text)
+        for item in spread(f"{kind} {re.sub(', | and ', ' ', numbers).strip('-')}")
+    }
 
 
 def linked(text: str, prefix: str) -> str:
@@ -175,7 +242,8 @@ def section(result: dict, remark: str) -> str:
     """Return what there is of a target: plot, claims and remark."""
     name, title = result["target"], plain(result["title"])
     # The reason names the claims that fail, which the list shows.
-    reason = re.split(r", not |; not ", result["reason"])[0] if result["rows"] else ""
+    known = result["rows"] or result.get("shown")
+    reason = re.split(r", not |; not ", result["reason"])[0] if known else ""
     reason = "" if result["verdict"] in REFUTATIONS else reason
     parts = [
         f"## {name}",
@@ -184,7 +252,7 @@ def section(result: dict, remark: str) -> str:
         + f"; {plain(reason)}." * bool(reason)
         + f". Holds if {plain(result['holds_if'])}." * mended(result),
         f"![{name}](../images/results/{name}.png)",
-        *claims(deciding(result["rows"])),
+        *result.get("shown", claims(deciding(result["rows"]))),
         remark,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -141,11 +141,11 @@ _TOKENS: dict[str, Any] = {"preempt": "tokens", "slack": 0.1}
 
 #: Name, description, source and what differs from `a-min`.
 _INTERVAL_POLICIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("a-max", "smallest upper bound first, planned with it", "Robust Alg. 1", {"plan": "upper"}),
+    ("a-max", "least upper bound first, planned with it", "after Robust Alg. 1", {"plan": "upper"}),
     (
         "a-max-random",
         "random order, planned with the upper bound",
-        "after Robust Alg. 1",
+        "Robust Alg. 1",
         {"plan": "upper", "order": "random"},
     ),
     ("a-min", "smallest lower bound first, planned with it; preempts", "Robust Alg. 2", {}),
@@ -158,13 +158,13 @@ _INTERVAL_POLICIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     (
         "a-l",
         "lower bound first; one that outlives it restarts with the upper",
-        "Robust Section 5.2",
+        "Robust Section 5.1, Alg. 6",
         {"outlived": "restarts"},
     ),
     (
         "a-double",
         "lower bound first; one that outlives it restarts with twice the bound",
-        "after Robust Section 5.2",
+        "after Robust Alg. 6",
         {"outlived": "doubles"},
     ),
     (
@@ -196,7 +196,7 @@ ROBUST = (
         "h-sf",
         "shortest true output first, in hindsight",
         attrgetter("outputs"),
-        source="Robust Section 2",
+        source="Robust Section 3.1, Alg. 3",
     ),
     RandomOrder(
         "a-random",

@@ -192,7 +192,7 @@ def verdict(claims: Sequence[Claim], unpublished: str = "", provided: str = "") 
         return Verdict(IN_SHAPE, f"{rests}{held} numbers and shapes hold; not {_names(failing)}")
     if unpublished:
         return Verdict(UNDECIDED, f"{unpublished}; {held} claims hold, not {_names(failing)}")
-    if 2 * len(failing) > len(statements):
+    if len(failing) == len(statements):
         return Verdict(UNDECIDED, f"{held} claims hold, none is refuted; not {_names(failing)}")
     return Verdict(PARTLY, f"{held} claims hold; not {_names(failing)}")
 

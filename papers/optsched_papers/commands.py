@@ -20,13 +20,14 @@ def _list_targets(output: Output) -> None:
     last = last_verdicts()
     entries = [
         {"target": name, "title": target.title, "version": target.version}
-        | last.get(name, NOT_RUN)
+        | (found := last.get(name, NOT_RUN))
+        | {"qualified": target.qualified(found["verdict"], found["reason"])}
         | {"holds_if": target.holds_if}
         for name, target in TARGETS.items()
     ]
     for entry in entries:
         note = " (quick)" if entry["quick"] else ""
-        output.say(f"{entry['target']:24} {entry['verdict'] + note:33} {entry['title']}")
+        output.say(f"{entry['target']:24} {entry['qualified'] + note:33} {entry['title']}")
     output.say(f"\n{len(entries)} targets: {count_labels(entries)}")
     output.result(entries)
 

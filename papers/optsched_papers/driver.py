@@ -72,6 +72,7 @@ class Reproduction:
             "source": self.target.source,
             "version": self.target.version,
             "verdict": self.verdict.label,
+            "qualified": self.target.qualified(*self.verdict),
             "reason": self.verdict.reason,
             "holds_if": self.target.holds_if,
             "rows": [claim.to_dict() for claim in self.claims],

@@ -144,9 +144,12 @@ def render_reproductions(
 
 def _count(claims: list[dict[str, Any]]) -> dict[str, int]:
     """Count the paper's own claims, and those of them that hold."""
-    counted = [claim for claim in claims if claim["counts"]]
-    holding = sum(claim["verdict"] in (REPRODUCED, IN_SHAPE) for claim in counted)
-    return {"counted": len(counted), "holding": holding}
+    statements: dict[str | int, bool] = {}  # one that has readings holds if one of them does
+    for place, claim in enumerate(claims):
+        if claim["counts"]:
+            key, holds = claim["statement"] or place, claim["verdict"] in (REPRODUCED, IN_SHAPE)
+            statements[key] = statements.get(key, False) or holds
+    return {"counted": len(statements), "holding": sum(statements.values())}
 
 
 def _recurring(plots: Mapping[str, list[Figure]]) -> list[str]:

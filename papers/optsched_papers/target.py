@@ -63,6 +63,11 @@ class Target:
     holds_if: str = ""  # of what is refuted: a change with which it holds
     provided: str = ""  # what it rests on that it holds: requests made to have what is printed
 
+    def qualified(self, verdict: str, reason: str) -> str:
+        """Return a verdict with what it rests on, where that is part of its reason."""
+        rests = self.provided.partition(":")[0] if reason.startswith(self.provided) else ""
+        return f"{verdict}, {rests}" if rests else verdict
+
 
 @dataclass
 class Study:
@@ -140,10 +145,22 @@ def bars(**look: Any) -> Draw:
     return lambda table, axes: plot_bars(table, ax=axes[0], **look)
 
 
-def panels(column: str, xlabel: str, *, from_zero: bool = False, **look: Any) -> Draw:
-    """Return what draws a panel for each value of a column, which the label of the x axis names."""
+def panels(
+    column: str,
+    xlabel: str,
+    *,
+    from_zero: bool = False,
+    only: Mapping[str, Sequence[str]] | None = None,
+    **look: Any,
+) -> Draw:
+    """Return what draws a panel for each value of a column, which the label of the x axis names.
+
+    Of columns that `only` names, rows with other values stay in the table alone.
+    """
 
     def draw(table: pd.DataFrame, axes: Panels) -> None:
+        for name, values in (only or {}).items():
+            table = table[table[name].isin(values)]
         for ax, (value, rows) in zip(axes, table.groupby(column, sort=False), strict=True):
             plot_series(rows, xlabel=xlabel.format(value), ax=ax, **look)
             if from_zero:

@@ -323,7 +323,7 @@ def _literal(claims, unpublished):
         return "reproduced" if numbers else "in shape"
     if shapes and not failing_shapes:
         return "in shape"
-    if unpublished or held < count / 2:
+    if unpublished or not held:
         return "cannot be decided"
     return "partly"
 

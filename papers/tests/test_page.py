@@ -18,6 +18,7 @@ def result(name, **changes):
         "version": "v1",
         "holds_if": "",
         "verdict": "reproduced",
+        "qualified": "reproduced, after mending",
         "reason": "",
         "rows": [],
         "remark": "",
@@ -53,3 +54,12 @@ def test_policies_can_be_picked_and_nothing_else(panel):
 def test_backticks_in_remarks_are_code_and_the_rest_is_text():
     page = render_reproductions([result("one", remark="`mc-sf` is <b>& `<i>`")], {"one": b""}, {})
     assert "<code>mc-sf</code> is &lt;b&gt;&amp; <code>&lt;i&gt;</code>" in page
+
+
+def test_claims_are_counted_as_in_the_verdict_where_a_statement_has_readings():
+    row = {"label": "x", "paper": None, "ours": 1.0, "low": None, "high": None, "counts": True}
+    kinds = (("", "in shape"), ("y", "fails: far off"), ("y", "in shape"), ("z", "fails: far off"))
+    rows = [row | {"statement": statement, "verdict": said} for statement, said in kinds]
+    rows.append(row | {"statement": "", "verdict": "fails: far off", "counts": False})
+    page = render_reproductions([result("one", rows=rows)], {"one": b""}, {})
+    assert re.findall(r"<td data-value=\"(\d)\">\1</td>", page) == ["2", "3"]

@@ -26,7 +26,10 @@ def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
     for line, entry in zip(lines, entries, strict=True):
         note = " (quick)" if entry["quick"] else ""
         assert line.split(maxsplit=1)[0] == entry["target"]
-        assert f"{entry['verdict']}{note}" in line
+        assert f"{entry['qualified']}{note}" in line
+        provided = TARGETS[entry["target"]].provided
+        rests = provided != "" and entry["reason"].startswith(provided)
+        assert (entry["qualified"] != entry["verdict"]) == rests
     assert count.startswith(f"{len(TARGETS)} targets: ")
 
 
@@ -37,7 +40,10 @@ def test_a_target_without_a_verdict_is_listed_as_not_run(optsched_command, monke
     found = {entry.pop("target"): entry for entry in entries}
     assert found["robust-fig-1"]["verdict"] == "reproduced"
     assert found["robust-fig-4"]["verdict"] == "not run"
-    assert all(set(entry) == {"title", "version", "holds_if", *known} for entry in found.values())
+    assert all(
+        set(entry) == {"title", "version", "holds_if", "qualified", *known}
+        for entry in found.values()
+    )
     code, out, _ = optsched_command("reproduce", "--list")
     assert code == 0
     others = len(TARGETS) - 1

@@ -139,9 +139,32 @@ def test_the_page_of_a_paper_names_its_version_and_reading(prefix):
         assert said.replace("arXiv ", "").replace("_", r"\_") in head
 
 
+def test_every_sentence_on_a_later_version_says_what_was_read():
+    errata = (DOCS / "errata.md").read_text(encoding="utf-8")
+    assert "| read | abstracts of later versions; their texts were not read |" in errata
+    for paper in PAPERS.values():
+        later = paper["later"]
+        assert ("abstract" in later and "not read" in later) or "was found" in later
+        versions = re.findall(r"\bv\d\b", later)
+        assert set(versions) <= set(re.findall(r"\bv\d\b", errata))
+
+
+def test_what_is_refuted_does_not_hold_elsewhere_in_the_errata():
+    text = (DOCS / "errata.md").read_text(encoding="utf-8")
+    table, _, rest = text.partition("## In order of weight")[2].partition("By abstracts")
+    holds = " ".join(re.search(r"\*\*The statement holds.+?\n\n", rest, re.DOTALL)[0].split())
+    groups = {name: re.search(rf"{name} ([^;]+)[;.]", holds) for name in [*SHORT.values(), "BF-IO"]}
+    for line in table.splitlines():
+        if line.startswith("| ") and "false" in line.split(" | ")[1]:
+            paper, numbers = re.match(r"\| ([\w-]+) ([^:,]+)", line).groups()
+            for number in re.findall(r"\d+(?:\.\d+)*", numbers):
+                listed = groups[paper]
+                assert listed is None or number not in re.findall(r"\d+(?:\.\d+)*", listed[1])
+
+
 def test_every_refuted_target_has_a_row_of_errata_with_its_kind_and_what_mends_it():
     text = (DOCS / "errata.md").read_text(encoding="utf-8")
-    table = text.partition("## In order of weight")[2].partition("Related work")[0]
+    table = text.partition("## In order of weight")[2].partition("By abstracts")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
     for name, found in last_verdicts().items():
         if found["verdict"] in REFUTATIONS:
@@ -203,6 +226,64 @@ def test_the_pages_show_every_target_with_its_stored_verdict():
 @pytest.fixture(scope="module")
 def make_results():
     return run_path(str(ROOT / "papers" / "make_results.py"))
+
+
+def test_the_overview_says_once_what_several_refutations_have_in_common():
+    page, said = (DOCS / "results.md").read_text(encoding="utf-8"), 0
+    for prefix, paper in PAPERS.items():
+        for verdict, text in paper.get("remarks", {}).items():
+            own = page.partition(f"Read: {paper['read']}")[2].partition("\n## ")[0]
+            group = own.partition(f"**{verdict.capitalize()}**\n\n")[2].partition("\n\n**")[0]
+            assert group.endswith(f"\n\n{text}")
+            # What it leaves out is one of them, and of no prompts, unlike all others.
+            named = set(re.findall(rf"{prefix}-[\w-]+", text))
+            listed = set(re.findall(r"^- \[(.+?)\]", group, re.MULTILINE))
+            assert named < listed
+            of_prompts = re.compile(r"prompts?\b|\bs\b")
+            for name in listed:
+                about = bool(of_prompts.search(TARGETS[name].holds_if))
+                assert about == (name not in named), name
+            said += 1
+    assert said == 1
+
+
+@pytest.mark.parametrize("prefix", PAPERS)
+def test_every_numbered_item_has_a_target_an_erratum_or_a_sentence(make_results, prefix):
+    items, said = make_results["numbered"](prefix), PAPERS[prefix]["said"]
+    assert all(items.values()), [item for item, where in items.items() if not where]
+    spoken = [item for group in said for item in make_results["spread"](group)]
+    assert set(spoken) == {item for item, where in items.items() if not where.startswith("[")}
+    page = (DOCS / "results" / f"{prefix}.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\w+ [\dEC.]+) \| (.+) \|$", page, re.MULTILINE))
+    assert rows == items
+    # No target of a numbered item is of one that the paper does not have.
+    kinds = "theorem|lemma|prop|corollary|example|fig|table"
+    targets = {name for name in TARGETS if re.match(rf"{prefix}-({kinds})-", name)}
+    assert targets == set(re.findall(r"^\[(.+?)\]\(#", "\n".join(items.values()), re.MULTILINE))
+
+
+def test_items_are_spread_and_found_in_rows_of_errata(make_results):
+    assert make_results["spread"]("Figure 1-3 EC.1") == [f"Figure {n}" for n in (1, 2, 3, "EC.1")]
+    found = make_results["in_errata"]
+    assert {"Lemma 5.5", "Lemma 5.6", "Algorithm 1", "Algorithm 2"} <= found("jaillet")
+    assert {f"Algorithm {n}" for n in (1, 2, 3, 4, 5)} <= found("sorted-f")
+    assert {"Figure 6", "Lemma 8"} <= found("fluid")
+    assert not {"Lemma 1", "Figure 1", "Figure 2"} & found("fluid")
+
+
+@pytest.mark.parametrize("change", ["", "title", "remark"])
+def test_a_target_that_no_folder_has_keeps_its_claims(make_results, change):
+    name = "robust-theorem-5-3"
+    kept = make_results["found"](name, [])
+    texts = {key: getattr(TARGETS[name], key) for key in make_results["TEXTS_OF"]}
+    texts |= {change: "something else"} if change else {}
+    own = make_results["section"](kept | texts, make_results["linked"](texts["remark"], "robust"))
+    page = (DOCS / "results" / "robust.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    claims = [line for line in section.splitlines() if line.startswith(("- ", "| "))]
+    assert claims == [line for line in own.splitlines() if line.startswith(("- ", "| "))] != []
+    assert (own.strip() == f"## {name}\n{section}".strip()) == (not change)
+    assert ("omething else" in own) == bool(change)
 
 
 def row(label, ours, least=None, most=None, **changes):

@@ -24,11 +24,11 @@ from optsched_papers.robust.theorems import requests_of
 VERDICTS = {
     "robust-fig-1": "in shape",
     "robust-fig-2": "reproduced",
-    "robust-fig-3": BEYOND,
+    "robust-fig-3": "in shape",
     "robust-fig-4": "reproduced",
-    "robust-fig-5": "cannot be decided",
+    "robust-fig-5": "partly",
     "robust-fig-6": "in shape",
-    "robust-fig-7": "cannot be decided",
+    "robust-fig-7": "partly",
     "robust-theorem-3-3": "in shape",
     "robust-theorem-3-4": FALSE,
     "robust-theorem-4-2": CONTRADICTS,
@@ -122,7 +122,6 @@ def test_figure_3_stays_below_its_limits_and_simulated_a_min_does_not():
             for name in GEOMETRIC
             for what in ("largest ratio", "least rise with q")
         ),
-        "",  # with prompts
     }
 
 
@@ -140,9 +139,9 @@ def test_theorem_3_4_is_off_by_a_factor_that_grows():
 
 def test_theorem_4_3_holds_for_the_lemma_without_prompts_alone():
     found = quick("robust-theorem-4-3")
-    assert found.verdict.reason.startswith("prompts of 900 u, Lemma 4.6: growth from u=64 to 1024")
+    assert found.verdict.reason.startswith("prompts of 10 u, Lemma 4.6: growth from u=64 to 1024")
     growths = [claim.ours for claim in found.claims if claim.refutes]
-    assert growths == pytest.approx([16.5 / 4.5] * 2, rel=5e-3)
+    assert growths == pytest.approx([15.79 / 4.36, 16.5 / 4.5], rel=5e-3)
     failing = {claim.label for claim in found.claims if not claim.holds}
     assert not any(x.startswith("no prompts") and x.endswith("Lemma 4.6") for x in failing)
     for prompts, curve in (("no", "a-min"), ("prompts of 10 u", "Lemma 4.6"), ("prompts", "a-min")):
@@ -167,9 +166,14 @@ def test_with_long_prompts_the_lemma_tends_to_half_of_a_root(upper):
 def test_theorem_5_1_fails_below_three_tenths_for_a_min():
     found = quick("robust-theorem-5-1")
     with_prompts = [claim for claim in found.claims if claim.refutes]
-    assert [claim.ours for claim in with_prompts] == pytest.approx([2.51, 8.5], rel=1e-2)
+    ratios = [claim.ours for claim in with_prompts]
+    assert ratios == pytest.approx([1.479, 1.583, 1.642, 8.5], rel=1e-2)
+    mended = [claim for claim in found.claims if claim.label.endswith("mended")]
+    assert [claim.ours for claim in mended] == pytest.approx(
+        [1.583, 1.467, 1.452, 1.4502], abs=1e-3
+    )
     for claim in found.claims:
-        if claim.refutes:
+        if claim.refutes or claim in mended:
             continue
         label = claim.label
         alpha = float(label.partition(":")[0].removeprefix("alpha="))
@@ -180,7 +184,7 @@ def test_theorem_5_1_fails_below_three_tenths_for_a_min():
         elif ": a-min-overcommit," in label:
             assert alpha == 0.2 or claim.holds == (alpha > 0.2), label  # a mean at the bound
         elif "prompts" in label:
-            assert claim.holds == (alpha >= 0.35), label
+            assert claim.holds == (alpha > 0.1), label
         else:
             assert claim.holds, label
 
@@ -272,7 +276,7 @@ def _literal_rounds(outputs, slots):
 def test_theorem_4_2_restarts_beat_a_min_where_outputs_differ_enough():
     found = quick("robust-theorem-4-2")
     proven = [claim for claim in found.claims if claim.counts]
-    assert [claim.ours for claim in proven[:2]] == pytest.approx([24 / 33, 24 / 257], rel=3e-3)
+    assert [claim.ours for claim in proven[:2]] == pytest.approx([13.2 / 15.79, 24 / 257], rel=3e-3)
     assert not proven[2].holds
     assert not proven[2].refutes
     curves = found.table.set_index(["curve", "u"])["ratio"]
@@ -314,10 +318,11 @@ def test_proposition_8_4_holds_but_for_what_is_left_of_a_smaller_memory():
 
 def test_lemma_8_8_fails_in_expectation_over_all_orders():
     """Literal: all orders of the requests, so that equal ones count as often as they do."""
-    printed = ((12, 11), (24, 21), (25, Fraction(159, 7)))
+    printed = ((18, 17), (24, 21), (25, Fraction(159, 7)))
     for tiny, totals, claim in zip(_SMALL, printed, quick("robust-lemma-8-8").claims, strict=True):
         expected = []
-        for known, memory in ((tiny.upper, tiny.memory), (None, tiny.memory // 2)):
+        share = tiny.memory * tiny.least // tiny.upper
+        for known, memory in ((tiny.upper, tiny.memory), (None, share)):
             believed = known and (known,) * len(tiny.outputs)
             by_order = {
                 order: _literal_total(order, believed, memory, tiny.prompt)

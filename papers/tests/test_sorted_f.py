@@ -109,7 +109,7 @@ def test_integer_programs_answer_the_questions(name):
     assert set(asked.yes) == {True, False}
     assert ((asked.highs == asked.least) == asked.yes).all()
     failing = [label for label, claim in claims.items() if not claim.holds]
-    assert [label.split(",")[0] for label in failing] == ["prompts s = x as printed"]
+    assert [label.split(",")[0] for label in failing] == ["s = x and M as printed"]
 
 
 def test_two_numbers_below_half_of_the_sum_do_fit():

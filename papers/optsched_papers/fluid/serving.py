@@ -284,6 +284,7 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
 def _draw(table: pd.DataFrame, axes: Panels) -> None:
     """Draw throughput on the left and latency on the right, one row per worker."""
     workers = list(table.groupby("memory", sort=False))
+    workers = [*workers[: len(axes) // 2 - 1], workers[-1]]  # all, where there are panels for all
     for row, (label, points) in enumerate(workers):
         note = f"\n({label})" if workers[1:] else ""
         look: dict[str, Any] = {"x": "rate", "by": "policy", "legend": row == 0}

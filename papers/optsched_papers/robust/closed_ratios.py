@@ -61,16 +61,26 @@ def a_max_worst_mix(alpha: float) -> float:
     return 1 + math.sqrt(2 + 2 * alpha)
 
 
-def a_min_two_point(alpha: float) -> float:
+# With prompts of s tokens the most of Lemma 4.6 over two outputs, and of the same sums for A_l, has
+# a factor t = root(u (s + l) / (l (s + u))): alpha t is the root of l (s + l) / (u (s + u)).
+
+
+def with_prompts(short: int, long: int, prompt: int) -> float:
+    """Return by what prompts mend Theorems 5.1 and 5.2; 1 without any."""
+    return math.sqrt(long * (prompt + short) / (short * (prompt + long)))
+
+
+def a_min_two_point(alpha: float, factor: float = 1.0) -> float:
     r"""Theorem 5.1, outputs l or u: :math:`(3 - \alpha) / 2`, at :math:`x_\ell = x_u / \alpha`."""
     _check("alpha", alpha)
-    return (3 - alpha) / 2
+    return 1 + factor * (1 - alpha * factor) / 2
 
 
-def a_l_two_point(alpha: float) -> float:
+def a_l_two_point(alpha: float, factor: float = 1.0) -> float:
     r"""Bound A_l for outputs that are l or u (Theorem 5.2)."""
     _check("alpha", alpha)
-    return 1 + (alpha / (2 * (1 - alpha)) if alpha <= 0.5 else 2 * alpha**2)
+    root = alpha * factor
+    return 1 + (root / (2 * (1 - root)) if root <= 0.5 else 2 * root**2)
 
 
 def a_min_geometric(q: float) -> float:

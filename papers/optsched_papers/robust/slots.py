@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 #: No outputs cost `in_rounds` more than this times the least total latency on as many slots.
 MOST_OF_ROUNDS = 12
-#: Prompts of so many times u. The memory has fewer than (s + u) / s times as many places for short
-#: requests as slots for long ones, so that this bound holds for any memory but for such a factor.
-PROMPTS = 900
-MOST_AT_ANY_MEMORY = MOST_OF_ROUNDS * (1 + 1 / PROMPTS)
+#: Prompts of so many times u. As M grows, the memory has fewer than (s + u) / s times as many
+#: places for short requests as slots for long ones: the bound holds there but for such a factor.
+PROMPTS = 10
+MOST_AS_MEMORY_GROWS = MOST_OF_ROUNDS * (1 + 1 / PROMPTS)
 MANY = {"slots": 100, "each": 10_000}  # by then the proven ratio of A_min is nearly its limit
 
 

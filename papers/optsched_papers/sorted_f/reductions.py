@@ -1,8 +1,9 @@
 """Hard questions about numbers as scheduling instances (Sorted-F, Theorems 2 and EC.2)."""
 
 # Every number x becomes a request that makes one token. In that step it holds s + 1 tokens by Eq.
-# 6, so that its prompt is s = x - 1; the proofs print s = x, with which no batch of the intended
-# sum fits. `Reduction.decide` answers from the numbers alone, to be compared with an optimum.
+# 6; the proofs print s = x and the intended sum as the memory, in which no batch of that sum fits.
+# Triples need three tokens more; halves, whose size is open, have prompts s = x - 1 instead.
+# `Reduction.decide` answers from the numbers alone, to be compared with an optimum.
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class Reduction:
         """Answer from the numbers alone: by all sums of subsets, or by trying all triples."""
         if self.question == "partition":
             return _has_half(self.numbers)
-        return _has_triples(sorted(self.numbers, reverse=True), self.instance.memory)
+        return _has_triples(
+            sorted(self.numbers, reverse=True), 3 * sum(self.numbers) // len(self.numbers)
+        )
 
 
 def three_partition(numbers: Iterable[int]) -> Reduction:
@@ -61,7 +64,8 @@ def three_partition(numbers: Iterable[int]) -> Reduction:
                 f"of {total}"
             )
     least = 3 * groups * (groups + 1) // 2
-    return Reduction("3-partition", given, _requests(given, total), "total-latency", least)
+    requests = Instance(np.array(given), np.ones(len(given), dtype=np.int64), total + 3)
+    return Reduction("3-partition", given, requests, "total-latency", least)
 
 
 def partition(numbers: Iterable[int]) -> Reduction:
@@ -73,7 +77,8 @@ def partition(numbers: Iterable[int]) -> Reduction:
             f"numbers with sum {sum(given)} and largest {max(given, default=0)} were given, "
             "but partition needs an even sum and none above its half"
         )
-    return Reduction("partition", given, _requests(given, half), "makespan", 2)
+    requests = Instance(np.array(given) - 1, np.ones(len(given), dtype=np.int64), half)
+    return Reduction("partition", given, requests, "makespan", 2)
 
 
 def _checked(numbers: Iterable[int]) -> tuple[int, ...]:
@@ -82,10 +87,6 @@ def _checked(numbers: Iterable[int]) -> tuple[int, ...]:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
             raise InstanceError(f"{number!r} is among the numbers, but all must be whole, from 1")
     return tuple(map(int, given))
-
-
-def _requests(numbers: Sequence[int], memory: int) -> Instance:
-    return Instance(np.array(numbers) - 1, np.ones(len(numbers), dtype=np.int64), memory)
 
 
 def _has_half(numbers: Sequence[int]) -> bool:

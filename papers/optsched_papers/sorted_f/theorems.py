@@ -117,7 +117,9 @@ def optima(question: Question, numbers: list[int], printed: bool) -> dict[str, A
     asked = ASK[question](numbers)
     instance = asked.instance
     if printed:
-        instance = Instance(numbers, instance.outputs, instance.memory)
+        # The memory is the sum of a triple, or of a half.
+        memory = instance.memory - 3 * (question == "3-partition")
+        instance = Instance(numbers, instance.outputs, memory)
     program = HindsightProgram(instance, objective=asked.objective)
     found = {
         name: solve(program, time_limit=None, method=name).require(optimal=True).objective
@@ -180,7 +182,7 @@ def _decide(study: Study, question: Question) -> Outcome:
         for size, rows in asked[~asked.yes].groupby("size")
     ]
     agree = float((asked.highs == asked["cp-sat"]).mean())
-    what = f"prompts s = x as printed, {first['size']} numbers, yes: optimum"
+    what = f"s = x and M as printed, {first['size']} numbers, yes: optimum"
     claims += beside(
         shape("HiGHS and CP-SAT agree (share)", agree, at_least=1),
         number(what, first.least, first.highs, "exact"),
@@ -194,7 +196,7 @@ def _draw(table: pd.DataFrame, axes: Panels, what: str) -> None:
     kinds = (
         ("answer yes", table.yes & ~table.printed, BLUE, "o"),
         ("answer no", ~table.yes & ~table.printed, VERMILLION, "x"),
-        ("answer yes, prompts as printed", table.printed, LIMIT, "^"),
+        ("answer yes, as printed", table.printed, LIMIT, "^"),
     )
     for name, chosen, colour, marker in kinds:
         above = (table.highs - table.least)[chosen]
