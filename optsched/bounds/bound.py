@@ -49,8 +49,10 @@ if TYPE_CHECKING:
 
 OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
 
-_MAX_PRICED = 5_000  # requests up to which a bound on a clock has prices unless they are asked for
-_QUICK = 0.15  # share of the effort for better prices on a clock
+# Requests up to which a bound on a clock has prices unless they are asked for, and with what share
+# of the effort: a second, or where they are many, some ten.
+_QUICKLY, _QUICK = 5_000, 0.15
+_MAX_PRICED, _LONGER = 15_000, 0.5
 _LONG = 20_000  # requests from which on a kernel may take a second
 
 
@@ -121,7 +123,10 @@ def bound(
     clock
         A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
-        batches over time; "auto" does so with a seventh of the effort, up to 5,000 requests.
+        batches over time; "auto" does so with a seventh of the effort, and with half of it from
+        5,000 to 15,000 requests, which takes some ten seconds.
+        "stalls" adds to each request alone what prefills that come after it cost it, for the total
+        latency on one worker; "auto" takes the largest.
     workers
         Independent workers among which requests are placed: a number of workers with the memory of
         the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
@@ -174,6 +179,8 @@ def bound(
             f"storage is {storage!r}, but in steps every policy stores tokens at once; pass a "
             "clock, or leave it out"
         )
+    elif method == "stalls":
+        raise OptschedError("method is 'stalls', but in steps no prefill stalls; pass a clock")
     elif method == "sawtooth":
         several = as_workers(1 if workers is None else workers, instance)
         find = functools.partial(find_sawtooth, instance, several, objective)
@@ -192,11 +199,16 @@ def _find_on_clock(
     limits: tuple[SomeWorkers | None, int | None, Storage],
 ) -> ClockBound:
     from optsched.bounds.on_clock import price_on_clock
+    from optsched.bounds.stalls import bound_by_stalls
 
     began = stopwatch()
     several, max_num_seqs, storage = limits
     timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
     equals = as_workers(1 if several is None else several, instance)
+    if method == "stalls" and (len(equals) > 1 or objective != "total-latency"):
+        raise OptschedError(
+            "stalls bound the total latency of one worker only; use auto, or leave out workers"
+        )
     if not equals.equal:
         raise OptschedError(
             f"workers are {equals}, but the bound on a clock is for equal ones; pass their number"
@@ -225,10 +237,18 @@ def _find_on_clock(
         origin=int(instance.arrivals[0]),
     )
     simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
+    if method in ("auto", "stalls") and workers == 1 and objective == "total-latency":
+        stalled = bound_by_stalls(instance, timed, certificate)
+        lowest, seconds = round_down(stalled.value), stopwatch() - began
+        found = ClockBound(lowest, "stalls", seconds, stalled, timed)
+        simple = found if method == "stalls" else max(simple, found, key=lambda each: each.value)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
-    if method == "closed-form" or objective == "makespan" or (method == "auto" and not few):
+    if method in ("closed-form", "stalls") or objective == "makespan":
         return simple
-    effort = _QUICK if method == "auto" else 1.0
+    if method == "auto" and not few:
+        return simple
+    quick = _QUICK if len(instance) <= _QUICKLY else _LONGER
+    effort = quick if method == "auto" else 1.0
     priced = price_on_clock(instance, timed, certificate, weights, effort)
     if priced is None:
         if method == "lagrangian":
@@ -236,7 +256,7 @@ def _find_on_clock(
         return simple
     seconds = stopwatch() - began
     best = ClockBound(round_down(priced.value), "lagrangian", seconds, priced, timed)
-    return simple if method == "auto" and best.value < value else best
+    return simple if method == "auto" and best.value < simple.value else best
 
 
 def _boundable(

@@ -6,6 +6,9 @@ charges and each completion.
 
 Of the makespan, all charges of what arrives from some time on are served after it.
 
+**By stalls** (`optsched.bounds.stalls`) the certificate is the width of cells alone: the verifier
+sums what each request costs itself and those before it, at least.
+
 **With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
 width. In each bin memory has a price :math:`\nu \ge 0`, and taking part in a batch has a price
 :math:`\mu_i \ge 0` for each request; :math:`\pi = \nu + \sum_i \mu_i`. A batch over some time pays
@@ -35,9 +38,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import insort
+from bisect import bisect_right, insort
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.files import read_object, write_object
@@ -77,6 +81,7 @@ class ClockCertificate:
     by_requests: int = 0
     storage: Storage = "at-once"
     origin: int = 0  # at most the first arrival
+    stalls: float = 0.0  # width of cells, where the bound goes by what prefills stall
 
     def __post_init__(self) -> None:
         numbers = (*self.clock, self.seconds_per_step)
@@ -96,6 +101,10 @@ class ClockCertificate:
             raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
         if self.objective not in ("total-latency", "weighted-latency", "makespan"):
             raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
+        if not 0 <= self.stalls < float("inf"):
+            raise CertificateError("the width of cells must be positive, or 0 without them")
+        if self.stalls and (self.workers > 1 or self.objective != "total-latency"):
+            raise CertificateError("stalls prove something about total latency on one worker only")
         every = (*self.begins, *self.memory_prices, *(p for row in self.prices for p in row))
         if min(every, default=0) < 0:
             raise CertificateError("a price or a bin is negative")
@@ -137,13 +146,14 @@ class ClockCertificate:
         try:
             clock = tuple(float(number) for number in content["clock"])
             width, step = float(content["width"]), float(content["seconds_per_step"])
+            stalls = float(content.get("stalls", 0.0))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise CertificateError(
-                f"{where}: clock, width and seconds_per_step must be numbers"
+                f"{where}: clock, width, seconds_per_step and stalls must be numbers"
             ) from None
         words: dict[str, Any] = {name: str(content.get(name)) for name in ("unit", "objective")}
         words["storage"] = content.get("storage", "at-once")
-        return cls(clock, step, width=width, **words, **fields)
+        return cls(clock, step, width=width, stalls=stalls, **words, **fields)
 
 
 class ChargedRequest(NamedTuple):
@@ -173,13 +183,14 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     check_fingerprint(certificate.fingerprint, instance)
     step = certificate.seconds_per_step
     check_step(step, certificate.unit, instance)
-    clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
+    numbers = *certificate.clock, certificate.width, certificate.stalls
+    clock = [Fraction(number) for number in numbers]
     origin, every = certificate.origin, instance.arrivals.tolist()
     if not 0 <= origin <= every[0]:
         raise CertificateError(f"bins begin at step {origin}, after the first arrival")
     arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
-    c0, *own, width = (int(number * unit) for number in clock)
+    c0, *own, width, cell = (int(number * unit) for number in clock)
     batches = instance.memory, certificate.max_num_seqs, certificate.storage
     whole, shares = shared_constant(*batches, certificate.by_requests)
     weights = [1.0] * len(instance)
@@ -195,6 +206,10 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     if certificate.objective == "makespan":
         first = Fraction(float(origin) * step)
         return first + Fraction(_last(requests, c0, whole * certificate.workers, whole), unit)
+    if certificate.stalls:
+        prefill, _, _, squared, _ = own
+        prefills = [prefill * each + squared * each * each for each in instance.prompts.tolist()]
+        return Fraction(_stalled(requests, prefills, c0, cell), unit)
     if not certificate.memory_prices and not certificate.prices:
         total = _machine(requests, c0, whole, certificate.workers, unit)
     else:
@@ -254,6 +269,41 @@ def _last(requests: list[ChargedRequest], c0: int, parts: int, whole: int) -> Fr
         least = max(Fraction(charged, parts), Fraction(request.alone(c0)))
         last = max(last, request.arrival + least)
     return last
+
+
+def _stalled(requests: list[ChargedRequest], prefills: list[int], c0: int, cell: int) -> int:
+    """Return the least that all latencies are together, with what prefills stall."""
+    total, work = 0, [0, *accumulate(prefills)]  # of those before each
+    idle: list[float] = [math.inf]  # the least arrival from each on, less the work until then
+    for request, done in zip(reversed(requests), reversed(work), strict=False):
+        idle.append(min(idle[-1], request.arrival - done))
+    idle.reverse()
+    before: list[int] = []  # when requests before complete alone, ascending
+    for k, (request, prefill) in enumerate(zip(requests, prefills, strict=True)):
+        now, alone = request.arrival, request.alone(c0)
+        del before[: bisect_right(before, now)]
+        sums = [*accumulate(reversed(before), initial=0)]  # of the last ones
+
+        def beyond(time: int, before: list[int] = before, sums: list[int] = sums) -> int:
+            later = len(before) - bisect_right(before, time)
+            return sums[later] - later * time
+
+        least: float = math.inf if before else 0
+        put_off, j = 0, k + 1
+        while least > 0:
+            end = put_off + cell
+            token = now + c0 + request.first + end  # the first, if it is put off until the end
+            while j < len(requests) and requests[j].arrival < token:
+                j += 1
+            stalled = beyond(now + end) - beyond(now + end + prefill)
+            least = min(least, max(0, put_off - work[j] + work[k + 1]) + stalled)
+            # Whatever comes, putting it off longer costs at least so much:
+            if min(token - work[j], idle[j]) - token + put_off + work[k + 1] >= least:
+                break
+            put_off = end
+        total += alone + int(least)
+        insort(before, now + alone)
+    return total
 
 
 def _machine(requests: list[ChargedRequest], c0: int, whole: int, workers: int, unit: int) -> int:

@@ -510,7 +510,7 @@ def _conflict(
     TRACE,
     option(
         "--method",
-        ["auto", "closed-form", "lagrangian", "sawtooth"],
+        ["auto", "closed-form", "lagrangian", "sawtooth", "stalls"],
         "How to find it (auto: the better of closed-form and lagrangian).",
     ),
     CLOCK[0],
