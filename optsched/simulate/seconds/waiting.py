@@ -35,8 +35,8 @@ _REQUEST = (
     "entrance",  # first segment
     "made",  # output tokens when it last changed places
     "stay",  # tokens it makes in the segment it is in
-    *("place", "following"),  # the list it is in, and what comes after it there
-    "admitted",  # rank of its admission; -1 while it holds no KV cache
+    *("place", "preceding", "following"),  # the list it is in, and its neighbours there
+    "earlier",  # who was admitted before it, -1 if nobody
     *("first", "last"),  # batches in which these tokens were made
     *("preempted", "lost"),  # how often, and tokens made in those attempts
 )
@@ -74,8 +74,8 @@ def serve_waiting(
         prompt=prompts,
         output=outputs,
         entrance=queues.entrance,
-        **dict.fromkeys(("place", "following"), _NONE),
-        **dict.fromkeys(("admitted", "first", "last"), _NEVER),
+        **dict.fromkeys(("place", "preceding", "following", "earlier"), _NONE),
+        **dict.fromkeys(("first", "last"), _NEVER),
     )
     segments = records(count, _SEGMENT, length=length, before=before, after=_NONE, turns=turns)
     segments["ring"] = count + np.cumsum(turns) - turns
@@ -83,7 +83,7 @@ def serve_waiting(
     inner = np.flatnonzero(before >= 0)
     segments["after"][before[inner]] = inner
     lists = records(count + int(turns.sum()), ("head", "tail"), head=_NONE, tail=_NONE)
-    now = records(1, ("released", "usage", "admitted", "flushing"))
+    now = records(1, ("released", "usage", "latest", "flushing"), latest=_NONE)
     state = Waiting(arrivals, served, segments, lists, now)
     with timing(clock) as timer:
         log = interruptible_kernel(_run, len(prompts))(
@@ -185,12 +185,11 @@ def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bo
         for _ in range(segment.takes):
             index = state.lists[place].head
             request = state.requests[index]
-            _unlink(state, index, _NONE)
+            _unlink(state, index)
             segment.queued -= 1
             held = request.prompt + request.made
-            if request.admitted < 0:
-                now.admitted += 1
-                request.admitted = now.admitted
+            if request.first < 0:
+                request.earlier, now.latest = now.latest, index
                 request.first = log.state[0]
                 now.usage += held
             if held > request.prompt or held == 0:
@@ -220,7 +219,7 @@ def _let_leave(state: Waiting, segment: Records, row: int) -> None:
     while state.lists[place].head >= 0:
         index = state.lists[place].head
         request = state.requests[index]
-        _unlink(state, index, _NONE)
+        _unlink(state, index)
         request.made += request.stay
         request.stay = 0
         held = request.prompt + request.made
@@ -237,12 +236,11 @@ def _let_leave(state: Waiting, segment: Records, row: int) -> None:
 @compiled_inside
 def _preempt_latest(state: Waiting) -> None:
     """Let the request admitted last lose all its tokens; it queues again in front."""
-    latest, admitted = _NONE, 0
-    for index in range(state.now[0].released):
-        request = state.requests[index]
-        if request.last < 0 and request.admitted > admitted:
-            latest, admitted = index, request.admitted
+    latest = state.now[0].latest
+    while state.requests[latest].last >= 0:
+        latest = state.requests[latest].earlier
     request = state.requests[latest]
+    state.now[0].latest = request.earlier
     place, made = request.place, request.made
     if place < len(state.segments):
         state.segments[place].queued -= 1
@@ -255,45 +253,46 @@ def _preempt_latest(state: Waiting) -> None:
         made += request.stay - (place - segment.ring - segment.turn) % segment.turns
         segment.inside -= 1
         segment.tokens -= request.prompt + made
-    before, index = _NONE, state.lists[place].head
-    while index != latest:
-        before, index = index, state.requests[index].following
-    _unlink(state, latest, before)
+    _unlink(state, latest)
     state.now[0].usage -= request.prompt + made
     request.preempted += 1
     request.lost += made
     request.made = request.stay = 0
-    request.first = request.admitted = _NEVER
+    request.first = _NEVER
     request.place = request.entrance
     queue = state.lists[request.entrance]
-    request.following, queue.head = queue.head, latest
-    if queue.tail < 0:
+    request.preceding, request.following = _NONE, queue.head
+    if queue.head < 0:
         queue.tail = latest
+    else:
+        state.requests[queue.head].preceding = latest
+    queue.head = latest
     state.segments[request.entrance].queued += 1
 
 
 @compiled_inside
 def _append(state: Waiting, place: int, index: int) -> None:
     """Add a request at the end of a list."""
-    ends = state.lists[place]
+    ends, request = state.lists[place], state.requests[index]
     if ends.head < 0:
         ends.head = index
     else:
         state.requests[ends.tail].following = index
+    request.preceding, request.following, request.place = ends.tail, _NONE, place
     ends.tail = index
-    state.requests[index].following = _NONE
-    state.requests[index].place = place
 
 
 @compiled_inside
-def _unlink(state: Waiting, index: int, before: int | np.int64) -> None:
-    """Take a request out of its list, given the one before it there."""
+def _unlink(state: Waiting, index: int) -> None:
+    """Take a request out of its list."""
     request = state.requests[index]
     ends = state.lists[request.place]
-    if before < 0:
+    if request.preceding < 0:
         ends.head = request.following
     else:
-        state.requests[before].following = request.following
+        state.requests[request.preceding].following = request.following
     if request.following < 0:
-        ends.tail = before
+        ends.tail = request.preceding
+    else:
+        state.requests[request.following].preceding = request.preceding
     request.place = _NONE
