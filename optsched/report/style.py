@@ -76,7 +76,7 @@ _POLICIES = (
     "area mc-sf mc-sf-total fcfs sorted-f rolling work area+window",
     "sorted-f-mip sorted-f-scaled-dp sorted-f-dp sorted-f-mip-profile - sorted-f-quantile "
     "sorted-lp lp-swap",
-    "- - sarathi vllm-v0 vllm mixed wait nested-wait",
+    "- largest sarathi vllm-v0 vllm mixed wait nested-wait",
     "work-posterior - a-switch - a-l a-random a-double a-min-overcommit",
     "a-max-random a-min h-sf a-max area-lower area-posterior area-chance work-chance",
     "bf-io round-robin lpt - jsq power-of-d alpha-greedy alpha-beta-clearing",

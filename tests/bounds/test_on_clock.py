@@ -182,14 +182,15 @@ def served():
 
 def test_prices_prove_more_than_the_machine_where_it_is_not_overloaded(served):
     instance, clock = served
-    closed, priced = (bound(instance, method, clock=clock) for method in ("closed-form", "auto"))
+    methods = "closed-form", "lagrangian", "auto"
+    closed, priced, best = (bound(instance, method, clock=clock) for method in methods)
     assert priced.method == "lagrangian"
-    assert priced.value > 1.02 * closed.value
-    for found in (closed, priced):
+    assert min(best.value, priced.value) > 1.02 * closed.value
+    for found in (closed, priced, best):
         again = read_certificate(found.certificate.to_json())
         assert again == found.certificate
         assert verify(again, instance) >= found.value
-    assert priced.value <= run(instance, "work", clock=clock).total_latency
+    assert best.value <= run(instance, "work", clock=clock).total_latency
 
 
 def test_a_comparison_on_a_clock_has_a_bound_and_gaps(served):

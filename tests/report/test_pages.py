@@ -183,12 +183,12 @@ CLOCK = "llama-2-7b-a100"
 def pages_of_results():
     """Return pages of what is no comparison in steps, by what they show."""
     known = {"intervals": "relative:0.5"}
-    requests = family("uniform", n=20, seed=1)
+    requests, many = (family("uniform", n=n, seed=1) for n in (20, 90))
     routed = run(requests, "fcfs", cluster=Cluster(2, 4), record_loads=True)
     return {
         "clock": clock_page(compare(TIMED, ["h-sf", "a-min", "vllm-v0"], clock=CLOCK, **known)),
         "optimum": optimum_page(solve(requests, time_limit=1)),
-        "makespan": optimum_page(solve(requests, time_limit=1, objective="makespan")),
+        "makespan": optimum_page(solve(many, time_limit=1, objective="makespan")),
         "steps": run_page(run(requests, "area")),
         "rolling": run_page(run(requests, "rolling")),
         "stopped": run_page(run(TIMED, "vllm-v0", clock=CLOCK, until=1)),
