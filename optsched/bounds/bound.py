@@ -206,9 +206,7 @@ def _find_on_clock(
     timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
     equals = as_workers(1 if several is None else several, instance)
     if method == "stalls" and (len(equals) > 1 or objective != "total-latency"):
-        raise OptschedError(
-            "stalls bound the total latency of one worker only; use auto, or leave out workers"
-        )
+        raise OptschedError("stalls bound the total latency of one worker only; use auto")
     if not equals.equal:
         raise OptschedError(
             f"workers are {equals}, but the bound on a clock is for equal ones; pass their number"

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from optsched.clock import LinearClock
     from optsched.problem.instance import Instance
 
-_CELLS = 32  # in the mean prefill
+_CELLS = 32  # in the mean prefill, where pairs of requests that may stall each other are few
+_FEW, _MOST = 3e6, 5e8  # pairs; above the most it would take seconds, and each counts as alone
 
 
 @compiled
@@ -67,7 +68,7 @@ def _cheapest(
         most = max(most, k - begin)
         least, x, j, low, high = np.inf, 0.0, k + 1, begin, begin
         while begin < k:
-            until = x + step
+            until = max(x + step, come[j - 1] - come[k])  # up to there it costs itself nothing
             while low < k and ends[low] <= now + until:
                 low += 1
             while high < k and ends[high] <= now + until + prefill:
@@ -99,7 +100,9 @@ def bound_by_stalls(
     work, arrivals = least_work(instance, clock), times_since_first(instance, clock)
     prompts = instance.prompts.astype(np.float64)
     prefills = clock.prefill_tokens * prompts + clock.squared_prompts * prompts**2
-    step = float(prefills.mean()) / _CELLS
+    ended = np.searchsorted(np.sort(arrivals + work.own), arrivals, side="right")
+    pairs = float((np.arange(len(ended)) - ended).sum())
+    step = float(prefills.mean()) / _CELLS * max(1.0, pairs / _FEW) if pairs <= _MOST else 0.0
     extra, most = 0.0, 0
     if step > 0:
         firsts = clock.constant + work.first

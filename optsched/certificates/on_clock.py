@@ -291,7 +291,8 @@ def _stalled(requests: list[ChargedRequest], prefills: list[int], c0: int, cell:
         least: float = math.inf if before else 0
         put_off, j = 0, k + 1
         while least > 0:
-            end = put_off + cell
+            # Put off no longer than what came lasts, it costs itself nothing.
+            end = max(put_off + cell, work[j] - work[k + 1])
             token = now + c0 + request.first + end  # the first, if it is put off until the end
             while j < len(requests) and requests[j].arrival < token:
                 j += 1

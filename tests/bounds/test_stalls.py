@@ -109,3 +109,16 @@ def test_auto_takes_the_largest_and_other_worlds_are_refused():
     for wrong in ({"workers": 2}, {"objective": "weighted-latency"}, {"stalls": -1.0}):
         with pytest.raises(CertificateError, match=r"stalls|cells"):
             replace(certificate, **wrong)
+
+
+def test_where_thousands_may_stall_each_other_effort_stays_bounded():
+    """It had been half a minute for 20,000 requests that arrive together."""
+    widths = []
+    for count in (100, 3_000, 40_000):
+        instance = Instance([10] * count, [50] * count, 4_000, seconds_per_step=1.0)
+        found = bound(instance, "stalls", clock=CLOCK)
+        widths.append(found.certificate.stalls)
+        alone = bound(instance.take(np.arange(1)), "stalls", clock=CLOCK).value
+        assert found.value >= count * alone * (1 - 1e-6)
+    assert widths[0] < widths[1]
+    assert widths[2] == 0  # all count as alone
