@@ -220,6 +220,14 @@ def _numbers(cells: Sequence[str]) -> FloatArray:
     return values
 
 
+def _instants(cells: Sequence[str]) -> FloatArray:
+    """Return finite numbers, nan where there is none: a request that failed has no last token."""
+    known = np.array([cell not in ("", "NaN", "nan") for cell in cells], dtype=bool)
+    values = np.full(len(cells), np.nan)
+    values[known] = _numbers([cell for cell, there in zip(cells, known, strict=True) if there])
+    return values
+
+
 def _whole_numbers(cells: Sequence[str]) -> IntArray:
     _plain(cells)
     with contextlib.suppress(ValueError, OverflowError):
@@ -309,6 +317,7 @@ def _single_lines(cells: Sequence[str]) -> Values:
 
 WHOLE = CellKind(_whole_numbers, "a whole number", 0)
 NUMBER = CellKind(_numbers, "a finite number", 0.0)
+INSTANT = CellKind(_instants, "a finite number, or empty", 0.0)
 #: Nanoseconds since 1970, of a date and time with or without an offset from UTC.
 STAMP = CellKind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
 TEXT = CellKind(_texts, "UTF-8 text on one line", "")
@@ -335,7 +344,12 @@ def read_cells(cells: Sequence[str], kind: CellKind) -> tuple[Values, BoolArray]
 
 
 #: How the cells of a field of `Instance` are read, where they are not whole numbers.
-FIELD_KINDS = {"weights": NUMBER, "labels": TEXT, "hash_ids": LIST}
+FIELD_KINDS = {
+    **{"weights": NUMBER, "labels": TEXT, "hash_ids": LIST},
+    **{"first_token": INSTANT, "last_token": INSTANT},
+}
+#: Fields that are no part of an instance: when its tokens came.
+MEASURED = ("arrived", "first_token", "last_token")
 
 
 @dataclass(frozen=True)
@@ -470,6 +484,17 @@ JSONL_FORMATS = (
             "metadata.turn_index",
         ),
         marks=("metadata", "metrics"),
+        nested=True,
+    ),
+    TraceFormat(
+        "LLMServingSim",
+        {
+            **{"input_toks": "prompts", "output_toks": "outputs"},
+            **{"first_token_ts": "first_token", "last_token_ts": "last_token"},
+        },
+        clock="queued_ts",  # that of the engine, as the instants of tokens
+        optional=frozenset({"first_token_ts", "last_token_ts"}),
+        marks=("input_toks", "queued_ts"),
         nested=True,
     ),
 )

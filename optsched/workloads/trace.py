@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from optsched.workloads import formats
 from optsched.workloads.families import family_from_text
 from optsched.workloads.formats import (
     JSONL_FORMATS,
+    MEASURED,
     NUMBER,
     WHOLE,
     Values,
@@ -43,7 +44,7 @@ from optsched.workloads.formats import (
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.workloads.formats import Block, TraceFormat
 
 _HEADER_BYTES = 1 << 16
@@ -65,6 +66,14 @@ class SkippedRow:
         return f"line {self.line}{cell}: {self.reason}"
 
 
+class Measured(NamedTuple):
+    """What an engine needed for the requests of a log: seconds, nan where they are unknown."""
+
+    arrivals: FloatArray  # since the first one
+    first_token: FloatArray  # since the arrival, as `latency`
+    latency: FloatArray
+
+
 @dataclass
 class Trace:
     """A trace of a known format on its way to an instance."""
@@ -77,6 +86,8 @@ class Trace:
     first: bytes  # the header line; or the first objects, and blank lines before
     #: Column, None for the row as a whole, and reason by number of the row.
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
+    #: Seconds since the first arrival, in the order of the instance; filled in with it.
+    measured: dict[str, FloatArray] = field(default_factory=dict)
 
     def instance(
         self, stream: BinaryIO, memory: int, seconds_per_step: float
@@ -90,6 +101,7 @@ class Trace:
             raise InstanceError(f"{self.path}, {error}; check its quotes") from None
         if self.strict and skipped:
             raise self._refusal(skipped[0], min(self.faults))
+        self.measured = {name: fields.pop(name) for name in MEASURED if name in fields}
         if not fields or len(fields["prompts"]) == 0:
             first = f"; the first row has this fault: {skipped[0]}" if skipped else ""
             raise InstanceError(f"{self.path} has no request to read{first}")
@@ -176,6 +188,9 @@ class Trace:
             fields["arrivals"] = to_steps(
                 times, start, self.form.units_per_second, seconds_per_step
             )
+            for name in fields.keys() & set(MEASURED):
+                fields[name] = (fields[name] - start) / self.form.units_per_second
+            fields["arrived"] = (times - start) / self.form.units_per_second
         given = {name: columns[name][rows] for name in self.form.session if name in columns}
         fields |= conversations(self.form, given)
         while rule := next(self._broken_rules(fields, memory), None):
@@ -329,12 +344,28 @@ def read_trace_skipping(
     seconds_per_step: float = 0.05,
 ) -> tuple[Instance, list[SkippedRow]]:
     """Read a trace as `read_trace` does, without the rows that cannot be requests; list those."""
-    return _read(path, memory, limit, seconds_per_step, strict=False)
+    return _read(path, memory, limit, seconds_per_step, strict=False)[:2]
+
+
+def read_measured(
+    path: str | Path,
+    memory: int | None = None,
+    *,
+    limit: int | None = None,
+    seconds_per_step: float = 0.05,
+) -> tuple[Instance, Measured]:
+    """Read a log as `read_trace` does, with what was measured of its requests, in their order."""
+    instance, _, seconds = _read(path, memory, limit, seconds_per_step, strict=True)
+    unknown = np.full(len(instance), np.nan)
+    arrivals, first, last = (seconds.get(name, unknown) for name in MEASURED)
+    if np.isnan(first).all() and np.isnan(last).all():
+        raise InstanceError(f"{path} has no times of tokens, only requests; pass a measured log")
+    return instance, Measured(arrivals, first - arrivals, last - arrivals)
 
 
 def _read(
     path: str | Path, memory: int | None, limit: int | None, seconds_per_step: float, strict: bool
-) -> tuple[Instance, list[SkippedRow]]:
+) -> tuple[Instance, list[SkippedRow], dict[str, FloatArray]]:
     if limit is None:
         limit = sys.maxsize
     limit = as_count("limit", limit, most=sys.maxsize, of=" of rows")
@@ -342,7 +373,7 @@ def _read(
     if memory is not None:
         memory = checked_memory(memory)
     if str(path).startswith("family:"):
-        return _head(family_from_text(str(path), memory), limit), []
+        return _head(family_from_text(str(path), memory), limit), [], {}
     require(path, (str, PathLike), "the trace", "a file, or family:NAME", InstanceError)
     path = Path(path)
     with opened(path) as stream:
@@ -356,7 +387,7 @@ def _read(
                 first += stream.readline()
             kind = jsonl_format(first)
             if kind is None and ".jsonl" not in path.suffixes:
-                return _head(_from_json(path, first + stream.read(), memory), limit), []
+                return _head(_from_json(path, first + stream.read(), memory), limit), [], {}
             keys = keys_of(first, str(path))
             if kind is None:
                 known = ", ".join(form.name for form in JSONL_FORMATS)
@@ -372,7 +403,7 @@ def _read(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"
             )
         trace = Trace(path, form, header, limit, strict, first)
-        return trace.instance(stream, memory, seconds_per_step)
+        return *trace.instance(stream, memory, seconds_per_step), trace.measured
 
 
 def _from_json(path: Path, content: bytes, memory: int | None) -> Instance:

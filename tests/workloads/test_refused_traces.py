@@ -146,7 +146,8 @@ def test_bad_content_is_refused_in_one_sentence(trace, content, message):
 def test_json_lines_of_no_known_kind_are_refused_with_the_kinds(trace):
     said = (
         r"line 1: the keys id, input_len are of no kind of JSON lines that is known \(Mooncake "
-        r"JSONL, Qwen Bailian JSONL, TraceLab, Dynamo request trace, AIPerf records\); write a CSV"
+        r"JSONL, Qwen Bailian JSONL, TraceLab, Dynamo request trace, AIPerf records, "
+        r"LLMServingSim\); write a CSV"
     )
     with pytest.raises(InstanceError, match=said):
         read_trace(trace('{"id": 1, "input_len": 5}\n', "x.jsonl"), 100)
