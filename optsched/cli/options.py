@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
+OF_GPU = "optsched.gpu"  # under which a context keeps what vLLM does on the GPU by default
 _MAX_SEEDS = 10_000
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
 #: Names that options had in version 0.1, and those that they have now.
@@ -161,9 +162,22 @@ READING = (option("--limit N", int, "Take only the first N requests."), SKIP_INV
 TRACE = (
     click.Argument(["trace"]),
     MEMORY,
-    option("--llm L", str, "Instead of --memory: an LLM, such as llama-2-70b, ...", needs="--gpu"),
-    option("--gpu G", str, "... and its GPU, such as a100-80gb; also sets --clock.", needs="--llm"),
+    option(
+        "--llm L",
+        str,
+        "Instead of --memory: an LLM, such as llama-3.1-8b or its config.json, ...",
+        needs="--gpu",
+    ),
+    option(
+        "--gpu G",
+        str,
+        "... and its GPU, such as h100-80gb or 24GiB; also sets --clock.",
+        needs="--llm",
+    ),
     option("--gpus N", 1, "Number of GPUs that share the LLM.", needs="--llm"),
+    option(
+        "--gpu-memory-utilization X", 0.9, "Share of their memory that vLLM uses.", needs="--llm"
+    ),
     option(
         "--seconds-per-step S",
         0.05,
@@ -184,7 +198,8 @@ WORKERS = option(
 )
 _SECTIONS = {
     "Trace (a CSV file, or family:NAME,n=..; see optsched families)": (
-        *("memory", "llm", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
+        *("memory", "llm", "gpu", "gpus", "gpu_memory_utilization"),
+        *("limit", "seconds_per_step", "skip_invalid"),
     ),
     "Results": (
         *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
@@ -291,18 +306,19 @@ def command(
 
 def _take_hardware(options: dict[str, Any]) -> None:
     """Take the LLM and its GPUs out of the options; they say the memory and perhaps the clock."""
-    llm, gpu, gpus = take(options, "llm", "gpu", "gpus").values()
+    llm, gpu, gpus, share = take(options, "llm", "gpu", "gpus", "gpu_memory_utilization").values()
     if llm is None or gpu is None:
         return
     from optsched.clock import clock_of
-    from optsched.clock.hardware import memory_tokens
+    from optsched.clock.hardware import memory_tokens, vllm_defaults
 
     unset = [each for each in ("memory", "clock") if options.get(each, "") is None]
-    for name, known in (("memory", memory_tokens), ("clock", clock_of)):
-        if name in unset:
-            options[name] = known(llm, gpu, gpus)
-    used = any(options[name] is not None for name in unset)
-    only_for("llm gpu gpus", used, "where no memory or no clock is set")
+    if "memory" in unset:
+        options["memory"] = memory_tokens(llm, gpu, gpus, share)
+    if "clock" in unset:
+        options["clock"] = clock_of(llm, gpu, gpus)
+    only_for("llm gpu gpus", bool(unset), "where no memory or no clock is set")
+    click.get_current_context().meta[OF_GPU] = vllm_defaults(gpu)
 
 
 def _read_all(output: Output, options: dict[str, Any]) -> None:

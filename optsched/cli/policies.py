@@ -32,6 +32,7 @@ from optsched.cli.options import (
     KNOWLEDGE,
     LOG,
     MEMORY,
+    OF_GPU,
     READING,
     SEED,
     TICK,
@@ -281,6 +282,8 @@ def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
     """Return a policy with what the options set of what only some policies have."""
     settings = {str(each.name): options[str(each.name)] for each in ENGINE}
     settings = {name: value for name, value in settings.items() if value is not None}
+    if policy.needs.kind == "vllm":
+        settings = click.get_current_context().meta.get(OF_GPU, {}) | settings
     of_policy = {field.name for field in dataclasses.fields(policy)}
     if getattr(policy, "order", None) is not None:
         of_policy -= {"scheduling_policy"}  # the order is that

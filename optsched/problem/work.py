@@ -85,7 +85,9 @@ def tangents(clock: LinearClock) -> list[LinearClock]:
                 constant=constant,
                 prefill_tokens=rates[0],
                 decode_requests=rates[1],
+                mixed_tokens=0.0,
                 hinges=(),
+                ramps=(),
             )
         )
         if last:

@@ -174,7 +174,9 @@ _Asked = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 @contextmanager
-def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntArray, Any]]:
+def planning(
+    policy: VllmPolicy, known: Forecast | None, shares: bool
+) -> Iterator[tuple[IntArray, Any]]:
     """Return what a kernel calls to plan by beliefs, and where it lists requests before."""
     if known is None or known.beliefs is None:
         yield np.zeros((0, 3), dtype=np.int64), _Asked(lambda _, __: 1)
@@ -184,7 +186,7 @@ def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntAr
             f"the belief learns while requests complete (prior {known.beliefs.prior:g}), which "
             f"policy {policy.name!r} cannot; pass one whose prior is 0, or a history"
         )
-    if policy.enable_prefix_caching:
+    if shares and policy.enable_prefix_caching:
         raise PolicyError(
             f"policy {policy.name!r}: a plan by beliefs counts blocks that requests share once for "
             "each of them; leave the beliefs out, or turn enable_prefix_caching off"

@@ -108,7 +108,7 @@ class VllmPolicy(NamedPolicy):
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = True
-    enable_prefix_caching: bool = False
+    enable_prefix_caching: bool = True
     order: PriorityPolicy | None = None
     aging: float | Literal["load"] | None = None
     plan: bool = False

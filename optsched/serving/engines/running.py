@@ -101,8 +101,9 @@ def vllm_queue(task: Task, requests: EngineRequests) -> Iterator[vllm.VllmQueue]
     planned = np.zeros_like(requests.outputs)
     bounds = (planned, planned) if known is None else (known.lower, known.upper)
     turns, levels = policy.ranks(task.instance)
+    shares = task.instance.hash_ids is not None
     telling = reranking(task, known, planned, levels)
-    with telling as (keys, tell), planning(policy, known) as plan:
+    with telling as (keys, tell), planning(policy, known, shares) as plan:
         yield vllm.VllmQueue(turns, levels, keys, bounds, *plan, tell)
 
 

@@ -232,15 +232,17 @@ class ClockedRun(TimedRun):
         if self.clock.coefficients is None:
             return dict.fromkeys(names)
         prefill, decodes, resident, squares, held = self.log.contents.sum(axis=0).tolist()
+        mixed = int(self.log.contents[self.log.contents[:, 0] > 0, 2].sum())
         constant, *c = self.clock.coefficients.tolist()
         decoding = resident + decodes  # held by those that decode, when a batch ends
         parts = (
             c[0] * prefill + c[3] * squares + c[4] * (held - decoding),
-            c[1] * decodes + c[2] * resident + c[4] * decoding,
+            c[1] * decodes + c[2] * resident + c[4] * decoding + self.clock.mixed_tokens * mixed,
             constant * len(self.log.spans),
         )
         begins, ends = self.log.spans.T
-        hinges = float((ends - begins).sum()) - sum(parts) if self.clock.hinges else 0.0
+        bent = self.clock.hinges or self.clock.ramps
+        hinges = float((ends - begins).sum()) - sum(parts) if bent else 0.0
         return dict(zip(names, (*parts, hinges), strict=True))
 
     @checked(PolicyError)
