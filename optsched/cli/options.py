@@ -183,6 +183,7 @@ TRACE = (
         0.05,
         "Length of a step where arrivals are in seconds.",
     ),
+    option("--rate R", float, "Poisson arrivals for a TRACE without any: requests per second."),
     *READING,
 )
 ALL = (
@@ -199,7 +200,7 @@ WORKERS = option(
 _SECTIONS = {
     "Trace (a CSV file, or family:NAME,n=..; see optsched families)": (
         *("memory", "llm", "gpu", "gpus", "gpu_memory_utilization"),
-        *("limit", "seconds_per_step", "skip_invalid"),
+        *("limit", "rate", "seconds_per_step", "skip_invalid"),
     ),
     "Results": (
         *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
@@ -326,11 +327,13 @@ def _read_all(output: Output, options: dict[str, Any]) -> None:
     trace, seed = options["trace"], options["seed"]
     if (count := options.pop("seeds", None)) is None:
         options["instance"] = _instance(output, options)
+        options.pop("rate")
         return
     seeds = seeds_of(trace, seed, count)
     several = [_instance(output, options | {"seed": each}) for each in seeds]
     options["instance"] = _instance(output, options)
     options["several"] = several
+    options.pop("rate")
 
 
 def seeds_of(trace: str, seed: int, count: int) -> range:
@@ -368,6 +371,8 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
             )
         trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
     instance = read_instance(output, trace, seed=options["seed"], **how)
+    if (rate := options.get("rate")) is not None:
+        instance = _arriving(instance, rate, how["seconds_per_step"], options["seed"])
     converted = not (family or on_clock) and instance.seconds_per_step == step
     if on_clock and instance.seconds_per_step is None and typed("seconds_per_step"):
         instance, converted = instance.replace(seconds_per_step=step), True
@@ -375,6 +380,21 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if not family:
         _note_odd_arrivals(output, instance)
     return instance
+
+
+def _arriving(instance: Instance, rate: float, step: float, seed: int) -> Instance:
+    """Let requests without arrivals come as a Poisson process brings them."""
+    import numpy as np
+
+    from optsched.workloads.families import poisson
+
+    if instance.arrivals.any() or instance.follows is not None:
+        raise OptschedError(
+            f"--rate {rate:g} counts only for a TRACE without arrivals; leave --rate out"
+        )
+    step = instance.seconds_per_step or step
+    arrivals = poisson(len(instance), rate * step, np.random.default_rng(seed))
+    return instance.replace(arrivals=arrivals, seconds_per_step=step)
 
 
 def _beliefs(

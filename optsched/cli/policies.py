@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import optsched
+from optsched._internal.numbers import number
 from optsched.cli.given import (
     DONE,
     INTERRUPTED,
+    LISTED,
     NO,
     Output,
     check_writable,
@@ -119,6 +121,11 @@ def compare(
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
     output.show(comparison)
+    able = comparison.best_deployable
+    for policy in chosen:
+        options = getattr(policy, "serving_options", None)
+        if able is not None and able.policy == policy.name and options is not None:
+            output.say(options(known["clock"]))
     return code
 
 
@@ -272,7 +279,16 @@ def simulate(
         run.to_log(log)
     if batches is not None:
         run.to_batches(batches)
+    if clients := run.by_client():
+        metrics["clients"] = clients
     output.show(run, metrics)
+    for each in sorted(clients, key=lambda client: -client["requests"])[:LISTED]:
+        if each["completed"]:
+            output.say(
+                f"  client {each['client']}: {each['completed']:,} of {each['requests']:,} "
+                f"requests, latency mean {number(each['mean_latency'])}, "
+                f"p99 {number(each['p99_latency'])} {run.unit}"
+            )
     if run.decisions is not None and run.decisions.interrupted:
         return INTERRUPTED
     return DONE if run.loop is None and run.stall is None else NO
