@@ -352,6 +352,13 @@ def _literal_total(outputs, known, memory, prompt=0):
     return sum(ends.values())
 
 
+def test_a_preempted_request_keeps_the_larger_of_its_bound_and_the_tokens_it_made():
+    """With the tokens alone, as printed, 15 is never reached (`test_robust_alg_2_...`)."""
+    instance, known = Instance([1, 1], [3, 5], 7), "common:2,9"
+    totals = [run(instance, "a-min", intervals=known, seed=s).total_latency for s in range(60)]
+    assert set(totals) == {10, 13, 15}
+
+
 def test_section_6_agrees_with_the_prototype_on_another_sample():
     """Ratios to H-SF in online.md: A_max 7.09, A_min 1.86 and 1.14, 1.10, 1.63; here other data."""
     fig_5, fig_6, fig_7 = (
