@@ -399,6 +399,15 @@ def test_the_memory_that_section_6_does_not_state_decides_on_its_words():
         assert by_memory[0].ours > by_memory[1].ours > by_memory[2].ours
 
 
+def test_of_all_memories_none_meets_the_claims_of_figures_5_and_7():
+    """The quick form tries 8 of the 17, and each with one sample."""
+    for number, within in ((5, (1, 1.1)), (6, (0.9, 1)), (7, (1, 1.1))):
+        *_, nearest = quick(f"robust-fig-{number}").claims
+        assert nearest.label.startswith("M = ")
+        assert not nearest.counts
+        assert within[0] < nearest.ours < within[1], nearest
+
+
 def test_the_workload_has_the_moments_that_section_6_reports():
     drawn = family("chat", n=20_000, seed=0)
     assert drawn.prompts.mean() == pytest.approx(41, rel=0.05)
