@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from fractions import Fraction
+from functools import cache
 from itertools import combinations, product
 from math import sqrt
 
@@ -19,6 +20,7 @@ from definitions import (
     expected,
     fits,
     in_order,
+    lemma_4_6,
     loses_to_random,
     no_optimum,
     shortest_first,
@@ -84,6 +86,9 @@ def catches_up(prompt, outputs, arrivals, memory, first):
 def test_jaillet_lemma_5_4_holds_where_one_request_runs_at_a_time(first):
     """All arrivals up to step 3 of two or three requests; at the boundary two just do not fit."""
     for outputs in product(range(1, 4), repeat=2):
+        # So it is a case of the mend of 4.2, by which 5.3 compares the same two schedules.
+        assert (3 + max(outputs)) // (3 + 1) == 1
+        assert not no_optimum(3, outputs, 3 + max(outputs), first)
         for arrivals in product((0,), range(4)):
             memory = 3 + max(outputs)  # two fit from 2 (s + 1) on, which is 8
             assert catches_up(3, outputs, arrivals, memory, first)
@@ -146,11 +151,31 @@ def test_sorted_f_2_mended_asks_for_three_tokens_more():
     assert 10 < sum(answers) < 50
 
 
+def mended_3_4(lower, upper):
+    alpha = lower / upper
+    return (1 + (1 - alpha) / (2 * (1 + alpha + sqrt(2 + 2 * alpha)))) / alpha
+
+
+def times_alpha(lower, upper, prompt):
+    """What takes the place of alpha in 5.2: root of l (s + l) / (u (s + u)); in 5.1, alpha t."""
+    return sqrt(lower * (prompt + lower) / (upper * (prompt + upper)))
+
+
+def mended_5_1(lower, upper, prompt):
+    root = times_alpha(lower, upper, prompt)
+    return 1 + root * upper / lower * (1 - root) / 2
+
+
+def mended_5_2(lower, upper, prompt):
+    root = times_alpha(lower, upper, prompt)
+    return 1 + (root / (2 * (1 - root)) if root <= 1 / 2 else 2 * root**2)
+
+
 @pytest.mark.parametrize(("lower", "upper"), [(3, 3), (7, 8), (4, 6), (4, 16), (2, 32)])
 def test_robust_3_4_mended_is_the_most_of_its_instance_and_within_3_3(lower, upper):
     """M = l u, A_max on l workers in random order, hindsight in waves: u short ones, l long."""
     alpha, batches = lower / upper, 150
-    mended = (1 + (1 - alpha) / (2 * (1 + alpha + sqrt(2 + 2 * alpha)))) / alpha
+    mended = mended_3_4(lower, upper)
 
     def ratio(mix):
         waves = [(lower, upper)] * round(mix * batches) + [(upper, lower)] * batches
@@ -171,28 +196,63 @@ def test_robust_3_4_mended_is_the_most_of_its_instance_and_within_3_3(lower, upp
     assert mended <= (1 + 1 / alpha) / (2 * alpha) + 1e-12
 
 
+@cache
+def worst_of_all_mixes(upper, prompt):
+    """The largest quotient of Lemma 4.6 with l = 1."""
+    k = np.arange(1, upper + 1)
+    later = k[None] >= k[:, None]
+    delta = np.where(k == 1, prompt + 1, 1)[:, None]
+    time, there = later * k[None], later * (delta + 2 * (k[None] - k[:, None])) / (prompt + k)
+    above = (delta * time).T @ there
+    # In suffix sums y, x_k = y_k - y_{k + 1}; then the forms are a positive matrix and D.
+    above = np.diff(above + above.T, axis=0, prepend=0) / 2
+    above = np.diff(above, axis=1, prepend=0)
+    peaks = np.diff(k * (prompt + k), prepend=0)
+    y = 1 / k
+    for _ in range(200):
+        y = above @ y / peaks
+        y /= y.max()
+    x = y - np.append(y[1:], 0)
+    assert x.min() > 0
+    return y @ above @ y / (peaks @ y**2)
+
+
 @pytest.mark.parametrize("prompt", [1, 10])
 def test_robust_4_3_mended_is_logarithmic_at_a_fixed_prompt(prompt):
     """By the worst of all mixes: each fourfold u adds less than the one before."""
-    worst = []
-    for upper in (16, 64, 256):
-        k = np.arange(1, upper + 1)
-        later = k[None] >= k[:, None]
-        delta = np.where(k == 1, prompt + 1, 1)[:, None]
-        time, there = later * k[None], later * (delta + 2 * (k[None] - k[:, None])) / (prompt + k)
-        above = (delta * time).T @ there
-        # In suffix sums y, x_k = y_k - y_{k + 1}; then the forms are a positive matrix and D.
-        above = np.diff(above + above.T, axis=0, prepend=0) / 2
-        above = np.diff(above, axis=1, prepend=0)
-        peaks = np.diff(k * (prompt + k), prepend=0)
-        y = 1 / k
-        for _ in range(200):
-            y = above @ y / peaks
-            y /= y.max()
-        x = y - np.append(y[1:], 0)
-        assert x.min() > 0
-        worst.append(y @ above @ y / (peaks @ y**2))
+    worst = [worst_of_all_mixes(upper, prompt) for upper in (16, 64, 256)]
     assert 0 < worst[2] - worst[1] < worst[1] - worst[0]
+
+
+@pytest.mark.parametrize("prompt", [0, 1, 10])
+@pytest.mark.parametrize("upper", [2, 16, 64])
+def test_robust_mends_of_one_lemma_keep_their_order(upper, prompt):
+    """4.3 is of all mixes, 5.1 and 5.3 of some; A_max is worse than A_min, as Section 5 says."""
+    worst = worst_of_all_mixes(upper, prompt)
+    assert mended_5_1(1, upper, prompt) <= worst + 1e-12
+    for q in (0.5, 0.8, 0.9):
+        mix = {k: k * q**k for k in range(1, upper + 1)}
+        assert lemma_4_6(mix, prompt) <= worst
+    if prompt == 0:  # as in 3.4
+        assert mended_5_1(1, upper, 0) <= worst < mended_3_4(1, upper)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(1, 2), (4, 5), (1, 4), (1, 100), (10, 100)])
+def test_robust_5_1_mended_with_long_prompts_is_within_8_6(lower, upper):
+    """There A_min serves as A_random does, whose bound is the second part of 8.6."""
+    for prompt in (0, 1, upper, 10**3 * upper, 10**9 * upper):
+        assert mended_5_1(lower, upper, prompt) < (1 + upper / lower) / 2
+    assert mended_5_1(lower, upper, prompt) == pytest.approx((1 + sqrt(upper / lower)) / 2)
+
+
+@pytest.mark.parametrize(("prompt", "crossing"), [(0, (3 - sqrt(5)) / 2), (10**6, 1 / 4)])
+def test_robust_figure_2_crosses_earlier_by_the_mends(prompt, crossing):
+    """A_l is better than A_min up to 0.382 without prompts, as printed, and up to 1/4 with long."""
+    upper = 1000
+    better = [mended_5_2(k, upper, prompt) < mended_5_1(k, upper, prompt) for k in range(1, 600)]
+    least = better.index(False)
+    assert not any(better[least:])
+    assert (least + 1) / upper == pytest.approx(crossing, abs=2 / upper)
 
 
 def most_of_pairs(own, cross, both):
@@ -214,17 +274,14 @@ def test_robust_5_1_and_5_2_mended_are_the_most_over_two_outputs(lower, upper, p
     # that are left at its end has completed by the time the next begins.
     long_wait = upper * (prompt + lower) - w[0] * (prompt + lower) / (prompt + upper)
     a_min = most_of_pairs((w[0], w[1]), w[0] + long_wait / 2, w)
-    alpha, t = lower / upper, sqrt(upper * (prompt + lower) / (lower * (prompt + upper)))
-    assert a_min == pytest.approx(1 + t * (1 - alpha * t) / 2, rel=1e-4)
+    assert a_min == pytest.approx(mended_5_1(lower, upper, prompt), rel=1e-4)
     if lower == 1:  # the sums are the printed quotient
         assert float(two(upper, prompt)) == pytest.approx(a_min, rel=0.01)
     # A_l: all run for l in random order, the long ones anew after them.
     a_l = most_of_pairs((w[0], w[1] + 2 * w[0]), 1.5 * w[0], w)
-    root = alpha * t
-    mended = 1 + root / (2 * (1 - root)) if root <= 1 / 2 else 1 + 2 * root**2
-    assert a_l == pytest.approx(mended, rel=1e-4)
+    assert a_l == pytest.approx(mended_5_2(lower, upper, prompt), rel=1e-4)
     if prompt == 0:
-        assert t == 1
+        assert times_alpha(lower, upper, prompt) == pytest.approx(lower / upper)
 
 
 @both
@@ -258,5 +315,8 @@ def test_robust_8_8_mended_is_an_equality(first):
         for count, output in product((2, 3), range(1, longest + 1)):
             requests = [(prompt, output)] * count
             a_max = in_order(requests, memory, first, believed=output)
-            assert a_max == in_order(requests, memory, first)
+            # Theorem 3.3, which needs it, has 1 there.
+            assert (
+                a_max == in_order(requests, memory, first) == best(requests, memory, first, a_max)
+            )
             assert not loses_to_random(prompt, [output] * count, (output, output), memory, first)
