@@ -197,11 +197,11 @@ def test_robust_3_4_mended_is_the_most_of_its_instance_and_within_3_3(lower, upp
 
 
 @cache
-def worst_of_all_mixes(upper, prompt):
-    """The largest quotient of Lemma 4.6 with l = 1."""
-    k = np.arange(1, upper + 1)
+def worst_of_all_mixes(lower, upper, prompt):
+    """The largest quotient of Lemma 4.6."""
+    k = np.arange(lower, upper + 1)
     later = k[None] >= k[:, None]
-    delta = np.where(k == 1, prompt + 1, 1)[:, None]
+    delta = np.where(k == lower, prompt + lower, 1)[:, None]
     time, there = later * k[None], later * (delta + 2 * (k[None] - k[:, None])) / (prompt + k)
     above = (delta * time).T @ there
     # In suffix sums y, x_k = y_k - y_{k + 1}; then the forms are a positive matrix and D.
@@ -220,15 +220,28 @@ def worst_of_all_mixes(upper, prompt):
 @pytest.mark.parametrize("prompt", [1, 10])
 def test_robust_4_3_mended_is_logarithmic_at_a_fixed_prompt(prompt):
     """By the worst of all mixes: each fourfold u adds less than the one before."""
-    worst = [worst_of_all_mixes(upper, prompt) for upper in (16, 64, 256)]
+    worst = [worst_of_all_mixes(1, upper, prompt) for upper in (16, 64, 256)]
     assert 0 < worst[2] - worst[1] < worst[1] - worst[0]
+
+
+@pytest.mark.parametrize("prompt", [0, 1, 10])
+def test_robust_4_10_mended_has_the_constant_of_4_3(prompt):
+    """Of four classes of [1, 64] none is worse than all outputs at the same prompt."""
+    classes = [worst_of_all_mixes(low, low + 15, prompt) for low in (1, 17, 33, 49)]
+    assert max(classes) < worst_of_all_mixes(1, 64, prompt)
+
+
+def test_robust_4_1_the_least_output_matters():
+    """At alpha = 1/10, without prompts: the row on l = 1 without loss of generality."""
+    assert worst_of_all_mixes(1, 10, 0) == pytest.approx(1.7249, abs=1e-4)
+    assert worst_of_all_mixes(100, 1000, 0) == pytest.approx(1.7439, abs=1e-4)
 
 
 @pytest.mark.parametrize("prompt", [0, 1, 10])
 @pytest.mark.parametrize("upper", [2, 16, 64])
 def test_robust_mends_of_one_lemma_keep_their_order(upper, prompt):
     """4.3 is of all mixes, 5.1 and 5.3 of some; A_max is worse than A_min, as Section 5 says."""
-    worst = worst_of_all_mixes(upper, prompt)
+    worst = worst_of_all_mixes(1, upper, prompt)
     assert mended_5_1(1, upper, prompt) <= worst + 1e-12
     for q in (0.5, 0.8, 0.9):
         mix = {k: k * q**k for k in range(1, upper + 1)}
@@ -243,6 +256,11 @@ def test_robust_5_1_mended_with_long_prompts_is_within_8_6(lower, upper):
     for prompt in (0, 1, upper, 10**3 * upper, 10**9 * upper):
         assert mended_5_1(lower, upper, prompt) < (1 + upper / lower) / 2
     assert mended_5_1(lower, upper, prompt) == pytest.approx((1 + sqrt(upper / lower)) / 2)
+
+
+@pytest.mark.parametrize(("prompt", "ratio"), [(0, 1.056), (1, 1.078), (10**6, 1.231)])
+def test_robust_5_2_mended_has_the_values_of_the_errata(prompt, ratio):
+    assert mended_5_2(1, 10, prompt) == pytest.approx(ratio, abs=5e-4)
 
 
 @pytest.mark.parametrize(("prompt", "crossing"), [(0, (3 - sqrt(5)) / 2), (10**6, 1 / 4)])
