@@ -61,16 +61,18 @@ def drawn(seed, asynchronous, priority, more=False):
 
 def more_options(rng, options, lengths):
     """Draw options that most servers leave as they are."""
+    most = min(options["max_num_batched_tokens"], int(lengths.max()))
     more = {
         "max_num_active_seqs": int(rng.integers(1, options["max_num_seqs"] + 1)),
-        "long_prefill_token_threshold": int(rng.integers(0, options["max_num_batched_tokens"])),
+        "long_prefill_token_threshold": int(rng.integers(0, most)),
         "long_prefill_token_threshold_adaptive": bool(rng.integers(2)),
         "prefill_schedule_interval": int(rng.integers(1, 6)),
     }
     more = {name: value for name, value in more.items() if rng.integers(3)}
     if not rng.integers(4):  # then a batch holds the longest request
-        longest = int(lengths.max()) + 8
-        more |= {"enable_chunked_prefill": False, "max_num_batched_tokens": longest}
+        longest = int(lengths.max())
+        more |= dict.fromkeys(("max_num_batched_tokens", "max_model_len"), longest)
+        more["enable_chunked_prefill"] = False
         more.pop("long_prefill_token_threshold", None)
     return more
 
@@ -128,10 +130,11 @@ def compared():
         for asynchronous in (False, True):
             total = equal = preempted = 0
             for seed in range(CASES):
-                options, requests = drawn(seed, asynchronous, "priority" in kind)
+                options, requests = drawn(seed, asynchronous, "priority" in kind, seed % 2 > 0)
                 prompts, outputs = np.array([request[:2] for request in requests]).T
                 memory = (options["num_gpu_blocks"] - 1) * options["block_size"]
                 longest = max(memory, int((prompts + outputs).max()))
+                longest = options.get("max_model_len", longest)
                 scheduler = in_vllm.make(options, longest, settings, planned, unlimited=learns)
                 clients = np.arange(len(requests)) % CLIENTS
                 extras = [
@@ -233,7 +236,9 @@ def served(requests, row):
 
 def predicted(requests, row):
     """Return optsched's own run of what a row is about."""
-    policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
+    policy = replace(
+        get_policy(row.policy), async_scheduling=row.asynchronous, enable_prefix_caching=False
+    )
     if policy.learns and row.error >= 0:
         requests = requests.replace(output_estimates=expected(requests, row))
     return optsched.run(requests, policy, clock=SERVING)

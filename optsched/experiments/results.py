@@ -20,7 +20,7 @@ from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest
 from optsched.problem.premises import KNOWLEDGE, STORAGES, deployable, strongest
 from optsched.problem.schedule import Schedule
-from optsched.problem.work import load_on_clock
+from optsched.problem.work import going_on_from_a_cache, load_on_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,6 +147,9 @@ class Comparison:
             alike = all(run.facts.storage == storage for run in self)
             if not alike and storage == STORAGES[0]:  # a weaker bound for what it does not cover
                 known |= {"max_num_seqs": limit, "storage": STORAGES[1]}
+                bounds += (find_bound(self.instance, method, **known),)
+            if any(run.facts.clock != bound.premises.clock and run.facts.clock for run in self):
+                known["clock"] = going_on_from_a_cache(clock)  # weaker, for what found its tokens
                 bounds += (find_bound(self.instance, method, **known),)
         if not self.timed and any(run.split for run in self):
             bounds += (find_bound(self.instance, "closed-form"),)

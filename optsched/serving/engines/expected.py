@@ -62,7 +62,7 @@ class _Keys:
         self._tags, self._later = np.zeros(len(planned)), np.zeros(len(planned))
         self._planned, self.given, believed = planned, np.zeros(len(planned)), task.instance
         if self._policy.learns:
-            self._seen = _seen(task.instance)
+            self._seen = _seen(task.instance, task.policy.max_model_len)
             return
         if self._policy.order is not None and self._left is not None:
             self._planned = self._left(slice(None), 0)
@@ -124,9 +124,10 @@ class _Keys:
         return float(self._policy.keys(alone, self._task.clock)[0])
 
 
-def _seen(instance: Instance) -> list[Seen]:
+def _seen(instance: Instance, longest: int | None) -> list[Seen]:
     """Return what is known of each request when it arrives."""
-    limits, turns = instance.memory - instance.prompts, None
+    most = min(instance.memory, longest or instance.memory)
+    limits, turns = most - instance.prompts, None
     if instance.output_upper is not None:
         limits = np.minimum(limits, instance.output_upper)
     if instance.follows is not None:
