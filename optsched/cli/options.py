@@ -169,6 +169,17 @@ TRACE = (
         0.05,
         "Length of a step where arrivals are in seconds.",
     ),
+    option(
+        "--columns ROLE=COLUMN,...",
+        str,
+        "What columns of a log of your own are: prompt, output, arrival, client, priority, prefix, "
+        "conversation, ..., as in prompt=tokens_in,output=tokens_out,arrival=sent_ms.",
+    ),
+    option(
+        "--time-unit U",
+        click.Choice(["s", "ms", "us", "ns", "steps"]),
+        "Unit of arrivals, where TRACE does not tell: s, ms, us, ns or steps.",
+    ),
     *READING,
 )
 ALL = (
@@ -183,8 +194,9 @@ WORKERS = option(
     "--workers G", str, "Independent workers: their number, or memories such as 16492x2,4096x8."
 )
 _SECTIONS = {
-    "Trace (a CSV file, or family:NAME,n=..; see optsched families)": (
-        *("memory", "llm", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
+    "Trace (a log of requests, or family:NAME,n=..; see optsched families)": (
+        *("memory", "llm", "gpu", "gpus", "limit", "seconds_per_step", "columns", "time_unit"),
+        "skip_invalid",
     ),
     "Results": (
         *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
@@ -330,7 +342,8 @@ def seeds_of(trace: str, seed: int, count: int) -> range:
 def _instance(output: Output, options: dict[str, Any]) -> Instance:
     """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
-    how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid")
+    how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid", "time_unit")
+    how["columns"] = _mapping(options.pop("columns"))
     on_clock = options.get("clock") not in (None, "unit")
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
@@ -344,6 +357,7 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if on_clock:
         how["seconds_per_step"] = TICK
     family = trace.startswith("family:")
+    note_unless(not family, "columns time_unit", "for a TRACE in a file")
     if family and on_clock and "seconds_per_step=" not in trace:
         if "load=" in trace:
             output.note(
@@ -384,6 +398,16 @@ def _beliefs(
     return Beliefs.around(instance.output_estimates, log_error, longest)
 
 
+def _mapping(columns: str | None) -> dict[str, str] | None:
+    """Read which column has which role."""
+    if columns is None:
+        return None
+    pairs = [each.partition("=") for each in columns.split(",")]
+    if wrong := next((role for role, equals, column in pairs if not (equals and column)), None):
+        raise OptschedError(f"--columns says {wrong!r} without a column; write ROLE=COLUMN")
+    return {role.strip(): column.strip() for role, _, column in pairs}
+
+
 def read_instance(
     output: Output,
     trace: str,
@@ -399,6 +423,7 @@ def read_instance(
     if seed is not None and trace.startswith("family:") and "seed=" not in trace:
         trace += f",seed={seed}"
     with output.progress(f"reading {trace}"):
+        how["note"] = output.note
         if skip_invalid:
             instance, skipped = read_trace_skipping(trace, memory, **how)
             for row in skipped[:LISTED]:
