@@ -342,8 +342,8 @@ def seeds_of(trace: str, seed: int, count: int) -> range:
 def _instance(output: Output, options: dict[str, Any]) -> Instance:
     """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
-    how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid", "time_unit")
-    how["columns"] = _mapping(options.pop("columns"))
+    names = ("memory", "limit", "seconds_per_step", "skip_invalid", "columns", "time_unit")
+    how = take(options, *names)
     on_clock = options.get("clock") not in (None, "unit")
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
@@ -396,16 +396,6 @@ def _beliefs(
         )
     longest = int((instance.memory - instance.prompts).max())
     return Beliefs.around(instance.output_estimates, log_error, longest)
-
-
-def _mapping(columns: str | None) -> dict[str, str] | None:
-    """Read which column has which role."""
-    if columns is None:
-        return None
-    pairs = [each.partition("=") for each in columns.split(",")]
-    if wrong := next((role for role, equals, column in pairs if not (equals and column)), None):
-        raise OptschedError(f"--columns says {wrong!r} without a column; write ROLE=COLUMN")
-    return {role.strip(): column.strip() for role, _, column in pairs}
 
 
 def read_instance(

@@ -128,7 +128,6 @@ def _perhaps(read: Callable[[str], float]) -> Callable[[Sequence[str]], FloatArr
 
 
 WHOLE = CellKind(_whole_numbers, "a whole number", 0)
-NUMBER = CellKind(_numbers, "a finite number", 0.0)
 EXACT = CellKind(_exact, "a finite number", 0)
 _PART = CellKind(_whole_numbers, "a whole number of {}, or pass --time-unit", 0)
 STAMP = CellKind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
@@ -177,7 +176,7 @@ _TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
 PEOPLE = ("tenant", "chat", "before", "turn", "sender")
 _KINDS = {
-    **{"weights": NUMBER, "labels": TEXT, "hash_ids": LIST, "hash_block": SIZE, "gaps": _GAPS},
+    **{"weights": EXACT, "labels": TEXT, "hash_ids": LIST, "hash_block": SIZE, "gaps": _GAPS},
     **dict.fromkeys(PEOPLE, TEXT),
     **dict.fromkeys(("ttft", "latency"), _INSTANT),
 }
@@ -211,12 +210,8 @@ class TraceFormat:
         return _CLOCKS.get(self.unit, part)
 
 
-def _known_formats() -> tuple[TraceFormat, ...]:
-    path = Path(__file__).parents[1] / "data" / "formats.json"
-    return tuple(TraceFormat(**each) for each in json.loads(path.read_text(encoding="utf-8")))
-
-
-FORMATS = _known_formats()
+_FILE = Path(__file__).parents[1] / "data" / "formats.json"
+FORMATS = tuple(TraceFormat(**each) for each in json.loads(_FILE.read_text(encoding="utf-8")))
 NATIVE = FORMATS[0]
 
 
@@ -357,12 +352,14 @@ def conversations(columns: dict[str, Values]) -> dict[str, Values]:
     return found
 
 
-def roles(columns: Mapping[str, str] | None) -> dict[str, str]:
+def roles(columns: Mapping[str, str] | str | None) -> dict[str, str]:
     """Return the columns that a user names, by our roles."""
-    if columns is None:
-        return {}
-    require(columns, Mapping, "columns", "a mapping such as {'prompt': 'tokens_in'}", InstanceError)
+    if isinstance(columns, str):
+        columns = dict(part.partition("=")[::2] for part in columns.split(","))
+    wish = "a text such as prompt=tokens_in,output=tokens_out, or a mapping"
+    require(columns := columns or {}, Mapping, "columns", wish, InstanceError)
     for role, column in columns.items():
         require_known("role of a column", role, ROLES, InstanceError)
-        require(column, str, f"the column of {role}", "a text", InstanceError)
+        if not (column and isinstance(column, str)):
+            raise InstanceError(f"columns has no name for {role}; write {role}=COLUMN")
     return {ROLES[role]: column for role, column in columns.items()}

@@ -19,49 +19,23 @@ from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
 from optsched._internal.request_rules import BrokenRule, broken_rules
 from optsched.errors import InstanceError, named, require, require_known
 from optsched.problem.instance import INTEGER_FIELDS, Instance
-from optsched.workloads import containers
-from optsched.workloads.containers import (
-    Table,
-    bare_name,
-    csv_numbers,
-    csv_rows,
-    opened,
-    tabulated,
-)
+from optsched.workloads import containers, formats
 from optsched.workloads.families import family_from_text
-from optsched.workloads.formats import (
-    EXACT,
-    MEASURED,
-    NATIVE,
-    NEEDED,
-    NUMBER,
-    PEOPLE,
-    STAMP,
-    UNITS,
-    WHOLE,
-    TraceFormat,
-    Values,
-    conversations,
-    first_in,
-    is_readable,
-    read_cells,
-    recognised,
-    roles,
-    unit_in,
-)
+from optsched.workloads.formats import EXACT, NATIVE, UNITS, WHOLE, is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from io import BufferedReader
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.workloads.containers import Block
+    from optsched.workloads.containers import Block, Table
+    from optsched.workloads.formats import TraceFormat, Values
 
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
-_DATED = 10**8  # seconds since 1970 in 1973: no trace is so long
-_NUMBERS = {WHOLE.read, NUMBER.read, EXACT.read}
-_SECONDS = ("arrived", *MEASURED)
+_DATES = 10**8, 4 * 10**9  # seconds since 1970 in 1973, later than any trace is long, and 2096
+_NUMBERS = {WHOLE.read, EXACT.read}
+_SECONDS = ("arrived", *formats.MEASURED)
 
 
 @dataclass(frozen=True)
@@ -99,7 +73,7 @@ class Trace:
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
     keys: dict[str, None] = field(default_factory=dict)  # all columns that were seen
     measured: dict[str, Any] = field(default_factory=dict)  # seconds, in the instance's order
-    late: int = 0  # requests that arrive before one that stands before them
+    changes: list[str] = field(default_factory=list)  # of what stands in the file
 
     def instance(
         self, table: Table, stream: BufferedReader, memory: int, seconds_per_step: float
@@ -112,7 +86,13 @@ class Trace:
         except csv.Error as error:
             raise InstanceError(f"{self.path}, {error}; check its quotes") from None
         if self.strict and skipped:
-            raise self._refusal(skipped[0], min(self.faults))
+            raise InstanceError(
+                f"{self.path}, {skipped[0]} (skip_invalid leaves such rows out)",
+                column=skipped[0].column,
+                request=min(self.faults),
+                value=skipped[0].value,
+                reason=skipped[0].reason,
+            )
         if not fields or len(fields["prompts"]) == 0:
             first = f"; the first row has this fault: {skipped[0]}" if skipped else ""
             raise InstanceError(f"{self.path} has no request to read{first}")
@@ -120,13 +100,19 @@ class Trace:
             said = f"follows counts rows, so that none can be left out; correct {skipped[0]}"
             raise InstanceError(said)
         seconds = seconds_per_step if "clock" in columns else None
-        fields |= {"memory": memory, "name": bare_name(self.path), "seconds_per_step": seconds}
+        fields |= {
+            "memory": memory,
+            "name": containers.bare_name(self.path),
+            "seconds_per_step": seconds,
+        }
         return Instance(**fields | self._blocks_of_tokens(fields)), skipped
 
     def note(self) -> str:
         """Say what was read as what, what was not read, and what was changed."""
         columns, own = self.form.columns, NATIVE.columns
-        there = {role: name for role in columns if (name := first_in(columns[role], self.keys))}
+        there = {
+            role: name for role in columns if (name := formats.first_in(columns[role], self.keys))
+        }
         units = {"clock": f" ({self.form.unit})"}
         renamed = [
             f"{name}{units.get(role, '')} -> {own.get(role, role)}"
@@ -136,9 +122,7 @@ class Trace:
         said = [f"read as {self.form.name}: {', '.join(renamed)}"] if renamed else []
         if unread := [name for name in self.keys if name and name not in there.values()]:
             said.append(f"not read: {', '.join(unread)}")
-        if self.late:
-            said.append(f"sorted by arrival, as {self.late} requests stood behind later ones")
-        return "; ".join(said)
+        return "; ".join(said + self.changes)
 
     @property
     def _names(self) -> list[str]:
@@ -147,7 +131,7 @@ class Trace:
     def _blocks(self, table: Table, lines: Iterable[bytes], line: int = 2) -> Iterator[Block]:
         size = min(containers.BLOCK, self.limit)
         if table.header:
-            return csv_rows(lines, size, line)
+            return containers.csv_rows(lines, size, line)
         columns = {column: self.form.kind(role).text for role, column in self.form.columns.items()}
         return table.rows(self.form.steps, columns, size, self._is_request)
 
@@ -169,13 +153,15 @@ class Trace:
         if table.header and self.form.unit and set(kinds.values()) <= _NUMBERS:
             whole = np.zeros(len(header), dtype=bool)
             whole[[at for role, at in places.items() if kinds[role] is WHOLE.read]] = True
-            tables, read, rest = csv_numbers(stream, whole, self.limit)
+            tables, read, rest = containers.csv_numbers(stream, whole, self.limit)
             for each in tables:
                 count += len(each)
                 for role, at in places.items():
                     parts[role].append(each[:, at].astype(np.int64 if whole[at] else np.float64))
         # In JSON any object may lack any key; what none has, no request has.
-        blank = {role: list[int]() for role in parts if not (table.header or role in NEEDED)}
+        blank = {
+            role: list[int]() for role in parts if not (table.header or role in formats.NEEDED)
+        }
         done = count == self.limit
         for block in () if done else self._blocks(table, itertools.chain(rest, stream), read + 2):
             rows = [row for _, row in block if row][: self.limit - count]
@@ -195,7 +181,7 @@ class Trace:
                     if not is_readable("", kind):
                         parts[role].append(np.full(len(rows), kind.filler))
                         continue
-                values, unreadable = read_cells(cells[place], kind)
+                values, unreadable = formats.read_cells(cells[place], kind)
                 parts[role].append(values)
                 for at in np.flatnonzero(unreadable).tolist():
                     self.faults.setdefault(count + at, (role, f"must be {kind.name}"))
@@ -215,7 +201,7 @@ class Trace:
         """Look at a cell for dates, where numbers are expected; refuse numbers without a unit."""
         cell = next(filter(None, cells), "")
         if not is_readable(cell, EXACT):
-            if self.form.kind("clock").read in _NUMBERS and is_readable(cell, STAMP):
+            if self.form.kind("clock").read in _NUMBERS and is_readable(cell, formats.STAMP):
                 self.form = replace(self.form, unit="date")
         elif not self.form.unit:
             raise _without_unit(self.form.columns["clock"], cell)
@@ -229,24 +215,28 @@ class Trace:
         times = fields.get("clock", fields.get("arrivals", rows))
         late = times < np.maximum.accumulate(times)
         if late.any() and "follows" not in fields:  # which counts rows
-            self.late, order = int(late.sum()), np.argsort(times, kind="stable")
+            self.changes += [f"sorted by arrival, as {late.sum()} requests stood behind later ones"]
+            order = np.argsort(times, kind="stable")
             rows, fields = rows[order], {role: each[order] for role, each in fields.items()}
         if (times := fields.pop("clock", None)) is not None:
-            units, first = UNITS[self.form.unit], times.min() if len(times) else 0
-            # Our own seconds count from 0, unless they count from 1970.
+            units, start = UNITS[self.form.unit], times.min() if len(times) else 0
             own = self.form.columns["clock"] == NATIVE.columns["clock"]
-            start = 0 if own and first < _DATED * units else first
+            if own and start / units >= _DATES[0]:
+                self.changes += ["arrivals since 1970 count from the first"]
+            elif own:  # as it is
+                start = 0
+            start *= bool(start / units < _DATES[1])  # else it is refused as too late
             fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
             fields["arrived"] = (times - start) / units
             for role in fields.keys() & {"first_at", "last_at"}:
-                fields[role] = (fields[role] - start) / units - fields["arrived"]
+                fields[role] = (fields[role] - times) / units
         for role in fields.keys() & {"ttft", "latency", "gaps"}:
-            unit = unit_in(column := self.form.columns[role]) or self.form.spans
+            unit = formats.unit_in(column := self.form.columns[role]) or self.form.spans
             if unit not in UNITS:
                 raise _without_unit(column, f"{fields[role].max(initial=0):g}")
             fields[role] = fields[role] / UNITS[unit]
-        people = {role: fields.pop(role) for role in PEOPLE if role in fields}
-        fields = conversations(people) | fields
+        people = {role: fields.pop(role) for role in formats.PEOPLE if role in fields}
+        fields = formats.conversations(people) | fields
         while rule := next(self._broken_rules(fields, memory), None):
             role = "clock" if rule.column == "arrivals" and "clock" in columns else rule.column
             for index in np.flatnonzero(rule.mask).tolist():
@@ -257,6 +247,8 @@ class Trace:
             rows = rows[~rule.mask]
             fields = {name: values[~rule.mask] for name, values in fields.items()}
         self.measured = {role: fields.pop(role) for role in _SECONDS if role in fields}
+        if "clock" not in columns:  # so that instants are none of its times
+            self.measured = {role: each for role, each in self.measured.items() if "at" not in role}
         return fields
 
     def _blocks_of_tokens(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -291,8 +283,8 @@ class Trace:
                 "save the trace as a file"
             )
         skipped: list[SkippedRow] = []
-        with opened(self.path) as stream:
-            table: Any = tabulated(stream, self.path)
+        with containers.opened(self.path) as stream:
+            table: Any = containers.tabulated(stream, self.path)
             rows = (row for block in self._blocks(table, stream) for row in block if row[1])
             for at, (line, row) in enumerate(rows):
                 if at not in self.faults:
@@ -305,15 +297,6 @@ class Trace:
                 if self.strict or len(skipped) == len(self.faults):
                     break
         return skipped
-
-    def _refusal(self, row: SkippedRow, request: int) -> InstanceError:
-        return InstanceError(
-            f"{self.path}, {row} (skip_invalid leaves such rows out)",
-            column=row.column,
-            request=request,
-            value=row.value,
-            reason=row.reason,
-        )
 
 
 def _without_unit(column: str, value: str) -> InstanceError:
@@ -344,7 +327,7 @@ def read_trace(
     limit: int | None = None,
     seconds_per_step: float = 0.05,
     skip_invalid: bool = False,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | str | None = None,
     time_unit: str | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Instance:
@@ -356,7 +339,7 @@ def read_trace(
     the public traces: Azure LLM inference 2023 to 2025, BurstGPT, Vidur; or JSON lines of Mooncake,
     Qwen Bailian, TraceLab, Dynamo or AIPerf. The header, or the keys of the first line, tell which.
     Ids of blocks become ``hash_ids``; tenant, conversation and turn become ``labels``, such as
-    ``text/159/2``, and conversations ``clients``.
+    ``text/159/2``, and formats.conversations ``clients``.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, because a request cannot start before it arrives. Public traces start when their first
@@ -433,7 +416,7 @@ def _read(
     *,
     limit: int | None = None,
     seconds_per_step: float = 0.05,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | str | None = None,
     time_unit: str | None = None,
     note: Callable[[str], None] | None = None,
     strict: bool = True,
@@ -445,21 +428,23 @@ def _read(
     checked_step(seconds_per_step)
     if memory is not None:
         memory = checked_memory(memory)
-    given = roles(columns)
+    given = formats.roles(columns)
     if time_unit is not None:
         require_known("time_unit", time_unit, (*UNITS, "steps"), InstanceError)
     if str(path).startswith("family:"):
         return _head(family_from_text(str(path), memory), limit), [], None
     require(path, (str, PathLike), "the trace", "a file, or family:NAME", InstanceError)
     path = Path(path)
-    with named(path), opened(path) as stream:
-        table = tabulated(stream, path)
+    with named(path), containers.opened(path) as stream:
+        table = containers.tabulated(stream, path)
         if isinstance(table, bytes):
             return _head(_from_json(path, table, memory), limit), [], None
         where = f"{path}, line 1" if table.place == "line" else str(path)
-        form = recognised(table, given, time_unit, where)
+        form = formats.recognised(table, given, time_unit, where)
         if not measured:
-            kept = {role: each for role, each in form.columns.items() if role not in MEASURED}
+            kept = {
+                role: each for role, each in form.columns.items() if role not in formats.MEASURED
+            }
             form = replace(form, columns=kept)
         if memory is None:
             raise InstanceError(
