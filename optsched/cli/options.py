@@ -158,6 +158,7 @@ OBJECTIVE = option(
 SEED = option("--seed N", 0, "Seed of all randomness, and of a family without a seed of its own.")
 SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
 READING = (option("--limit N", int, "Take only the first N requests."), SKIP_INVALID, SEED)
+UNIT = click.Choice(["s", "ms", "us", "ns", "steps"])
 TRACE = (
     click.Argument(["trace"]),
     MEMORY,
@@ -169,17 +170,8 @@ TRACE = (
         0.05,
         "Length of a step where arrivals are in seconds.",
     ),
-    option(
-        "--columns ROLE=COLUMN,...",
-        str,
-        "What columns of a log of your own are: prompt, output, arrival, client, priority, prefix, "
-        "conversation, ..., as in prompt=tokens_in,output=tokens_out,arrival=sent_ms.",
-    ),
-    option(
-        "--time-unit U",
-        click.Choice(["s", "ms", "us", "ns", "steps"]),
-        "Unit of arrivals, where TRACE does not tell: s, ms, us, ns or steps.",
-    ),
+    option("--columns ROLES", str, "Your columns: prompt=A,output=B,arrival=C,client=D, ..."),
+    option("--time-unit U", UNIT, "Unit of arrivals, where unknown: s, ms, us, ns or steps."),
     *READING,
 )
 ALL = (

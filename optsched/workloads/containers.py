@@ -22,12 +22,15 @@ from optsched._internal.extras import need
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from io import BufferedReader
     from pathlib import Path
     from typing import BinaryIO
 
     from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched.workloads.formats import TraceFormat
+
+    Keep = Callable[[dict[str, Any]], bool]
 
 BLOCK = 1 << 12  # rows parsed at a time
 BYTES = 1 << 20  # parsed at a time where they are numbers
@@ -59,6 +62,10 @@ _PACKED: dict[str, tuple[bytes, str, Callable[[Any], Any]]] = {
     ".zst": (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
     ".zip": (b"PK\3\4", "zip", _zip),
 }
+
+
+#: What reading such a file raises where it is damaged, or, of zip, encrypted.
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
 
 
 def bare_name(path: Path) -> str:
@@ -96,22 +103,13 @@ def opened(path: Path) -> Iterator[BufferedReader]:
         raise InstanceError(f"there is no file {path}; {hint}") from None
     except IsADirectoryError:
         raise InstanceError(f"{path} is a directory; name a file in it") from None
-    except (
-        EOFError,
-        zlib.error,
-        lzma.LZMAError,
-        zipfile.BadZipFile,
-        RuntimeError,
-        OSError,
-    ) as error:
+    except _DAMAGE as error:
+        wrong = f"{path} is a damaged or truncated {packed} file; fetch it again"
+        if packed == "zip":
+            wrong = wrong.replace("file;", "file, or encrypted;")
         if packed is None or getattr(error, "errno", None):  # the disk is at fault
-            raise InstanceError(
-                f"{path} cannot be read: {getattr(error, 'strerror', error)}"
-            ) from None
-        said = f"{path} is a damaged or truncated {packed} file"
-        raise InstanceError(
-            f"{said}{', or encrypted' * (packed == 'zip')}; fetch it again"
-        ) from None
+            wrong = f"{path} cannot be read: {getattr(error, 'strerror', error)}"
+        raise InstanceError(wrong) from None
 
 
 @dataclass
@@ -123,34 +121,25 @@ class Table:
     records: Iterable[tuple[int, Any]] = ()  # what JSON holds, with the numbers of its lines
     place: str = "line"  # what rows are called
 
-    def rows(
-        self,
-        steps: Sequence[str],
-        columns: Mapping[str, bool],
-        size: int,
-        keep: Callable[[dict[str, Any]], bool],
-    ) -> Iterator[Block]:
+    def rows(self, form: TraceFormat, size: int, keep: Keep) -> Iterator[Block]:
         """Yield the cells of JSON, `size` rows at a time, texts of columns of texts as they are.
 
         `keep` says whether an object is a request. A row that is no object is too short.
         """
-        paths = {column: column.split("|") for column in columns}
-        needed = list(paths.values())
-        spread = (
-            (n, row)
-            for n, each in self.records
-            for row in (_spread(each, steps, needed) if isinstance(each, dict) else [each])
-        )
+        texts = {column: form.kind(role).text for role, column in form.columns.items()}
+        columns = [(column.split("|"), text) for column, text in texts.items()]
+        paths = [path for path, _ in columns]
+        spread = ((n, row) for n, each in self.records for row in _spread(each, form.steps, paths))
         if self.place == "entry":
             spread = ((n, row) for n, (_, row) in enumerate(spread, 1))
         kept = ((n, row) for n, row in spread if not isinstance(row, dict) or keep(row))
+
+        def cells(row: Any) -> list[str]:
+            is_row = isinstance(row, dict)
+            return [_cell(_at(row, path), text) for path, text in columns] if is_row else [""]
+
         while block := list(itertools.islice(kept, size)):
-            yield [
-                (n, [_cell(_at(row, paths[name]), text) for name, text in columns.items()])
-                if isinstance(row, dict)
-                else (n, [""])
-                for n, row in block
-            ]
+            yield [(n, cells(row)) for n, row in block]
 
 
 def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
@@ -222,20 +211,22 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _at(row: dict[str, Any], paths: list[str]) -> Any:
-    return next((value for path in paths if (value := row.get(path)) is not None), None)
+    for path in paths:
+        if (value := row.get(path)) is not None:
+            return value
+    return None
 
 
 def _spread(content: Any, steps: Sequence[str], columns: list[list[str]]) -> Iterator[Any]:
     """Yield the requests in lists that steps lead to, or in lists side by side; or one alone."""
-    if isinstance(content, list):
-        for each in content:
-            yield from _spread(each, steps, columns)
-    elif not isinstance(content, dict):
+    if not isinstance(content, dict):
         yield content
     elif steps:
         outer = {key: value for key, value in content.items() if not isinstance(value, list | dict)}
-        for each in _spread(content.get(steps[0]), steps[1:], columns):
-            yield outer | each if isinstance(each, dict) else each
+        inner = content.get(steps[0])
+        for part in inner if isinstance(inner, list) else [inner]:
+            for row in _spread(part, steps[1:], columns):
+                yield outer | row if isinstance(row, dict) else row
     elif not isinstance(side := _at(row := flat(content), columns[0]), list):
         yield row
     else:
@@ -245,9 +236,8 @@ def _spread(content: Any, steps: Sequence[str], columns: list[list[str]]) -> Ite
                 said = f"{path} has {len(lists[path])} entries, but {columns[0][0]} {len(side)}"
                 raise InstanceError(f"{said}; lists side by side must be equally long")
         lists = {path: value for path, value in lists.items() if len(value) == len(side)}
-        yield from (
-            dict(zip(lists, each, strict=True)) for each in zip(*lists.values(), strict=True)
-        )
+        for values in zip(*lists.values(), strict=True):
+            yield dict(zip(lists, values, strict=True))
 
 
 def _cell(value: Any, text: bool) -> str:

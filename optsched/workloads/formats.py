@@ -164,9 +164,14 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "date": 10**9, "events":
 _CLOCKS = {"date": STAMP, "events": EVENTS, "s": EXACT, "": EXACT}
 #: What users call the roles of columns.
 ROLES = {
-    **{"prompt": "prompts", "output": "outputs", "arrival": "clock", "client": "sender"},
+    **{"prompt": "prompts", "output": "outputs", "arrival": "clock", "client": "client"},
     **{"priority": "priorities", "prefix": "hash_ids", "block": "hash_block", "turn": "turn"},
-    **{"conversation": "chat", "label": "labels", "weight": "weights", "deadline": "deadlines"},
+    **{
+        "conversation": "conversation",
+        "label": "labels",
+        "weight": "weights",
+        "deadline": "deadlines",
+    },
     **{"first_token": "first_at", "last_token": "last_at", "ttft": "ttft", "latency": "latency"},
 }
 #: Roles of what was measured: instants on the clock; durations; and the gaps between tokens.
@@ -174,7 +179,7 @@ MEASURED = ("first_at", "last_at", "ttft", "latency", "gaps")
 NEEDED = {"prompts", "outputs"}
 _TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
-PEOPLE = ("tenant", "chat", "before", "turn", "sender")
+PEOPLE = ("tenant", "conversation", "before", "turn", "client")
 _KINDS = {
     **{"weights": EXACT, "labels": TEXT, "hash_ids": LIST, "hash_block": SIZE, "gaps": _GAPS},
     **dict.fromkeys(PEOPLE, TEXT),

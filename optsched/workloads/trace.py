@@ -132,8 +132,7 @@ class Trace:
         size = min(containers.BLOCK, self.limit)
         if table.header:
             return containers.csv_rows(lines, size, line)
-        columns = {column: self.form.kind(role).text for role, column in self.form.columns.items()}
-        return table.rows(self.form.steps, columns, size, self._is_request)
+        return table.rows(self.form, size, self._is_request)
 
     def _is_request(self, row: dict[str, Any]) -> bool:
         """Say whether an object is a request, and note its keys."""
@@ -256,10 +255,8 @@ class Trace:
         sizes = sorted({*fields.pop("hash_block", np.array([0])).tolist()} - {0})
         size = self.form.block_tokens or next(iter(sizes), None)
         if len(sizes) > 1:
-            raise InstanceError(
-                f"{self.path} has blocks of {' and '.join(map(str, sizes))} tokens; split it "
-                f"by {self.form.columns['hash_block']}"
-            )
+            said = f"{self.path} has blocks of {' and '.join(map(str, sizes))} tokens"
+            raise InstanceError(f"{said}; split it by {self.form.columns['hash_block']}")
         if size is None and any(map(len, fields.pop("hash_ids", ()))):
             said = "there are ids of blocks, but not how many tokens a block has"
             raise InstanceError(f"{said}; pass --columns block=16, or the column that says so")
@@ -300,12 +297,9 @@ class Trace:
 
 
 def _without_unit(column: str, value: str) -> InstanceError:
-    return InstanceError(
-        f"the unit of column {column}, with values such as {value}, is not known; pass --time-unit "
-        "s, ms, us, ns or steps",
-        column=column,
-        value=value,
-    )
+    said = f"the unit of column {column}, with values such as {value}, is not known"
+    hint = "pass --time-unit s, ms, us, ns or steps"
+    return InstanceError(f"{said}; {hint}", column=column, value=value)
 
 
 def to_steps(
