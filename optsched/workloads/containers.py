@@ -36,6 +36,7 @@ BLOCK = 1 << 12  # rows parsed at a time
 BYTES = 1 << 20  # parsed at a time where they are numbers
 _PLAIN = b"0123456789.,+-eE \n"
 _HEADER_BYTES = 1 << 16
+_encoded = json.JSONEncoder(default=str).encode
 MAX_DEPTH = 8  # levels of an object in which columns are looked for
 
 #: Rows of cells, none where a line is blank, each with the number of its line or entry.
@@ -241,11 +242,9 @@ def _spread(content: Any, steps: Sequence[str], columns: list[list[str]]) -> Ite
 
 
 def _cell(value: Any, text: bool) -> str:
-    if type(value) in (int, float):
-        return repr(value)
-    if value is None or (text and not isinstance(value, bool | list | dict)):
-        return "" if value is None else str(value)
-    return json.dumps(value, default=str)  # which is slow
+    if value is None or type(value) in (int, float):
+        return "" if value is None else repr(value)
+    return str(value) if text and not isinstance(value, bool | list | dict) else _encoded(value)
 
 
 def _csv_header(line: bytes, path: Path) -> list[str]:

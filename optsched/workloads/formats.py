@@ -366,5 +366,5 @@ def roles(columns: Mapping[str, str] | str | None) -> dict[str, str]:
     for role, column in columns.items():
         require_known("role of a column", role, ROLES, InstanceError)
         if not (column and isinstance(column, str)):
-            raise InstanceError(f"columns has no name for {role}; write {role}=COLUMN")
+            raise InstanceError(f"columns leaves out what {role} is; write {role}=COLUMN")
     return {ROLES[role]: column for role, column in columns.items()}

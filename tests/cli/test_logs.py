@@ -46,7 +46,7 @@ def test_own_columns_and_units_are_named(optsched_command, log):
     assert code == 2
     assert "the unit of column when, with values such as 7000, is not known; pass --time-u" in err
     for wrong, words in (
-        ("prompt=in,output", "--columns has no name for output; write output=COLUMN"),
+        ("prompt=in,output", "--columns leaves out what output is; write output=COLUMN"),
         ("prompt=in,output=aus", "line 1: there is no column 'aus'; "),
         ("tokens=in", "unknown role of a column 'tokens'"),
     ):
