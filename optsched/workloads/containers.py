@@ -22,13 +22,12 @@ from optsched._internal.extras import need
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from io import BufferedReader
     from pathlib import Path
     from typing import BinaryIO
 
     from optsched._internal.arrays import BoolArray, FloatArray
-    from optsched.workloads.formats import TraceFormat
 
     Keep = Callable[[dict[str, Any]], bool]
 
@@ -122,15 +121,16 @@ class Table:
     records: Iterable[tuple[int, Any]] = ()  # what JSON holds, with the numbers of its lines
     place: str = "line"  # what rows are called
 
-    def rows(self, form: TraceFormat, size: int, keep: Keep) -> Iterator[Block]:
-        """Yield the cells of JSON, `size` rows at a time, texts of columns of texts as they are.
+    def rows(
+        self, steps: Sequence[str], texts: Mapping[str, bool], size: int, keep: Keep
+    ) -> Iterator[Block]:
+        """Yield the cells of JSON, `size` rows at a time; where `texts` says so, texts as they are.
 
         `keep` says whether an object is a request. A row that is no object is too short.
         """
-        texts = {column: form.kind(role).text for role, column in form.columns.items()}
         columns = [(column.split("|"), text) for column, text in texts.items()]
         paths = [path for path, _ in columns]
-        spread = ((n, row) for n, each in self.records for row in _spread(each, form.steps, paths))
+        spread = ((n, row) for n, each in self.records for row in _spread(each, steps, paths))
         if self.place == "entry":
             spread = ((n, row) for n, (_, row) in enumerate(spread, 1))
         kept = ((n, row) for n, row in spread if not isinstance(row, dict) or keep(row))

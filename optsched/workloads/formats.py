@@ -166,13 +166,9 @@ _CLOCKS = {"date": STAMP, "events": EVENTS, "s": EXACT, "": EXACT}
 ROLES = {
     **{"prompt": "prompts", "output": "outputs", "arrival": "clock", "client": "client"},
     **{"priority": "priorities", "prefix": "hash_ids", "block": "hash_block", "turn": "turn"},
-    **{
-        "conversation": "conversation",
-        "label": "labels",
-        "weight": "weights",
-        "deadline": "deadlines",
-    },
-    **{"first_token": "first_at", "last_token": "last_at", "ttft": "ttft", "latency": "latency"},
+    **{"conversation": "conversation", "label": "labels", "weight": "weights", "ttft": "ttft"},
+    **{"deadline": "deadlines", "first_token": "first_at", "last_token": "last_at"},
+    "latency": "latency",
 }
 #: Roles of what was measured: instants on the clock; durations; and the gaps between tokens.
 MEASURED = ("first_at", "last_at", "ttft", "latency", "gaps")
@@ -221,7 +217,7 @@ NATIVE = FORMATS[0]
 
 
 def recognised(
-    table: Table, given: dict[str, str], time_unit: str | None, where: str
+    table: Table, given: dict[str, str], time_unit: str | None, measured: bool, where: str
 ) -> TraceFormat:
     """Tell the format of a table; `given` are columns that the user names, by role."""
     content = table.first or dict.fromkeys(table.header)
@@ -229,7 +225,11 @@ def recognised(
     block = given.pop("hash_block") if given.get("hash_block", "").isdecimal() else None
     if (form := _found(content, given)) is None:
         raise _unknown(keys, given, bool(table.header), where)
-    columns = {**form.columns, **given}
+    columns = {
+        role: column
+        for role, column in {**form.columns, **given}.items()
+        if measured or role not in MEASURED
+    }
     if "clock" in given:
         columns.pop("arrivals", None)
         form = replace(form, unit=unit_in(given["clock"]), exact=True)

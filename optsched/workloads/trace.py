@@ -132,7 +132,8 @@ class Trace:
         size = min(containers.BLOCK, self.limit)
         if table.header:
             return containers.csv_rows(lines, size, line)
-        return table.rows(self.form, size, self._is_request)
+        texts = {column: self.form.kind(role).text for role, column in self.form.columns.items()}
+        return table.rows(self.form.steps, texts, size, self._is_request)
 
     def _is_request(self, row: dict[str, Any]) -> bool:
         """Say whether an object is a request, and note its keys."""
@@ -325,19 +326,20 @@ def read_trace(
     time_unit: str | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Instance:
-    r"""Read an instance from a trace, a JSON file or the name of a family.
+    r"""Read an instance from a trace or a log, a JSON file or the name of a family.
 
-    A trace is a CSV, plain or gzipped, with columns ``prompt_tokens`` and ``output_tokens``
-    and, in any order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
-    ``output_lower``, ``output_upper``, ``output_estimate``, ``priority`` and ``label``; or one of
-    the public traces: Azure LLM inference 2023 to 2025, BurstGPT, Vidur; or JSON lines of Mooncake,
-    Qwen Bailian, TraceLab, Dynamo or AIPerf. The header, or the keys of the first line, tell which.
-    Ids of blocks become ``hash_ids``; tenant, conversation and turn become ``labels``, such as
-    ``text/159/2``, and formats.conversations ``clients``.
+    A trace of our own is a CSV with columns ``prompt_tokens`` and ``output_tokens`` and, in any
+    order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
+    ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``, ``label``,
+    ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other tools are recognised by
+    their columns; the page "From a trace to an answer" lists them. Each may be CSV, JSON lines, JSON
+    lists of objects, lists side by side in one object, or parquet; plain or packed as ``.gz``,
+    ``.xz``, ``.bz2``, ``.zst`` or ``.zip``. Ids of blocks become ``hash_ids``; tenant, conversation
+    and turn become ``labels``, such as ``text/159/2``, and conversations ``clients``.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
-    \rceil`, because a request cannot start before it arrives. Public traces start when their first
-    request arrives; ``arrival_s`` is taken as it is.
+    \rceil`, because a request cannot start before it arrives. Requests are sorted by arrival.
+    ``arrival_s`` counts from 0 unless it counts from 1970, all other times from the first arrival.
 
     Parameters
     ----------
@@ -351,12 +353,22 @@ def read_trace(
         Length of a step, used where arrivals are given in seconds.
     skip_invalid
         Leave out, with a warning, rows that cannot be requests; `read_trace_skipping` lists them.
+    columns
+        What columns of a log are, as a mapping or as text: ``prompt=A,output=B,arrival=C``; also
+        ``client``, ``priority``, ``conversation``, ``turn``, ``label``, ``weight``, ``deadline``,
+        ``prefix`` (ids of blocks) and ``block`` (their tokens: a column or a number). In JSON a
+        column is a path of keys, such as ``usage.prompt_tokens``.
+    time_unit
+        Unit of the arrivals, "s", "ms", "us", "ns" or "steps", where neither format nor name of the
+        column (``sent_ms``) nor dates tell it.
+    note
+        Called with one sentence on what was read as what, what was not read, and what was changed.
 
     Raises
     ------
     InstanceError
         If a row cannot be a request and `skip_invalid` is false, or there is nothing to read. It
-        names file, line (the header being line 1), column and value.
+        names file, line (the header being line 1) or entry of a list, column and value.
 
     Examples
     --------
@@ -416,9 +428,8 @@ def _read(
     strict: bool = True,
     measured: bool = False,
 ) -> tuple[Instance, list[SkippedRow], Trace | None]:
-    limit = (
-        sys.maxsize if limit is None else as_count("limit", limit, most=sys.maxsize, of=" of rows")
-    )
+    most = sys.maxsize
+    limit = most if limit is None else as_count("limit", limit, most=most, of=" of rows")
     checked_step(seconds_per_step)
     if memory is not None:
         memory = checked_memory(memory)
@@ -434,12 +445,7 @@ def _read(
         if isinstance(table, bytes):
             return _head(_from_json(path, table, memory), limit), [], None
         where = f"{path}, line 1" if table.place == "line" else str(path)
-        form = formats.recognised(table, given, time_unit, where)
-        if not measured:
-            kept = {
-                role: each for role, each in form.columns.items() if role not in formats.MEASURED
-            }
-            form = replace(form, columns=kept)
+        form = formats.recognised(table, given, time_unit, measured, where)
         if memory is None:
             raise InstanceError(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"
@@ -456,9 +462,8 @@ def _from_json(path: Path, content: bytes, memory: int | None) -> Instance:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InstanceError(f"{path} is not UTF-8 text; give an instance as JSON") from None
-    with named(path):
-        instance = Instance.from_json(text)
-        return instance if memory is None else instance.replace(memory=memory)
+    instance = Instance.from_json(text)
+    return instance if memory is None else instance.replace(memory=memory)
 
 
 def _head(instance: Instance, limit: int) -> Instance:
