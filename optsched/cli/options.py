@@ -159,6 +159,7 @@ OBJECTIVE = option(
 SEED = option("--seed N", 0, "Seed of all randomness, and of a family without a seed of its own.")
 SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
 READING = (option("--limit N", int, "Take only the first N requests."), SKIP_INVALID, SEED)
+UNIT = click.Choice(["s", "ms", "us", "ns", "steps"])
 TRACE = (
     click.Argument(["trace"]),
     MEMORY,
@@ -184,6 +185,8 @@ TRACE = (
         "Length of a step where arrivals are in seconds.",
     ),
     option("--rate R", float, "Poisson arrivals for a TRACE without any: requests per second."),
+    option("--columns ROLES", str, "Your columns: prompt=A,output=B,arrival=C,client=D, ..."),
+    option("--time-unit U", UNIT, "Unit of arrivals, where unknown: s, ms, us, ns or steps."),
     *READING,
 )
 ALL = (
@@ -198,9 +201,9 @@ WORKERS = option(
     "--workers G", str, "Independent workers: their number, or memories such as 16492x2,4096x8."
 )
 _SECTIONS = {
-    "Trace (a CSV file, or family:NAME,n=..; see optsched families)": (
+    "Trace (a log of requests, or family:NAME,n=..; see optsched families)": (
         *("memory", "llm", "gpu", "gpus", "gpu_memory_utilization"),
-        *("limit", "rate", "seconds_per_step", "skip_invalid"),
+        *("limit", "rate", "seconds_per_step", "columns", "time_unit", "skip_invalid"),
     ),
     "Results": (
         *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
@@ -349,7 +352,8 @@ def seeds_of(trace: str, seed: int, count: int) -> range:
 def _instance(output: Output, options: dict[str, Any]) -> Instance:
     """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
-    how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid")
+    names = ("memory", "limit", "seconds_per_step", "skip_invalid", "columns", "time_unit")
+    how = take(options, *names)
     on_clock = options.get("clock") not in (None, "unit")
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
@@ -363,6 +367,7 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if on_clock:
         how["seconds_per_step"] = TICK
     family = trace.startswith("family:")
+    note_unless(not family, "columns time_unit", "for a TRACE in a file")
     if family and on_clock and "seconds_per_step=" not in trace:
         if "load=" in trace:
             output.note(
@@ -435,6 +440,7 @@ def read_instance(
     if seed is not None and trace.startswith("family:") and "seed=" not in trace:
         trace += f",seed={seed}"
     with output.progress(f"reading {trace}"):
+        how["note"] = output.note
         if skip_invalid:
             instance, skipped = read_trace_skipping(trace, memory, **how)
             for row in skipped[:LISTED]:

@@ -426,7 +426,7 @@ def _keywords(function: Callable[..., Any], *without: str) -> list[str]:
 def _keywords_of_traces() -> list[str]:
     from optsched.workloads import read_trace
 
-    return _keywords(read_trace, "path")
+    return _keywords(read_trace, "path", "note")
 
 
 def _keywords_of_family(name: Any, at: str) -> list[str]:

@@ -389,15 +389,13 @@ class Instance(Shown):
 
         Arrivals are written in seconds where the length of a step is known; read them with it.
         """
-        for field in ("follows", "hash_ids"):
-            if getattr(self, field) is not None:
-                raise InstanceError(
-                    f"a trace has no column for {field}; write the instance with to_json"
-                )
         columns = self._table()
         if (step := self.seconds_per_step) is not None:
             columns.pop("arrival", None)
             columns["arrival_s"] = [step * arrival for arrival in self.arrivals.tolist()]
+        if self.hash_ids is not None:
+            columns["hash_ids"] = [ids.tolist() for ids in self.hash_ids]
+            columns["hash_block"] = [self.hash_block] * len(self)
         write_csv(path, columns)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -1,205 +1,34 @@
-"""Formats of trace files."""
+"""Formats of traces: what their columns are called and mean, and how their cells are read."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
-import functools
-import gzip
-import itertools
 import json
-import re
-import zlib
-from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.request_rules import instead
-from optsched.errors import InstanceError
+from optsched.errors import InstanceError, nearest, require, require_known
+from optsched.workloads.containers import MAX_DEPTH, flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-    from io import BufferedReader
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Sequence
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-
-
-BLOCK = 1 << 12  # rows parsed at a time
-BYTES = 1 << 20  # parsed at a time where they are numbers
-_PLAIN = b"0123456789.,+-eE \n"
-GZIP_MAGIC = b"\x1f\x8b"
-
-_BREAK = re.compile("\r\n|\r|\n")
-
-#: Rows of cells, none where a line is blank, and the line that the first of them starts on.
-Block = tuple[int, list[list[str]]]
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
-    """Open a file, packed with gzip or not, and name it in every error while it is being read."""
-    if "\0" in str(path):
-        raise InstanceError(f"{str(path)!r} is not the name of a file; take the NUL out")
-    try:
-        with path.open("rb") as raw:
-            start = raw.peek(2)[:2]
-            if start != GZIP_MAGIC and path.suffix == ".gz" and start:
-                raise InstanceError(f"{path} is not packed with gzip; rename it or pack it")
-            with gzip.open(raw) if start == GZIP_MAGIC else raw as stream:
-                reader = cast("BufferedReader", stream)
-                if not reader.peek(1):
-                    raise InstanceError(f"{path} is empty; it needs a header line and requests")
-                yield reader
-    except FileNotFoundError:
-        from optsched.workloads.families import FAMILIES
-
-        is_family = str(path).partition(",")[0].strip() in FAMILIES
-        hint = f"for the family write family:{path}" if is_family else "check its name"
-        raise InstanceError(f"there is no file {path}; {hint}") from None
-    except IsADirectoryError:
-        raise InstanceError(f"{path} is a directory; name a file in it") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InstanceError(f"{path} is a damaged or truncated gzip file; fetch it again") from None
-    except OSError as error:
-        raise InstanceError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def csv_header(line: bytes, source: str) -> list[str]:
-    """Split a header line into the names of its columns."""
-    try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise InstanceError(f"{source}, line 1: this is not UTF-8 text; pass a CSV or JSONL trace")
-    try:
-        return [name.strip() for name in next(csv.reader([text]), [""])]
-    except csv.Error:
-        raise InstanceError(
-            f"{source}, line 1: the header cannot be split into columns; check its line end"
-        ) from None
-
-
-def keys_of(line: bytes, source: str) -> list[str]:
-    """Return the keys of the object that is the first line of a file."""
-    try:
-        content = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise InstanceError(f"{source}, line 1: the line holds no JSON object")
-    return list(content)
-
-
-def csv_numbers(
-    stream: BinaryIO, whole: BoolArray, limit: int
-) -> tuple[list[FloatArray], int, list[bytes]]:
-    """Read blocks of plain numbers; return columns, lines read, and the first other lines."""
-    tables: list[FloatArray] = []
-    count = read = 0
-    while count < limit and (lines := stream.readlines(BYTES)):
-        text = b"".join(lines)
-        if text.translate(None, _PLAIN):
-            return tables, read, lines
-        if text.strip():
-            try:
-                table = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
-            except ValueError:
-                return tables, read, lines
-            if table.shape[1] != len(whole) or not np.isfinite(table).all():
-                return tables, read, lines
-            counts = table[:, whole]
-            if (counts != np.floor(counts)).any() or (np.abs(counts) >= 2**53).any():
-                return tables, read, lines
-            tables.append(table[: limit - count])
-            count += len(tables[-1])
-        read += len(lines)
-    return tables, read, []
-
-
-def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Block, None, None]:
-    """Read the lines of a CSV file from some line on, `size` rows at a time."""
-    parts = (part for each in lines for part in each.splitlines(keepends=True))
-    rows = csv.reader(part.decode("utf-8", "surrogateescape") for part in parts)
-    while True:
-        first, block = line + rows.line_num, list[list[str]]()
-        try:
-            block.extend(itertools.islice(rows, size))
-        except csv.Error as error:
-            raise csv.Error(f"line {first + sum(map(_lines, block))}: {error}") from None
-        if not block:
-            return
-        yield first, block
-
-
-def jsonl_rows(
-    lines: Iterable[bytes],
-    names: Sequence[str],
-    size: int,
-    look: Callable[[int, dict[str, Any]], bool],
-) -> Generator[Block, None, None]:
-    """Read a file with one JSON object per line, `size` lines at a time; cells are JSON, too.
-
-    `look` says whether an object is a request. A line that holds no object gives a row that is too
-    short.
-    """
-    numbered = enumerate(lines, 1)
-    paths = [[path.split(".") for path in name.split("|")] for name in names]
-
-    def cells(number: int, line: bytes) -> list[str]:
-        if not line.strip():
-            return []
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
-            return [""]
-        return [_at(content, each) for each in paths] if look(number, content) else []
-
-    while block := list(itertools.islice(numbered, size)):
-        yield block[0][0], [cells(number, line) for number, line in block]
-
-
-def _at(content: object, paths: list[list[str]]) -> str:
-    """Return what stands at the first of some paths that is there."""
-    for path in paths:
-        value = content
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        if value is not None:
-            return _json(value)
-    return ""
-
-
-def _json(value: object) -> str:
-    return repr(value) if type(value) in (int, float) else json.dumps(value)  # which is slow
-
-
-def numbered(blocks: Iterable[Block]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not blank, each with the line that it starts on."""
-    for line, block in blocks:
-        for row in block:
-            if row:
-                yield line, row
-            line += _lines(row)
-
-
-def _lines(row: list[str]) -> int:
-    return 1 + sum(len(_BREAK.findall(cell)) for cell in row)
-
+    from optsched.workloads.containers import Table
 
 Values = npt.NDArray[Any]
 
-#: A date and time within the 64 bits of nanoseconds, alone and ahead or behind UTC.
-_STAMP = r"(?:1[7-9]|2[01])\d\d-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d{1,9})?)?)?)?"
-_STAMPS = re.compile(rf"(?:{_STAMP}\n)*", re.ASCII)
-_ZONED = re.compile(rf"({_STAMP})(?:Z|([+-])(\d\d)(?::?(\d\d))?)", re.ASCII)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _INPUTS = ("user_message", "tool_result")  # events of TraceLab that a round answers
 
 
@@ -210,6 +39,7 @@ class CellKind:
     read: Callable[[Sequence[str]], Values]  # raises ValueError if any cell is not of the kind
     name: str  # with its article
     filler: object  # stands in for a cell that cannot be read
+    text: bool = False  # whether strings of JSON come without their quotes
 
 
 def _numbers(cells: Sequence[str]) -> FloatArray:
@@ -217,14 +47,6 @@ def _numbers(cells: Sequence[str]) -> FloatArray:
     values = np.fromiter(map(float, cells), np.float64, len(cells))
     if not np.isfinite(values).all():
         raise ValueError("missing or infinite")
-    return values
-
-
-def _instants(cells: Sequence[str]) -> FloatArray:
-    """Return finite numbers, nan where there is none: a request that failed has no last token."""
-    known = np.array([cell not in ("", "NaN", "nan") for cell in cells], dtype=bool)
-    values = np.full(len(cells), np.nan)
-    values[known] = _numbers([cell for cell, there in zip(cells, known, strict=True) if there])
     return values
 
 
@@ -246,22 +68,17 @@ def _plain(cells: Sequence[str]) -> None:
 
 
 def _stamps(cells: Sequence[str]) -> IntArray:
-    east: Any = 0  # nanoseconds ahead of UTC
-    if not _STAMPS.fullmatch("\n".join((*cells, ""))):
-        zoned = [_ZONED.fullmatch(cell) for cell in cells]
-        parts = [found.groups("0") for found in zoned if found]
-        if len(parts) < len(cells):
-            raise ValueError("no date and time")
-        cells = [stamp for stamp, *_ in parts]
-        minutes = [int(f"{sign}1") * (60 * int(h) + int(m)) for _, sign, h, m in parts]
-        east = np.array(minutes, dtype=np.int64) * 60 * 10**9
-    stamps: IntArray = np.array(cells, dtype="datetime64[ns]").astype(np.int64) - east
-    return stamps
+    """Return nanoseconds since 1970."""
+    found = [datetime.fromisoformat(cell.strip('"')) for cell in cells]
+    zoned = [each if each.tzinfo else each.replace(tzinfo=UTC) for each in found]
+    return np.array([(each - _EPOCH) // _MICROSECOND * 1000 for each in zoned], dtype=np.int64)
 
 
 def _texts(cells: Sequence[str]) -> npt.NDArray[np.object_]:
-    _single_lines(cells)
-    "".join(cells).encode()  # fails where a byte is no UTF-8
+    text = "".join(cells)
+    if "\n" in text:  # a quote without its partner swallows the lines up to the next one
+        raise ValueError("line break")
+    text.encode()  # fails where a byte is no UTF-8
     return np.array(cells, dtype=object)
 
 
@@ -277,14 +94,6 @@ def _lists(cells: Sequence[str]) -> npt.NDArray[np.object_]:
     return values
 
 
-def _names(cells: Sequence[str]) -> npt.NDArray[np.object_]:
-    """Return the strings and numbers of JSON as text, empty where there is none."""
-    found = [json.loads(cell or "null") for cell in cells]
-    if not {str, int, type(None)}.issuperset(map(type, found)):
-        raise ValueError("no name")
-    return np.array(["" if each is None else str(each) for each in found], dtype=object)
-
-
 def _sizes(cells: Sequence[str]) -> IntArray:
     """Return tokens of blocks, 0 where there are none."""
     values = _whole_numbers([cell or "0" for cell in cells])
@@ -297,43 +106,45 @@ def _submitted(cells: Sequence[str]) -> IntArray:
     """Return when a round of TraceLab was sent: at its last input, or before its first output."""
     found = []
     for cell in cells:
-        try:
-            sides: tuple[list[str], list[str]] = [], []
-            for event in json.loads(cell):
-                sides[event["event_type"] in _INPUTS].append(event["timestamp"])
-            outputs, inputs = (_stamps(side) for side in sides)
-        except (KeyError, TypeError):
-            raise ValueError("no list of events") from None
+        sides: tuple[list[str], list[str]] = [], []
+        for event in json.loads(cell):
+            sides[event["event_type"] in _INPUTS].append(event["timestamp"])
+        outputs, inputs = (_stamps(side) for side in sides)
         found.append(int(inputs.max() if len(inputs) else outputs.min()))
     return np.array(found, dtype=np.int64)
 
 
-def _single_lines(cells: Sequence[str]) -> Values:
-    # A quote without its partner swallows the lines up to the next one.
-    if "\n" in "".join(cells):
-        raise ValueError("line break")
-    return np.zeros(len(cells), dtype=np.int8)
+def _exact(cells: Sequence[str]) -> Values:
+    """Return numbers, whole ones as integers: doubles round nanoseconds since 1970."""
+    try:
+        return _whole_numbers(cells)
+    except ValueError:
+        return _numbers(cells)
+
+
+def _perhaps(read: Callable[[str], float]) -> Callable[[Sequence[str]], FloatArray]:
+    """Read cells that may be empty: a request that failed has no last token."""
+    return lambda cells: np.array([read(cell) if cell else math.nan for cell in cells], dtype=float)
 
 
 WHOLE = CellKind(_whole_numbers, "a whole number", 0)
-NUMBER = CellKind(_numbers, "a finite number", 0.0)
-INSTANT = CellKind(_instants, "a finite number, or empty", 0.0)
-#: Nanoseconds since 1970, of a date and time with or without an offset from UTC.
+EXACT = CellKind(_exact, "a finite number", 0)
+_PART = CellKind(_whole_numbers, "a whole number of {}, or pass --time-unit", 0)
 STAMP = CellKind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
-TEXT = CellKind(_texts, "UTF-8 text on one line", "")
+TEXT = CellKind(_texts, "UTF-8 text on one line", "", text=True)
 LIST = CellKind(_lists, "a list of whole numbers", None)
-NAME = CellKind(_names, "a text or a whole number", "")
 SIZE = CellKind(_sizes, f"a whole number of tokens up to {MAX_TOKENS}", 0)
 EVENTS = CellKind(_submitted, "a list of events with dates and times", 0)
-#: What an instance does not need, checked only for rows swallowed by a quote.
-IGNORED = CellKind(_single_lines, "text on one line", 0)
+_INSTANT = CellKind(_perhaps(float), "a number, or empty", 0.0)
+_DATED = CellKind(_perhaps(lambda cell: _stamps([cell])[0]), "a date and time, or empty", 0.0)
+_GAPS = CellKind(_perhaps(lambda cell: sum(json.loads(cell))), "a list of numbers", 0.0)
 
 
 def read_cells(cells: Sequence[str], kind: CellKind) -> tuple[Values, BoolArray]:
     """Read a column."""
     try:
         return kind.read(cells), np.zeros(len(cells), dtype=bool)
-    except ValueError:
+    except (ValueError, TypeError, KeyError, OverflowError):
         if len(cells) == 1:
             return np.array([kind.filler]), np.array([True])
     # Halving finds the few bad cells of a long column without a look at every cell.
@@ -343,241 +154,217 @@ def read_cells(cells: Sequence[str], kind: CellKind) -> tuple[Values, BoolArray]
     return np.concatenate(values), np.concatenate(unreadable)
 
 
-#: How the cells of a field of `Instance` are read, where they are not whole numbers.
-FIELD_KINDS = {
-    **{"weights": NUMBER, "labels": TEXT, "hash_ids": LIST},
-    **{"first_token": INSTANT, "last_token": INSTANT},
+def is_readable(cell: str, kind: CellKind) -> bool:
+    """Say whether a cell is of a kind."""
+    return not read_cells([cell], kind)[1].any()
+
+
+#: Units of time in a second, and how instants in them are read.
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "date": 10**9, "events": 10**9}
+_CLOCKS = {"date": STAMP, "events": EVENTS, "s": EXACT, "": EXACT}
+#: What users call the roles of columns.
+ROLES = {
+    **{"prompt": "prompts", "output": "outputs", "arrival": "clock", "client": "client"},
+    **{"priority": "priorities", "prefix": "hash_ids", "block": "hash_block", "turn": "turn"},
+    **{"conversation": "conversation", "label": "labels", "weight": "weights", "ttft": "ttft"},
+    **{"deadline": "deadlines", "first_token": "first_at", "last_token": "last_at"},
+    "latency": "latency",
 }
-#: Fields that are no part of an instance: when its tokens came.
-MEASURED = ("arrived", "first_token", "last_token")
+#: Roles of what was measured: instants on the clock; durations; and the gaps between tokens.
+MEASURED = ("first_at", "last_at", "ttft", "latency", "gaps")
+NEEDED = {"prompts", "outputs"}
+_TIMES = ("clock", "arrivals")
+#: Roles of who asks: class, conversation, the request before it, turn, and client.
+PEOPLE = ("tenant", "conversation", "before", "turn", "client")
+_KINDS = {
+    **{"weights": EXACT, "labels": TEXT, "hash_ids": LIST, "hash_block": SIZE, "gaps": _GAPS},
+    **dict.fromkeys(PEOPLE, TEXT),
+    **dict.fromkeys(("ttft", "latency"), _INSTANT),
+}
 
 
 @dataclass(frozen=True)
 class TraceFormat:
     """What the columns of a trace mean.
 
-    In JSON lines a column is a path of keys, such as ``request.output_tokens``, or several
-    alternatives with ``|`` between them.
+    In JSON a column is a path of keys, such as ``request.output_tokens``; several alternatives have
+    ``|`` between them.
     """
 
     name: str
-    fields: dict[str, str]
-    clock: str
-    clock_kind: CellKind = NUMBER
-    units_per_second: int = 1
-    optional: frozenset[str] = frozenset()
-    ignored: frozenset[str] = frozenset()
-    public: bool = True
-    hash_block: int | str | None = None  # tokens of a block with an id, or the column with them
-    #: Columns of tenant or class, conversation, the request before it, and turn; "" without one.
-    session: tuple[str, str, str, str] = ("", "", "", "")
-    marks: tuple[str, ...] = ()  # keys of the first object that tell JSON lines of this kind
-    only: tuple[str, str] = ("", "")  # a key and its value, without which a line is no request
-    nested: bool = False  # whether there may be other keys, and rows are in no order
+    columns: Mapping[str, str]  # by role: a field of `Instance`, or what one is made from
+    unit: str = "s"  # of the clock; "" where the cells must tell
+    spans: str = "s"  # unit of durations that were measured, where their columns do not tell
+    block_tokens: int | None = None  # of a block with an id, where no column has them
+    marks: Sequence[str] = ()  # columns that tell this format, else prompts and outputs
+    only: Sequence[str] = ("", "")  # a key and its value, without which an object is no request
+    exact: bool = False  # whether the unit is certain, so that there may be parts of it
+    steps: Sequence[str] = ()  # keys of an object that lead to the requests
 
-    @functools.cached_property
-    def kinds(self) -> dict[str, CellKind]:
-        """How the cells of each column are read."""
-        kinds = {column: FIELD_KINDS.get(field, WHOLE) for column, field in self.fields.items()}
-        kinds |= dict.fromkeys(filter(None, self.session), NAME) | {self.clock: self.clock_kind}
-        if isinstance(self.hash_block, str):
-            kinds[self.hash_block] = SIZE
-        return {**dict.fromkeys(self.ignored, IGNORED), **kinds}
-
-    @property
-    def required(self) -> list[str]:
-        """The columns without which there is no instance."""
-        return [name for name in (*self.fields, self.clock) if name not in self.optional]
-
-    def column(self, field: str, header: list[str]) -> str:
-        """Return the column of this header that a field of `Instance` was made from."""
-        names = (name for name, meant in self.fields.items() if meant == field and name in header)
-        return next(names, self.clock)
+    def kind(self, role: str) -> CellKind:
+        """Say how the cells of a column are read."""
+        if role in ("first_at", "last_at"):
+            return _DATED if self.unit == "date" else _INSTANT
+        if role != "clock":
+            return _KINDS.get(role, WHOLE)
+        part = EXACT if self.exact else replace(_PART, name=_PART.name.format(self.unit))
+        return _CLOCKS.get(self.unit, part)
 
 
-NATIVE = TraceFormat(
-    "optsched CSV",
-    {
-        "prompt_tokens": "prompts",
-        "output_tokens": "outputs",
-        "arrival": "arrivals",
-        "weight": "weights",
-        "deadline": "deadlines",
-        "output_lower": "output_lower",
-        "output_upper": "output_upper",
-        "priority": "priorities",
-        "output_estimate": "output_estimates",
-        "client": "clients",
-        "label": "labels",
-    },
-    clock="arrival_s",
-    optional=frozenset(
-        (
-            *("arrival", "arrival_s", "weight", "deadline", "priority", "label"),
-            *("output_lower", "output_upper", "output_estimate", "client"),
-        )
-    ),
-    public=False,
-)
-
-#: The formats with a JSON object per line.
-JSONL_FORMATS = (
-    TraceFormat(
-        "Mooncake JSONL",
-        {"input_length": "prompts", "output_length": "outputs", "hash_ids": "hash_ids"},
-        clock="timestamp",
-        clock_kind=WHOLE,
-        units_per_second=1000,
-        optional=frozenset({"hash_ids"}),
-        hash_block=512,
-        session=("", "session_id", "", ""),
-        marks=("input_length",),
-    ),
-    TraceFormat(
-        "Qwen Bailian JSONL",
-        {"input_length": "prompts", "output_length": "outputs", "hash_ids": "hash_ids"},
-        clock="timestamp",
-        optional=frozenset({"hash_ids"}),
-        hash_block=16,
-        session=("type", "chat_id", "parent_chat_id", "turn"),
-        marks=("input_length", "chat_id"),
-    ),
-    TraceFormat(
-        "TraceLab",
-        {"input_tokens_total": "prompts", "output_tokens": "outputs"},
-        clock="timing_events",
-        clock_kind=EVENTS,
-        units_per_second=10**9,
-        session=("provider", "session_id", "", "round_index"),
-        marks=("input_tokens_total", "round_index", "timing_events"),
-        nested=True,
-    ),
-    TraceFormat(
-        "Dynamo request trace",
-        {
-            "request.replay.input_length|request.input_tokens": "prompts",
-            "request.output_tokens": "outputs",
-            "request.replay.input_sequence_hashes": "hash_ids",
-        },
-        clock="request.request_received_ms",
-        clock_kind=WHOLE,
-        units_per_second=1000,
-        hash_block="request.replay.trace_block_size",
-        session=("request.model", "agent_context.session_id", "", "request.request_id"),
-        marks=("schema", "event_type"),
-        only=("event_type", "request_end"),
-        nested=True,
-    ),
-    TraceFormat(
-        "AIPerf records",
-        {
-            "metrics.input_sequence_length.value": "prompts",
-            "metrics.output_sequence_length.value": "outputs",
-        },
-        clock="metadata.request_start_ns",
-        clock_kind=WHOLE,
-        units_per_second=10**9,
-        session=(
-            "",
-            "metadata.x_correlation_id|metadata.conversation_id",
-            "",
-            "metadata.turn_index",
-        ),
-        marks=("metadata", "metrics"),
-        nested=True,
-    ),
-    TraceFormat(
-        "LLMServingSim",
-        {
-            **{"input_toks": "prompts", "output_toks": "outputs"},
-            **{"first_token_ts": "first_token", "last_token_ts": "last_token"},
-        },
-        clock="queued_ts",  # that of the engine, as the instants of tokens
-        optional=frozenset({"first_token_ts", "last_token_ts"}),
-        marks=("input_toks", "queued_ts"),
-        nested=True,
-    ),
-)
-
-#: The formats with a header line.
-CSV_FORMATS = (
-    NATIVE,
-    TraceFormat(
-        "Azure LLM inference",
-        {"ContextTokens": "prompts", "GeneratedTokens": "outputs"},
-        clock="TIMESTAMP",
-        clock_kind=STAMP,
-        units_per_second=10**9,
-        ignored=frozenset({"NumImages"}),  # whose tokens are in ContextTokens
-    ),
-    TraceFormat(
-        "BurstGPT",
-        {"Request tokens": "prompts", "Response tokens": "outputs"},
-        clock="Timestamp",
-        ignored=frozenset({"Session ID", "Elapsed time", "Model", "Total tokens", "Log Type"}),
-    ),
-    TraceFormat(
-        "Vidur",
-        {"num_prefill_tokens": "prompts", "num_decode_tokens": "outputs"},
-        clock="arrived_at",
-        optional=frozenset({"arrived_at"}),
-        ignored=frozenset({"", "Unnamed: 0", "num_total_tokens", "pd_ratio"}),
-    ),
-)
+_FILE = Path(__file__).parents[1] / "data" / "formats.json"
+FORMATS = tuple(TraceFormat(**each) for each in json.loads(_FILE.read_text(encoding="utf-8")))
+NATIVE = FORMATS[0]
 
 
-def jsonl_format(first: bytes) -> TraceFormat | None:
-    """Return the kind of a file of JSON lines: the one that most of the keys speak for."""
-    known = (
-        form for form in JSONL_FORMATS if all(b'"%s"' % k.encode() in first for k in form.marks)
-    )
-    return max(known, key=lambda form: len(form.marks), default=None)
+def recognised(
+    table: Table, given: dict[str, str], time_unit: str | None, measured: bool, where: str
+) -> TraceFormat:
+    """Tell the format of a table; `given` are columns that the user names, by role."""
+    content = table.first or dict.fromkeys(table.header)
+    keys = table.header or list(flat(content))
+    block = given.pop("hash_block") if given.get("hash_block", "").isdecimal() else None
+    if (form := _found(content, given)) is None:
+        raise _unknown(keys, given, bool(table.header), where)
+    columns = {
+        role: column
+        for role, column in {**form.columns, **given}.items()
+        if measured or role not in MEASURED
+    }
+    if "clock" in given:
+        columns.pop("arrivals", None)
+        form = replace(form, unit=unit_in(given["clock"]), exact=True)
+    present = {role: there for role, column in columns.items() if (there := first_in(column, keys))}
+    times = [present[role] for role in _TIMES if role in present]
+    if len(times) > 1:
+        said = "arrival (steps) and arrival_s (seconds) are both there; keep one of them"
+        raise InstanceError(f"{where}: {said}", column="arrival")
+    if not form.steps:
+        _check_unread(form, keys, present, form is NATIVE and not given, where)
+    columns = present if table.header else columns
+    if time_unit is not None:
+        if not times:
+            said = f"--time-unit {time_unit} is that of arrivals, but there are none; leave it out"
+            raise InstanceError(f"{where}: {said}, or pass --columns arrival=COLUMN")
+        columns = {role: column for role, column in columns.items() if role not in _TIMES}
+        columns["arrivals" if time_unit == "steps" else "clock"] = times[0]
+        form = replace(form, unit=time_unit, exact=True)
+    if given.keys() & {"ttft", "latency"}:
+        form = replace(form, spans=time_unit or "")
+    return replace(form, columns=columns, block_tokens=int(block) if block else form.block_tokens)
 
 
-def conversations(form: TraceFormat, columns: dict[str, Values]) -> dict[str, Values]:
-    """Return labels of tenant, conversation and turn, and conversations as clients."""
-    tenants, chats, before, turns = (columns.get(name) for name in form.session)
-    if chats is None:
-        return {}
-    if before is not None:
+def first_in(column: str, keys: Collection[str]) -> str:
+    """Return the first alternative of a column that is there, or nothing."""
+    return next((name for name in column.split("|") if name in keys), "")
+
+
+def _found(
+    content: Any, given: Mapping[str, str], outer: frozenset[str] = frozenset(), *steps: str
+) -> TraceFormat | None:
+    """Find the format of an object, or of objects or lists inside of it, which share its keys."""
+    if isinstance(content, list):
+        content = next((each for each in content if isinstance(each, dict)), None)
+    if not isinstance(content, dict) or len(steps) > MAX_DEPTH:
+        return None
+    if form := _fitting(outer | flat(content).keys(), given):
+        return replace(form, steps=steps) if steps else form
+    outer |= {key for key, value in content.items() if not isinstance(value, list | dict)}
+    inner = (_found(value, given, outer, *steps, key) for key, value in content.items())
+    return next(filter(None, inner), None)
+
+
+def _fitting(keys: frozenset[str], given: Mapping[str, str]) -> TraceFormat | None:
+    """Return the format that most keys speak for, among those whose marks are all there."""
+    if not keys.issuperset(given.values()):
+        return None
+    if {"prompts", "outputs"} <= given.keys():
+        return NATIVE
+    marks = [[form.columns[role] for role in NEEDED - given.keys()] for form in FORMATS]
+    fits = [
+        (sum(bool(first_in(column, keys)) for column in form.columns.values()), form)
+        for form, needed in zip(FORMATS, marks, strict=True)
+        if all(first_in(mark, keys) for mark in form.marks or needed)
+    ]
+    return max(fits, key=lambda fit: fit[0], default=(0, None))[1]
+
+
+def _check_unread(
+    form: TraceFormat, keys: list[str], present: Mapping[str, str], plain: bool, where: str
+) -> None:
+    """Refuse a column that is there twice, and one that is not read but seems to be meant.
+
+    In a trace that is `plain` any of our columns may be meant, else only the arrivals.
+    """
+    own, used = NATIVE.columns, set(present.values())
+    if twice := next((name for name in used if keys.count(name) > 1), None):
+        times = f"is there {keys.count(twice)} times"
+        raise InstanceError(f"{where}: column {twice!r} {times}", column=twice)
+    timed = not present.keys().isdisjoint(_TIMES)
+    free = {own[role] for role in (own if plain else ["clock"]) if not (timed and role in _TIMES)}
+    for name in [name for name in keys if name and name not in used]:
+        hint = instead(name, free - set(keys))
+        close = plain and get_close_matches(name.lower(), own.values(), 1, 0.6)
+        if close or hint.startswith("name it"):
+            raise InstanceError(f"{where}: unknown column {name!r}; {hint}", column=name)
+
+
+def _unknown(keys: list[str], given: Mapping[str, str], is_csv: bool, where: str) -> InstanceError:
+    """Say why no format fits."""
+    hint = "--columns prompt=COLUMN,output=COLUMN,arrival=COLUMN says what columns mean"
+    column = next((column for column in given.values() if column not in keys), None)
+    form = max(FORMATS, key=lambda form: len(set(form.columns.values()) & set(keys)))
+    if all(form.columns[role] in keys for role in NEEDED):  # only its marks are missing
+        form = NATIVE
+    names = {*form.columns.values(), *given.values()}
+    if names.isdisjoint(keys):  # the format itself is unclear
+        names = {form.columns[role] for form in FORMATS for role in NEEDED}
+        names = {name for name in names if "." not in name}
+    if column is not None:
+        said = f"there is no column {column!r}; {nearest(column, keys)}"
+    elif not is_csv:
+        known = ", ".join(dict.fromkeys(form.name for form in FORMATS))
+        said = f"the keys {', '.join(keys[:5])} are of no format that is known ({known}); {hint}"
+    elif column := next((name for name in keys if name and name not in names), None):
+        said = f"unknown column {column!r}; {instead(column, names - set(keys))}; {hint}"
+    else:
+        column = next(column for column in form.columns.values() if column not in keys)
+        said = f"column {column!r} of the {form.name} format is missing; {hint}"
+    return InstanceError(f"{where}: {said}", column=column)
+
+
+def unit_in(column: str) -> str:
+    """Return the unit that a name ends with, such as "ms" of "start_ms"."""
+    ending = column.rpartition("_")[2]
+    return ending if ending in ("s", "ms", "us", "ns") else ""
+
+
+def conversations(columns: dict[str, Values]) -> dict[str, Values]:
+    """Return labels of tenant, conversation and turn, and senders or conversations as clients."""
+    tenants, chats, before, turns, senders = map(columns.get, PEOPLE)
+    found: dict[str, Values] = {}
+    if chats is not None and before is not None:
         first: dict[str, str] = {}
         for chat, previous in zip(chats, before, strict=True):
             first[chat] = chat if previous in ("", "-1") else first.get(previous, previous)
         chats = np.array([first[chat] for chat in chats], dtype=object)
-    parts = [each for each in (tenants, chats, turns) if each is not None]
-    labels = ["/".join(filter(None, each)) for each in zip(*parts, strict=True)]
-    found: dict[str, Values] = {"labels": np.array(labels, dtype=object)}
-    if all(chats):
-        number = {chat: at for at, chat in enumerate(dict.fromkeys(chats))}
-        found["clients"] = np.array([number[chat] for chat in chats], dtype=np.int64)
+    if chats is not None and any(chats):
+        parts = [each for each in (tenants, chats, turns) if each is not None]
+        labels = ["/".join(filter(None, each)) for each in zip(*parts, strict=True)]
+        found["labels"] = np.array(labels, dtype=object)
+    if (clients := chats if senders is None else senders) is not None and all(clients):
+        number = {client: at for at, client in enumerate(dict.fromkeys(clients))}
+        found["clients"] = np.array([number[client] for client in clients], dtype=np.int64)
     return found
 
 
-def recognised(
-    header: list[str], source: str, formats: Iterable[TraceFormat] = CSV_FORMATS, line: int = 1
-) -> TraceFormat:
-    """Tell which format a header line belongs to, or the keys of the object on a line."""
-    form = max(formats, key=lambda form: len(form.kinds.keys() & set(header)))
-    known = form.kinds.keys()
-    where = f"{source}, line {line}"
-    if unknown := [name for name in header if name not in known]:
-        # Without any known column the format itself is unclear.
-        names = known if known & set(header) else {n for form in formats for n in form.required}
-        raise InstanceError(
-            f"{where}: unknown column {unknown[0]!r}; {instead(unknown[0], names - set(header))}",
-            column=unknown[0],
-        )
-    if missing := [name for name in form.required if name not in header]:
-        raise InstanceError(
-            f"{where}: column {missing[0]!r} of the {form.name} format is missing",
-            column=missing[0],
-        )
-    name, times = Counter(header).most_common(1)[0]
-    if times > 1:
-        raise InstanceError(f"{where}: column {name!r} is there {times} times", column=name)
-    if form is NATIVE and {"arrival", "arrival_s"} <= set(header):
-        raise InstanceError(
-            f"{where}: arrival (steps) and arrival_s (seconds) are both there; keep one of them",
-            column="arrival",
-        )
-    return form
+def roles(columns: Mapping[str, str] | str | None) -> dict[str, str]:
+    """Return the columns that a user names, by our roles."""
+    if isinstance(columns, str):
+        columns = dict(part.partition("=")[::2] for part in columns.split(","))
+    wish = "a text such as prompt=tokens_in,output=tokens_out, or a mapping"
+    require(columns := columns or {}, Mapping, "columns", wish, InstanceError)
+    for role, column in columns.items():
+        require_known("role of a column", role, ROLES, InstanceError)
+        if not (column and isinstance(column, str)):
+            raise InstanceError(f"columns leaves out what {role} is; write {role}=COLUMN")
+    return {ROLES[role]: column for role, column in columns.items()}

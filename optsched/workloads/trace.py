@@ -3,53 +3,39 @@
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import re
 import sys
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched._internal.arguments import as_count
 from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
 from optsched._internal.request_rules import BrokenRule, broken_rules
-from optsched.errors import InstanceError, named, require
-from optsched.problem.instance import Instance
-from optsched.workloads import formats
+from optsched.errors import InstanceError, named, require, require_known
+from optsched.problem.instance import INTEGER_FIELDS, Instance
+from optsched.workloads import containers, formats
 from optsched.workloads.families import family_from_text
-from optsched.workloads.formats import (
-    JSONL_FORMATS,
-    MEASURED,
-    NUMBER,
-    WHOLE,
-    Values,
-    conversations,
-    csv_header,
-    csv_numbers,
-    csv_rows,
-    jsonl_format,
-    jsonl_rows,
-    keys_of,
-    numbered,
-    opened,
-    read_cells,
-    recognised,
-)
+from optsched.workloads.formats import EXACT, NATIVE, UNITS, WHOLE, is_readable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from io import BufferedReader
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.workloads.formats import Block, TraceFormat
+    from optsched.workloads.containers import Block, Table
+    from optsched.workloads.formats import TraceFormat, Values
 
-_HEADER_BYTES = 1 << 16
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
+_DATES = 10**8, 4 * 10**9  # seconds since 1970 in 1973, later than any trace is long, and 2096
+_NUMBERS = {WHOLE.read, EXACT.read}
+_SECONDS = ("arrived", *formats.MEASURED)
 
 
 @dataclass(frozen=True)
@@ -60,10 +46,11 @@ class SkippedRow:
     column: str | None  # None where the row as a whole is at fault
     value: str  # text of the cell
     reason: str
+    place: str = "line"  # or "entry", of a list
 
     def __str__(self) -> str:
         cell = f", column {self.column}, value {self.value!r}" if self.column is not None else ""
-        return f"line {self.line}{cell}: {self.reason}"
+        return f"{self.place} {self.line}{cell}: {self.reason}"
 
 
 class Measured(NamedTuple):
@@ -80,150 +67,205 @@ class Trace:
 
     path: Path
     form: TraceFormat
-    header: list[str]
     limit: int
     strict: bool
-    first: bytes  # the header line; or the first objects, and blank lines before
-    #: Column, None for the row as a whole, and reason by number of the row.
+    #: Role of a column, None for the row as a whole, and reason by number of the row.
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
-    #: Seconds since the first arrival, in the order of the instance; filled in with it.
-    measured: dict[str, FloatArray] = field(default_factory=dict)
+    keys: dict[str, None] = field(default_factory=dict)  # all columns that were seen
+    measured: dict[str, Any] = field(default_factory=dict)  # seconds, in the instance's order
+    changes: list[str] = field(default_factory=list)  # of what stands in the file
 
     def instance(
-        self, stream: BinaryIO, memory: int, seconds_per_step: float
+        self, table: Table, stream: BufferedReader, memory: int, seconds_per_step: float
     ) -> tuple[Instance, list[SkippedRow]]:
         """Read the rows after the header line."""
         try:
-            columns = self._columns(stream)
+            columns = self._columns(table, stream)
             fields = self._requests(columns, memory, seconds_per_step)
             skipped = self._located() if self.faults else []
         except csv.Error as error:
             raise InstanceError(f"{self.path}, {error}; check its quotes") from None
         if self.strict and skipped:
-            raise self._refusal(skipped[0], min(self.faults))
-        self.measured = {name: fields.pop(name) for name in MEASURED if name in fields}
+            raise InstanceError(
+                f"{self.path}, {skipped[0]} (skip_invalid leaves such rows out)",
+                column=skipped[0].column,
+                request=min(self.faults),
+                value=skipped[0].value,
+                reason=skipped[0].reason,
+            )
         if not fields or len(fields["prompts"]) == 0:
             first = f"; the first row has this fault: {skipped[0]}" if skipped else ""
             raise InstanceError(f"{self.path} has no request to read{first}")
-        timed = self.form.clock in columns
-        name = self.path.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".jsonl")
-        seconds = seconds_per_step if timed else None
-        blocks = self._blocks_of_tokens(columns, fields)
-        fields |= blocks | {"memory": memory, "name": name, "seconds_per_step": seconds}
-        return Instance(**fields), skipped
+        if "follows" in fields and skipped:
+            said = f"follows counts rows, so that none can be left out; correct {skipped[0]}"
+            raise InstanceError(said)
+        seconds = seconds_per_step if "clock" in columns else None
+        fields |= {
+            "memory": memory,
+            "name": containers.bare_name(self.path),
+            "seconds_per_step": seconds,
+        }
+        return Instance(**fields | self._blocks_of_tokens(fields)), skipped
 
-    def _blocks(self, lines: Iterable[bytes], line: int = 2) -> Generator[Block, None, None]:
-        size = min(formats.BLOCK, self.limit)
-        if self.form in JSONL_FORMATS:
-            lines = itertools.chain(io.BytesIO(self.first), lines)
-            return jsonl_rows(lines, self.header, size, self._is_request)
-        return csv_rows(lines, size, line)
+    def note(self) -> str:
+        """Say what was read as what, what was not read, and what was changed."""
+        columns, own = self.form.columns, NATIVE.columns
+        there = {
+            role: name for role in columns if (name := formats.first_in(columns[role], self.keys))
+        }
+        units = {"clock": f" ({self.form.unit})"}
+        renamed = [
+            f"{name}{units.get(role, '')} -> {own.get(role, role)}"
+            for role, name in there.items()
+            if name != own.get(role)
+        ]
+        said = [f"read as {self.form.name}: {', '.join(renamed)}"] if renamed else []
+        if unread := [name for name in self.keys if name and name not in there.values()]:
+            said.append(f"not read: {', '.join(unread)}")
+        return "; ".join(said + self.changes)
 
-    def _is_request(self, line: int, content: dict[str, Any]) -> bool:
-        """Say whether an object is a request; refuse one with a key that means nothing."""
-        if not self.form.nested and not content.keys() <= self.form.kinds.keys():
-            recognised(list(content), str(self.path), (self.form,), line)
+    @property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(self.form.columns.values()))
+
+    def _blocks(self, table: Table, lines: Iterable[bytes], line: int = 2) -> Iterator[Block]:
+        size = min(containers.BLOCK, self.limit)
+        if table.header:
+            return containers.csv_rows(lines, size, line)
+        texts = {column: self.form.kind(role).text for role, column in self.form.columns.items()}
+        return table.rows(self.form.steps, texts, size, self._is_request)
+
+    def _is_request(self, row: dict[str, Any]) -> bool:
+        """Say whether an object is a request, and note its keys."""
+        if not row.keys() <= self.keys.keys():
+            self.keys.update(dict.fromkeys(row))
         key, value = self.form.only
-        return not key or content.get(key) == value
+        return not key or row.get(key) == value
 
-    def _columns(self, stream: BinaryIO) -> dict[str, Values]:
-        """Read the columns, noting the rows that cannot be read."""
-        parts: dict[str, list[Values]] = {}
-        count, read, rest, width = 0, 0, list[bytes](), len(self.header)
-        kinds = [self.form.kinds[column] for column in self.header]
-        plain = self.form in JSONL_FORMATS and not self.form.nested  # any line may lack any key
-        absent = set(self.header).difference(self.form.required) if plain else set[str]()
-        if self.form not in JSONL_FORMATS and set(kinds) <= {NUMBER, WHOLE}:
-            whole = np.array([kind is WHOLE for kind in kinds])
-            tables, read, rest = csv_numbers(stream, whole, self.limit)
-            for table in tables:
-                count += len(table)
-                for column, kind, values in zip(self.header, kinds, table.T, strict=True):
-                    values = values.astype(np.int64) if kind is WHOLE else values.copy()
-                    parts.setdefault(column, []).append(values)
+    def _columns(self, table: Table, stream: BufferedReader) -> dict[str, Values]:
+        """Read the columns by role, noting the rows that cannot be read."""
+        parts: dict[str, list[Values]] = {role: [] for role in self.form.columns}
+        count, read, rest = 0, 0, list[bytes]()
+        header = table.header or self._names
+        places = {role: header.index(column) for role, column in self.form.columns.items()}
+        self.keys.update(dict.fromkeys(table.header))
+        kinds = {role: self.form.kind(role).read for role in parts}
+        if table.header and self.form.unit and set(kinds.values()) <= _NUMBERS:
+            whole = np.zeros(len(header), dtype=bool)
+            whole[[at for role, at in places.items() if kinds[role] is WHOLE.read]] = True
+            tables, read, rest = containers.csv_numbers(stream, whole, self.limit)
+            for each in tables:
+                count += len(each)
+                for role, at in places.items():
+                    parts[role].append(each[:, at].astype(np.int64 if whole[at] else np.float64))
+        # In JSON any object may lack any key; what none has, no request has.
+        blank = {
+            role: list[int]() for role in parts if not (table.header or role in formats.NEEDED)
+        }
         done = count == self.limit
-        for _, block in () if done else self._blocks(itertools.chain(rest, stream), read + 2):
-            rows = list(filter(None, block))[: self.limit - count]
-            if set(map(len, rows)) - {width}:
-                for at, row in enumerate(rows):
-                    if len(row) != width:
-                        self.faults[count + at] = (None, self._ragged(row))
-                        rows[at] = [""] * width
-            columns = zip(self.header, kinds, zip(*rows, strict=True), strict=False)
-            for column, kind, cells in columns:
-                if column in absent and any(cells):
-                    absent.remove(column)
-                values, unreadable = read_cells(cells, kind)
-                parts.setdefault(column, []).append(values)
+        for block in () if done else self._blocks(table, itertools.chain(rest, stream), read + 2):
+            rows = [row for _, row in block if row][: self.limit - count]
+            for at, row in enumerate(rows):
+                if len(row) != len(header):
+                    said = f"the row has {len(row)} cells, but the header has {len(header)}"
+                    said = said if table.header else f"the {table.place} holds no JSON object"
+                    self.faults[count + at] = (None, said)
+                    rows[at] = [""] * len(header)
+            cells = list(zip(*rows, strict=True))
+            for role, place in places.items() if rows else ():
+                if role == "clock":
+                    self._find_unit(cells[place])
+                kind = self.form.kind(role)
+                if role in blank and not any(cells[place]):
+                    blank[role] += range(count, count + len(rows))
+                    if not is_readable("", kind):
+                        parts[role].append(np.full(len(rows), kind.filler))
+                        continue
+                values, unreadable = formats.read_cells(cells[place], kind)
+                parts[role].append(values)
                 for at in np.flatnonzero(unreadable).tolist():
-                    self.faults.setdefault(count + at, (column, f"must be {kind.name}"))
+                    self.faults.setdefault(count + at, (role, f"must be {kind.name}"))
             count += len(rows)
             if count == self.limit or (self.strict and self.faults):
                 break
-        return {name: np.concatenate(each) for name, each in parts.items() if name not in absent}
+        for role, lacking in blank.items():
+            kind = self.form.kind(role)
+            if len(lacking) == count:
+                del parts[role]
+            elif not is_readable("", kind):
+                missing: dict[int, Any] = dict.fromkeys(lacking, (role, f"must be {kind.name}"))
+                self.faults = missing | self.faults
+        return {role: np.concatenate(each) for role, each in parts.items() if each}
 
-    def _ragged(self, row: list[str]) -> str:
-        if self.form in JSONL_FORMATS:
-            return "the line holds no JSON object"
-        return f"the row has {len(row)} cells, but the header has {len(self.header)}"
+    def _find_unit(self, cells: Sequence[str]) -> None:
+        """Look at a cell for dates, where numbers are expected; refuse numbers without a unit."""
+        cell = next(filter(None, cells), "")
+        if not is_readable(cell, EXACT):
+            if self.form.kind("clock").read in _NUMBERS and is_readable(cell, formats.STAMP):
+                self.form = replace(self.form, unit="date")
+        elif not self.form.unit:
+            raise _without_unit(self.form.columns["clock"], cell)
 
     def _requests(
         self, columns: dict[str, Values], memory: int, seconds_per_step: float
     ) -> dict[str, Any]:
         """Return the fields of the rows that can be requests, noting the others."""
-        count = len(next(iter(columns.values()), ()))
-        rows = np.delete(np.arange(count), list(self.faults))
-        fields: dict[str, Any] = {
-            self.form.fields[column]: values[rows]
-            for column, values in columns.items()
-            if column in self.form.fields
-        }
-        if self.form.clock in columns:
-            times = columns[self.form.clock][rows]
-            if self.form.nested:  # written as requests end, or by conversations
-                order = np.argsort(times, kind="stable")
-                rows, times = rows[order], times[order]
-                fields = {name: values[order] for name, values in fields.items()}
-            start = times[0] if self.form.public and len(times) else 0
-            fields["arrivals"] = to_steps(
-                times, start, self.form.units_per_second, seconds_per_step
-            )
-            for name in fields.keys() & set(MEASURED):
-                fields[name] = (fields[name] - start) / self.form.units_per_second
-            fields["arrived"] = (times - start) / self.form.units_per_second
-        given = {name: columns[name][rows] for name in self.form.session if name in columns}
-        fields |= conversations(self.form, given)
+        rows = np.delete(np.arange(len(columns.get("prompts", ()))), list(self.faults))
+        fields: dict[str, Any] = {role: values[rows] for role, values in columns.items()}
+        times = fields.get("clock", fields.get("arrivals", rows))
+        late = times < np.maximum.accumulate(times)
+        if late.any() and "follows" not in fields:  # which counts rows
+            self.changes += [f"sorted by arrival, as {late.sum()} requests stood behind later ones"]
+            order = np.argsort(times, kind="stable")
+            rows, fields = rows[order], {role: each[order] for role, each in fields.items()}
+        if (times := fields.pop("clock", None)) is not None:
+            units, start = UNITS[self.form.unit], times.min() if len(times) else 0
+            own = self.form.columns["clock"] == NATIVE.columns["clock"]
+            if own and start / units >= _DATES[0]:
+                self.changes += ["arrivals since 1970 count from the first"]
+            elif own:  # as it is
+                start = 0
+            start *= bool(start / units < _DATES[1])  # else it is refused as too late
+            fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
+            fields["arrived"] = (times - start) / units
+            for role in fields.keys() & {"first_at", "last_at"}:
+                fields[role] = (fields[role] - times) / units
+        for role in fields.keys() & {"ttft", "latency", "gaps"}:
+            unit = formats.unit_in(column := self.form.columns[role]) or self.form.spans
+            if unit not in UNITS:
+                raise _without_unit(column, f"{fields[role].max(initial=0):g}")
+            fields[role] = fields[role] / UNITS[unit]
+        people = {role: fields.pop(role) for role in formats.PEOPLE if role in fields}
+        fields = formats.conversations(people) | fields
         while rule := next(self._broken_rules(fields, memory), None):
-            column = self.form.column(rule.column, self.header)
+            role = "clock" if rule.column == "arrivals" and "clock" in columns else rule.column
             for index in np.flatnonzero(rule.mask).tolist():
                 # Column and value are named as they stand in the file.
                 reason = re.sub(r"^\w+ is \S+, (?!but |which )", "is ", rule.describe(index))
                 reason = re.sub(r"^\w+ is \S+, but ", "", reason)
-                self.faults[int(rows[index])] = (column, reason)
+                self.faults[int(rows[index])] = (role, reason)
             rows = rows[~rule.mask]
             fields = {name: values[~rule.mask] for name, values in fields.items()}
+        self.measured = {role: fields.pop(role) for role in _SECONDS if role in fields}
+        if "clock" not in columns:  # so that instants are none of its times
+            self.measured = {role: each for role, each in self.measured.items() if "at" not in role}
         return fields
 
-    def _blocks_of_tokens(
-        self, columns: dict[str, Values], fields: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _blocks_of_tokens(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return ids and size of blocks, where both are known and the size is always the same."""
-        size: Any = self.form.hash_block if "hash_ids" in fields else None
-        if isinstance(size, str):
-            sizes = sorted({*np.delete(columns[size], list(self.faults)).tolist()} - {0})
-            if len(sizes) > 1:
-                raise InstanceError(
-                    f"{self.path} has blocks of {' and '.join(map(str, sizes))} tokens; split it "
-                    f"by {self.form.hash_block}"
-                )
-            size = sizes[0] if sizes else None
-        return {"hash_ids": fields["hash_ids"] if size else None, "hash_block": size}
+        sizes = sorted({*fields.pop("hash_block", np.array([0])).tolist()} - {0})
+        size = self.form.block_tokens or next(iter(sizes), None)
+        if len(sizes) > 1:
+            said = f"{self.path} has blocks of {' and '.join(map(str, sizes))} tokens"
+            raise InstanceError(f"{said}; split it by {self.form.columns['hash_block']}")
+        if size is None and any(map(len, fields.pop("hash_ids", ()))):
+            said = "there are ids of blocks, but not how many tokens a block has"
+            raise InstanceError(f"{said}; pass --columns block=16, or the column that says so")
+        return {"hash_block": size if "hash_ids" in fields else None}
 
     def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[BrokenRule]:
-        numbers = {
-            name: values for name, values in fields.items() if name not in ("labels", "hash_ids")
-        }
-        if self.form.public and numbers:
+        numbers = {name: fields[name] for name in (*INTEGER_FIELDS, "weights") if name in fields}
+        if self.form.name != NATIVE.name and numbers:
             prompts = numbers["prompts"]
             if (mask := prompts == 0).any():
                 reason = f"prompts is 0, which in a trace of the {self.form.name} format is missing"
@@ -239,27 +281,26 @@ class Trace:
                 "save the trace as a file"
             )
         skipped: list[SkippedRow] = []
-        with opened(self.path) as stream:
-            stream.read(len(self.first))
-            for at, (line, row) in enumerate(numbered(self._blocks(stream))):
+        with containers.opened(self.path) as stream:
+            table: Any = containers.tabulated(stream, self.path)
+            rows = (row for block in self._blocks(table, stream) for row in block if row[1])
+            for at, (line, row) in enumerate(rows):
                 if at not in self.faults:
                     continue
-                column, reason = self.faults[at]
-                cell = "" if column is None else row[self.header.index(column)]
+                role, reason = self.faults[at]
+                column = None if role is None else self.form.columns[role]
+                cell = "" if column is None else row[(table.header or self._names).index(column)]
                 value = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-                skipped.append(SkippedRow(line, column, value, reason))
+                skipped.append(SkippedRow(line, column, value, reason, table.place))
                 if self.strict or len(skipped) == len(self.faults):
                     break
         return skipped
 
-    def _refusal(self, row: SkippedRow, request: int) -> InstanceError:
-        return InstanceError(
-            f"{self.path}, {row} (skip_invalid leaves such rows out)",
-            column=row.column,
-            request=request,
-            value=row.value,
-            reason=row.reason,
-        )
+
+def _without_unit(column: str, value: str) -> InstanceError:
+    said = f"the unit of column {column}, with values such as {value}, is not known"
+    hint = "pass --time-unit s, ms, us, ns or steps"
+    return InstanceError(f"{said}; {hint}", column=column, value=value)
 
 
 def to_steps(
@@ -281,20 +322,24 @@ def read_trace(
     limit: int | None = None,
     seconds_per_step: float = 0.05,
     skip_invalid: bool = False,
+    columns: Mapping[str, str] | str | None = None,
+    time_unit: str | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Instance:
-    r"""Read an instance from a trace, a JSON file or the name of a family.
+    r"""Read an instance from a trace or a log, a JSON file or the name of a family.
 
-    A trace is a CSV, plain or gzipped, with columns ``prompt_tokens`` and ``output_tokens``
-    and, in any order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
-    ``output_lower``, ``output_upper``, ``output_estimate``, ``priority`` and ``label``; or one of
-    the public traces: Azure LLM inference 2023 to 2025, BurstGPT, Vidur; or JSON lines of Mooncake,
-    Qwen Bailian, TraceLab, Dynamo or AIPerf. The header, or the keys of the first line, tell which.
-    Ids of blocks become ``hash_ids``; tenant, conversation and turn become ``labels``, such as
-    ``text/159/2``, and conversations ``clients``.
+    A trace of our own is a CSV with columns ``prompt_tokens`` and ``output_tokens`` and, in any
+    order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
+    ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``, ``label``,
+    ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other tools are recognised by
+    their columns; the page "From a trace to an answer" lists them. Each may be CSV, JSON lines, JSON
+    lists of objects, lists side by side in one object, or parquet; plain or packed as ``.gz``,
+    ``.xz``, ``.bz2``, ``.zst`` or ``.zip``. Ids of blocks become ``hash_ids``; tenant, conversation
+    and turn become ``labels``, such as ``text/159/2``, and conversations ``clients``.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
-    \rceil`, because a request cannot start before it arrives. Public traces start when their first
-    request arrives; ``arrival_s`` is taken as it is.
+    \rceil`, because a request cannot start before it arrives. Requests are sorted by arrival.
+    ``arrival_s`` counts from 0 unless it counts from 1970, all other times from the first arrival.
 
     Parameters
     ----------
@@ -308,12 +353,22 @@ def read_trace(
         Length of a step, used where arrivals are given in seconds.
     skip_invalid
         Leave out, with a warning, rows that cannot be requests; `read_trace_skipping` lists them.
+    columns
+        What columns of a log are, as a mapping or as text: ``prompt=A,output=B,arrival=C``; also
+        ``client``, ``priority``, ``conversation``, ``turn``, ``label``, ``weight``, ``deadline``,
+        ``prefix`` (ids of blocks) and ``block`` (their tokens: a column or a number). In JSON a
+        column is a path of keys, such as ``usage.prompt_tokens``.
+    time_unit
+        Unit of the arrivals, "s", "ms", "us", "ns" or "steps", where neither format nor name of the
+        column (``sent_ms``) nor dates tell it.
+    note
+        Called with one sentence on what was read as what, what was not read, and what was changed.
 
     Raises
     ------
     InstanceError
         If a row cannot be a request and `skip_invalid` is false, or there is nothing to read. It
-        names file, line (the header being line 1), column and value.
+        names file, line (the header being line 1) or entry of a list, column and value.
 
     Examples
     --------
@@ -324,11 +379,11 @@ def read_trace(
     ...     optsched.read_trace(path, memory=1000, seconds_per_step=0.1).arrivals
     array([ 0, 11])
     """
+    how: dict[str, Any] = {"limit": limit, "seconds_per_step": seconds_per_step, "note": note}
+    how |= {"columns": columns, "time_unit": time_unit}
     if not skip_invalid:
-        return _read(path, memory, limit, seconds_per_step, strict=True)[0]
-    instance, skipped = read_trace_skipping(
-        path, memory, limit=limit, seconds_per_step=seconds_per_step
-    )
+        return _read(path, memory, **how)[0]
+    instance, skipped = read_trace_skipping(path, memory, **how)
     if skipped:
         warnings.warn(
             f"{path}: left {len(skipped)} rows out, the first for {skipped[0]}", stacklevel=2
@@ -337,73 +392,69 @@ def read_trace(
 
 
 def read_trace_skipping(
-    path: str | Path,
-    memory: int | None = None,
-    *,
-    limit: int | None = None,
-    seconds_per_step: float = 0.05,
+    path: str | Path, memory: int | None = None, **how: Any
 ) -> tuple[Instance, list[SkippedRow]]:
     """Read a trace as `read_trace` does, without the rows that cannot be requests; list those."""
-    return _read(path, memory, limit, seconds_per_step, strict=False)[:2]
+    return _read(path, memory, strict=False, **how)[:2]
 
 
 def read_measured(
-    path: str | Path,
-    memory: int | None = None,
-    *,
-    limit: int | None = None,
-    seconds_per_step: float = 0.05,
+    path: str | Path, memory: int | None = None, **how: Any
 ) -> tuple[Instance, Measured]:
-    """Read a log as `read_trace` does, with what was measured of its requests, in their order."""
-    instance, _, seconds = _read(path, memory, limit, seconds_per_step, strict=True)
+    """Read a log as `read_trace` does, with what was measured of its requests, in their order.
+
+    An instance that stands in JSON was not measured, nor a trace without times of tokens.
+    """
+    instance, _, trace = _read(path, memory, measured=True, **how)
+    seconds = {} if trace is None else trace.measured
     unknown = np.full(len(instance), np.nan)
-    arrivals, first, last = (seconds.get(name, unknown) for name in MEASURED)
+    arrivals = seconds.get("arrived", instance.arrivals * float(how.get("seconds_per_step", 0.05)))
+    first = seconds.get("ttft", seconds.get("first_at", unknown))
+    last = seconds.get("latency", seconds.get("last_at", first + seconds.get("gaps", unknown)))
     if np.isnan(first).all() and np.isnan(last).all():
         raise InstanceError(f"{path} has no times of tokens, only requests; pass a measured log")
-    return instance, Measured(arrivals, first - arrivals, last - arrivals)
+    return instance, Measured(arrivals, first, last)
 
 
 def _read(
-    path: str | Path, memory: int | None, limit: int | None, seconds_per_step: float, strict: bool
-) -> tuple[Instance, list[SkippedRow], dict[str, FloatArray]]:
-    if limit is None:
-        limit = sys.maxsize
-    limit = as_count("limit", limit, most=sys.maxsize, of=" of rows")
+    path: str | Path,
+    memory: int | None,
+    *,
+    limit: int | None = None,
+    seconds_per_step: float = 0.05,
+    columns: Mapping[str, str] | str | None = None,
+    time_unit: str | None = None,
+    note: Callable[[str], None] | None = None,
+    strict: bool = True,
+    measured: bool = False,
+) -> tuple[Instance, list[SkippedRow], Trace | None]:
+    most = sys.maxsize
+    limit = most if limit is None else as_count("limit", limit, most=most, of=" of rows")
     checked_step(seconds_per_step)
     if memory is not None:
         memory = checked_memory(memory)
+    given = formats.roles(columns)
+    if time_unit is not None:
+        require_known("time_unit", time_unit, (*UNITS, "steps"), InstanceError)
     if str(path).startswith("family:"):
-        return _head(family_from_text(str(path), memory), limit), [], {}
+        return _head(family_from_text(str(path), memory), limit), [], None
     require(path, (str, PathLike), "the trace", "a file, or family:NAME", InstanceError)
     path = Path(path)
-    with opened(path) as stream:
-        start, first = stream.peek(1), b""
-        if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-            first = stream.readline(_HEADER_BYTES)
-            header = csv_header(first, str(path))
-            form = recognised(header, str(path))
-        else:
-            while not first.strip():
-                first += stream.readline()
-            kind = jsonl_format(first)
-            if kind is None and ".jsonl" not in path.suffixes:
-                return _head(_from_json(path, first + stream.read(), memory), limit), [], {}
-            keys = keys_of(first, str(path))
-            if kind is None:
-                known = ", ".join(form.name for form in JSONL_FORMATS)
-                raise InstanceError(
-                    f"{path}, line 1: the keys {', '.join(keys[:5])} are of no kind of JSON lines "
-                    f"that is known ({known}); write a CSV with prompt_tokens and output_tokens"
-                )
-            form, header = kind, list(kind.kinds)
-            if strict and not kind.nested:
-                recognised(keys, str(path), (kind,))
+    with named(path), containers.opened(path) as stream:
+        table = containers.tabulated(stream, path)
+        if isinstance(table, bytes):
+            return _head(_from_json(path, table, memory), limit), [], None
+        where = f"{path}, line 1" if table.place == "line" else str(path)
+        form = formats.recognised(table, given, time_unit, measured, where)
         if memory is None:
             raise InstanceError(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"
             )
-        trace = Trace(path, form, header, limit, strict, first)
-        return *trace.instance(stream, memory, seconds_per_step), trace.measured
+        trace = Trace(path, form, limit, strict)
+        instance, skipped = trace.instance(table, stream, memory, seconds_per_step)
+    if note is not None and (said := trace.note()):
+        note(said)
+    return instance, skipped, trace
 
 
 def _from_json(path: Path, content: bytes, memory: int | None) -> Instance:
@@ -411,9 +462,8 @@ def _from_json(path: Path, content: bytes, memory: int | None) -> Instance:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InstanceError(f"{path} is not UTF-8 text; give an instance as JSON") from None
-    with named(path):
-        instance = Instance.from_json(text)
-        return instance if memory is None else instance.replace(memory=memory)
+    instance = Instance.from_json(text)
+    return instance if memory is None else instance.replace(memory=memory)
 
 
 def _head(instance: Instance, limit: int) -> Instance:

@@ -273,7 +273,7 @@ def test_limit_and_skip_invalid(optsched_command, tmp_path):
             ["line 2", "arrival", "-1"],
         ),
         (
-            "prompt_tokens,output_tokens,arrival\n1,1,5\n1,1,4\n",
+            "prompt_tokens,output_tokens,arrival,follows\n1,1,5,-1\n1,1,4,0\n",
             10,
             ["line 3", "arrival", "4", "sort"],
         ),

@@ -117,7 +117,8 @@ def test_a_missing_file_is_named(optsched_command, tmp_path, line):
 @pytest.mark.parametrize(
     ("first", "gap", "sentence"),
     [
-        (1.7e9, 1.0, "the first request arrives at step 34,000,000,000; where these are times of"),
+        (5e7, 1.0, "the first request arrives at step 1,000,000,000; where these are times of"),
+        (1.7e9, 1.0, "optsched: arrivals since 1970 count from the first\n"),
         (0.0, 1000.0, "hardly any requests meet; arrival counts steps, arrival_s seconds"),
         (0.0, 0.1, None),
     ],

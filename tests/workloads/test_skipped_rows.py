@@ -8,7 +8,7 @@ from trace_samples import BURST, NATIVE
 
 from optsched import Instance, read_trace
 from optsched.errors import InstanceError
-from optsched.workloads import SkippedRow, formats, read_trace_skipping
+from optsched.workloads import SkippedRow, containers, read_trace_skipping
 
 MANY_FAULTS = (
     "arrival,prompt_tokens,output_tokens\n"
@@ -18,7 +18,7 @@ MANY_FAULTS = (
     "\n"
     "2,x,2\n"  # line 6
     "5,5,5\n"
-    "4,4,4\n"  # line 8
+    "4,4,4\n"  # line 8; it is sorted before line 7
     "5,6,6\n"
 )
 
@@ -26,19 +26,13 @@ MANY_FAULTS = (
 def test_skipping_leaves_out_and_lists_every_row_at_fault(trace):
     path = trace(MANY_FAULTS)
     instance, skipped = read_trace_skipping(path, 100)
-    assert instance == Instance([1, 5, 6], [1, 5, 6], 100, [0, 5, 5], name="trace")
+    assert instance == Instance([1, 4, 5, 6], [1, 4, 5, 6], 100, [0, 4, 5, 5], name="trace")
     assert skipped == [
         SkippedRow(3, "output_tokens", "0", "every request makes at least 1 token"),
         SkippedRow(4, None, "", "the row has 4 cells, but the header has 3"),
         SkippedRow(6, "prompt_tokens", "x", "must be a whole number"),
-        SkippedRow(
-            8,
-            "arrival",
-            "4",
-            "is earlier than a request before it; sort the requests by arrival",
-        ),
     ]
-    with pytest.warns(UserWarning, match="left 4 rows out, the first for line 3, column output"):
+    with pytest.warns(UserWarning, match="left 3 rows out, the first for line 3, column output"):
         assert read_trace(path, 100, skip_invalid=True) == instance
     assert read_trace(trace(NATIVE), 100, skip_invalid=True) == read_trace(trace(NATIVE), 100)
 
@@ -79,7 +73,7 @@ def test_blocks_make_no_difference(trace, monkeypatch, skip):
         lines[2500] = lines[2500].replace(",", ",x", 1)
     path = trace("prompt_tokens,output_tokens,arrival,label\n" + "\n".join(lines))
     whole = read_trace_skipping(path, 1000)
-    monkeypatch.setattr(formats, "BLOCK", 997)
+    monkeypatch.setattr(containers, "BLOCK", 997)
     assert read_trace_skipping(path, 1000) == whole
     assert bool(whole[1]) == skip
     mooncake = "".join(

@@ -1,0 +1,307 @@
+"""Containers of traces: CSV, JSON lines, JSON and parquet, packed or not, become rows of cells."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import csv
+import gzip
+import io
+import itertools
+import json
+import lzma
+import zipfile
+import zlib
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from optsched._internal.extras import need
+from optsched.errors import InstanceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from io import BufferedReader
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from optsched._internal.arrays import BoolArray, FloatArray
+
+    Keep = Callable[[dict[str, Any]], bool]
+
+BLOCK = 1 << 12  # rows parsed at a time
+BYTES = 1 << 20  # parsed at a time where they are numbers
+_PLAIN = b"0123456789.,+-eE \n"
+_HEADER_BYTES = 1 << 16
+_encoded = json.JSONEncoder(default=str).encode
+MAX_DEPTH = 8  # levels of an object in which columns are looked for
+
+#: Rows of cells, none where a line is blank, each with the number of its line or entry.
+Block = list[tuple[int, list[str]]]
+
+
+def _zstd(raw: Any) -> Any:
+    content = need("pyarrow", "a file packed with zstd").CompressedInputStream(raw, "zstd").read()
+    return io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type,unused-ignore]
+
+
+def _zip(raw: Any) -> Any:
+    archive = zipfile.ZipFile(io.BytesIO(raw.read()))  # a pipe has no end to start from
+    if len(names := archive.namelist()) != 1:
+        raise InstanceError(f"the archive holds {len(names)} files; keep that with the requests")
+    return archive.open(names[0])
+
+
+#: How a packed file ends and begins, what that is called, and what unpacks it.
+_PACKED: dict[str, tuple[bytes, str, Callable[[Any], Any]]] = {
+    ".gz": (b"\x1f\x8b", "gzip", gzip.open),
+    ".xz": (b"\xfd7zXZ\0", "xz", lzma.open),
+    ".bz2": (b"BZh", "bzip2", bz2.open),
+    ".zst": (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
+    ".zip": (b"PK\3\4", "zip", _zip),
+}
+
+
+#: What reading such a file raises where it is damaged, or, of zip, encrypted.
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
+
+
+def bare_name(path: Path) -> str:
+    """Return the name of a file without the endings that say how it is written."""
+    name = path.name
+    for ending in (*_PACKED, ".csv", ".jsonl", ".json", ".parquet"):
+        name = name.removesuffix(ending)
+    return name
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Open a file, packed or not, and name it in every error while it is being read."""
+    if "\0" in str(path):
+        raise InstanceError(f"{str(path)!r} is not the name of a file; take the NUL out")
+    packed: str | None = None
+    unpack: Callable[[Any], Any] = contextlib.nullcontext
+    try:
+        with path.open("rb") as raw:
+            start = raw.peek(8)
+            for ending, (magic, name, opener) in _PACKED.items():
+                if start.startswith(magic):
+                    packed, unpack = name, opener
+                elif path.suffix == ending and start:
+                    raise InstanceError(f"{path} is not packed with {name}; rename it or pack it")
+            with unpack(raw) as stream:
+                if not stream.peek(1):
+                    raise InstanceError(f"{path} is empty; it needs a header line and requests")
+                yield stream
+    except FileNotFoundError:
+        from optsched.workloads.families import FAMILIES
+
+        is_family = str(path).partition(",")[0].strip() in FAMILIES
+        hint = f"for the family write family:{path}" if is_family else "check its name"
+        raise InstanceError(f"there is no file {path}; {hint}") from None
+    except IsADirectoryError:
+        raise InstanceError(f"{path} is a directory; name a file in it") from None
+    except _DAMAGE as error:
+        wrong = f"{path} is a damaged or truncated {packed} file; fetch it again"
+        if packed == "zip":
+            wrong = wrong.replace("file;", "file, or encrypted;")
+        if packed is None or getattr(error, "errno", None):  # the disk is at fault
+            wrong = f"{path} cannot be read: {getattr(error, 'strerror', error)}"
+        raise InstanceError(wrong) from None
+
+
+@dataclass
+class Table:
+    """What a file holds, before it is known what its columns mean."""
+
+    header: list[str]  # of CSV, with at least one column
+    first: Any = None  # the first object of JSON
+    records: Iterable[tuple[int, Any]] = ()  # what JSON holds, with the numbers of its lines
+    place: str = "line"  # what rows are called
+
+    def rows(
+        self, steps: Sequence[str], texts: Mapping[str, bool], size: int, keep: Keep
+    ) -> Iterator[Block]:
+        """Yield the cells of JSON, `size` rows at a time; where `texts` says so, texts as they are.
+
+        `keep` says whether an object is a request. A row that is no object is too short.
+        """
+        columns = [(column.split("|"), text) for column, text in texts.items()]
+        paths = [path for path, _ in columns]
+        spread = ((n, row) for n, each in self.records for row in _spread(each, steps, paths))
+        if self.place == "entry":
+            spread = ((n, row) for n, (_, row) in enumerate(spread, 1))
+        kept = ((n, row) for n, row in spread if not isinstance(row, dict) or keep(row))
+
+        def cells(row: Any) -> list[str]:
+            is_row = isinstance(row, dict)
+            return [_cell(_at(row, path), text) for path, text in columns] if is_row else [""]
+
+        while block := list(itertools.islice(kept, size)):
+            yield [(n, cells(row)) for n, row in block]
+
+
+def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
+    """Find out how a file is written; return the text of what may be an instance as it is."""
+    start = stream.peek(4)
+    if start.startswith(b"PAR1"):
+        return _listed(_parquet(stream.read(), path))
+    if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+        return Table(_csv_header(stream.readline(_HEADER_BYTES), path))
+    text = _next_line(stream)
+    content = _loaded(text)
+    if isinstance(content, dict) and (more := _next_line(stream)):
+        lines = enumerate(itertools.chain(io.BytesIO(text + more), stream), 1)
+        return Table([], content, ((n, _loaded(line)) for n, line in lines if line.strip()))
+    if not isinstance(content, dict):  # of several lines
+        text += stream.read()
+        content = _loaded(text)
+    if isinstance(content, list):
+        return _listed(content)
+    if "prompts" in content if content else b'"prompts"' in text:
+        return text
+    if content is None:
+        said = "the line holds no JSON object, nor does the file as a whole; is its end missing?"
+        raise InstanceError(f"{path}, line 1: {said}")
+    lists = any(isinstance(value, list) for value in flat(content).values())
+    return Table([], content, [(1, content)], "entry" if lists else "line")
+
+
+def _listed(rows: list[Any]) -> Table:
+    first = next((each for each in rows if isinstance(each, dict)), {})
+    return Table([], first, enumerate(rows, 1), "entry")
+
+
+def _next_line(stream: BufferedReader) -> bytes:
+    """Read up to the end of the next line that is not blank."""
+    text = b""
+    while not text.strip() and (line := stream.readline()):
+        text += line
+    return text if text.strip() else b""
+
+
+def _loaded(text: bytes) -> Any:
+    """Return what a JSON text says, or None."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parquet(content: bytes, path: Path) -> list[Any]:
+    arrow = need("pyarrow", "a parquet file")
+    try:
+        table = import_module("pyarrow.parquet").read_table(arrow.BufferReader(content))
+        return cast("list[Any]", table.to_pylist())
+    except (arrow.ArrowException, OSError):
+        wrong = f"{path} is a damaged or truncated parquet file; fetch it again"
+        raise InstanceError(wrong) from None
+
+
+def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return what stands in an object by paths of keys, such as "request.model"."""
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, dict) and prefix.count(".") < MAX_DEPTH:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def _at(row: dict[str, Any], paths: list[str]) -> Any:
+    for path in paths:
+        if (value := row.get(path)) is not None:
+            return value
+    return None
+
+
+def _spread(content: Any, steps: Sequence[str], columns: list[list[str]]) -> Iterator[Any]:
+    """Yield the requests in lists that steps lead to, or in lists side by side; or one alone."""
+    if not isinstance(content, dict):
+        yield content
+    elif steps:
+        outer = {key: value for key, value in content.items() if not isinstance(value, list | dict)}
+        inner = content.get(steps[0])
+        for part in inner if isinstance(inner, list) else [inner]:
+            for row in _spread(part, steps[1:], columns):
+                yield outer | row if isinstance(row, dict) else row
+    elif not isinstance(side := _at(row := flat(content), columns[0]), list):
+        yield row
+    else:
+        lists = {path: value for path, value in row.items() if isinstance(value, list)}
+        for path in (path for paths in columns for path in paths if path in lists):
+            if len(lists[path]) != len(side):
+                said = f"{path} has {len(lists[path])} entries, but {columns[0][0]} {len(side)}"
+                raise InstanceError(f"{said}; lists side by side must be equally long")
+        lists = {path: value for path, value in lists.items() if len(value) == len(side)}
+        for values in zip(*lists.values(), strict=True):
+            yield dict(zip(lists, values, strict=True))
+
+
+def _cell(value: Any, text: bool) -> str:
+    if value is None or type(value) in (int, float):
+        return "" if value is None else repr(value)
+    return str(value) if text and not isinstance(value, bool | list | dict) else _encoded(value)
+
+
+def _csv_header(line: bytes, path: Path) -> list[str]:
+    """Split a header line into the names of its columns."""
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InstanceError(f"{path}, line 1: this is not UTF-8 text; pass a CSV or JSONL trace")
+    try:
+        return [name.strip() for name in next(csv.reader([text]), ()) or [""]]
+    except csv.Error:
+        raise InstanceError(
+            f"{path}, line 1: the header cannot be split into columns; check its line end"
+        ) from None
+
+
+def csv_numbers(
+    stream: BinaryIO, whole: BoolArray, limit: int
+) -> tuple[list[FloatArray], int, list[bytes]]:
+    """Read blocks of plain numbers; return columns, lines read, and the first other lines."""
+    tables: list[FloatArray] = []
+    count = read = 0
+    while count < limit and (lines := stream.readlines(BYTES)):
+        text = b"".join(lines)
+        if text.translate(None, _PLAIN):
+            return tables, read, lines
+        if text.strip():
+            try:
+                table = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
+            except ValueError:
+                return tables, read, lines
+            if table.shape[1] != len(whole) or not np.isfinite(table).all():
+                return tables, read, lines
+            counts = table[:, whole]
+            if (counts != np.floor(counts)).any() or (np.abs(counts) >= 2**53).any():
+                return tables, read, lines
+            tables.append(table[: limit - count])
+            count += len(tables[-1])
+        read += len(lines)
+    return tables, read, []
+
+
+def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Block, None, None]:
+    """Read the lines of a CSV file from some line on, `size` rows at a time."""
+    parts = (part for each in lines for part in each.splitlines(keepends=True))
+    rows = csv.reader(part.decode("utf-8", "surrogateescape") for part in parts)
+    start = line
+    while True:
+        block: Block = []
+        try:
+            for row in itertools.islice(rows, size):
+                block.append((start, row))
+                start = line + rows.line_num
+        except csv.Error as error:
+            raise csv.Error(f"line {start}: {error}") from None
+        if not block:
+            return
+        yield block

@@ -1,0 +1,527 @@
+"""Logs in published formats, made here: each is read rightly, by its names or by --columns."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from trace_samples import lines
+
+from optsched import read_trace
+from optsched.errors import InstanceError
+from optsched.workloads import read_measured, read_trace_skipping
+
+#: Three requests, in the order of their arrivals, which no format below keeps.
+PROMPTS, OUTPUTS, SECONDS = [70, 30, 50], [2, 4, 3], [0.0, 0.5, 2.0]
+TTFT, LATENCY = [0.25, 0.5, 1.0], [0.75, 2.5, 1.5]
+ORDER = [1, 2, 0]
+START = 1_790_000_000  # seconds since 1970
+NAN = float("nan")
+
+
+def rows(**columns):
+    """Return one object per request, of columns that are functions of it."""
+    return [{name: make(at) for name, make in columns.items()} for at in ORDER]
+
+
+def nested(row):
+    """Make an object of one whose keys are paths."""
+    found: dict = {}
+    for path, value in row.items():
+        *outer, last = path.split(".")
+        place = found
+        for key in outer:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return found
+
+
+def table(records):
+    """Write objects as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def prompts(at):
+    return PROMPTS[at]
+
+
+def outputs(at):
+    return OUTPUTS[at]
+
+
+def since(start, units=1, whole=False):
+    """Return what gives arrivals in some unit, from some start."""
+    return lambda at: int(start * units + SECONDS[at] * units) if whole else start + SECONDS[at]
+
+
+def stamp(seconds):
+    return pd.Timestamp(START * 10**9 + int(seconds * 10**9)).isoformat() + "Z"
+
+
+def gaps(at):
+    return [(LATENCY[at] - TTFT[at]) / (OUTPUTS[at] - 1)] * (OUTPUTS[at] - 1)
+
+
+def sides(records):
+    """Turn objects into lists side by side."""
+    return {name: [record[name] for record in records] for name in records[0]}
+
+
+VLLM = {
+    "date": "20260901-120000",
+    "num_prompts": 3,
+    "ttfts_percentiles": [1, 2],
+    **sides(
+        rows(
+            input_lens=prompts, output_lens=outputs, ttfts=TTFT.__getitem__, itls=gaps,
+            start_times=since(5123.25), generated_texts=lambda at: "a\nb", errors=lambda at: "",
+        )
+    ),
+}  # fmt: skip
+GUIDELLM = {
+    "metadata": {"version": 1},
+    "benchmarks": [
+        {
+            "start_time": START - 3,
+            "requests": {
+                "successful": rows(
+                    request_id=str, prompt_tokens=prompts, output_tokens=outputs,
+                    request_start_time=since(START),
+                    request_end_time=lambda at: START + SECONDS[at] + LATENCY[at],
+                    time_to_first_token_ms=lambda at: 1000 * TTFT[at],
+                ),
+                "errored": [],
+            },
+        }
+    ],
+}  # fmt: skip
+AIPERF = [
+    nested(row)
+    for row in rows(
+        **{
+            "metadata.request_start_ns": since(START, 10**9, whole=True),
+            "metadata.worker_id": str,
+            "metrics.input_sequence_length.value": prompts,
+            "metrics.output_sequence_length.value": outputs,
+            "metrics.time_to_first_token.value": lambda at: 1000 * TTFT[at],
+            "metrics.request_latency.value": lambda at: 1000 * LATENCY[at],
+        }
+    )
+]
+RUN = rows(
+    request_id=str, input_toks=prompts, output_toks=outputs, arrival_time=since(START),
+    queued_ts=since(27536.5), scheduled_ts=since(27536.5),
+    first_token_ts=lambda at: 27536.5 + SECONDS[at] + TTFT[at],
+    last_token_ts=lambda at: 27536.5 + SECONDS[at] + LATENCY[at],
+)  # fmt: skip
+BLIS = rows(
+    request_id=str, client_id=lambda at: "ab"[at % 2], tenant_id=lambda at: "t",
+    session_id=lambda at: "", round_index=int, input_tokens=prompts, output_tokens=outputs,
+    arrival_time_us=since(0, 10**6, whole=True), vllm_priority=lambda at: 9 - at,
+    first_chunk_time_us=lambda at: int(10**6 * (SECONDS[at] + TTFT[at])),
+    last_chunk_time_us=lambda at: int(10**6 * (SECONDS[at] + LATENCY[at])), status=lambda at: "ok",
+)  # fmt: skip
+LITELLM = rows(
+    request_id=str, model=lambda at: "m", prompt_tokens=prompts, completion_tokens=outputs,
+    user=lambda at: "xyx"[at], startTime=lambda at: stamp(SECONDS[at]),
+    completionStartTime=lambda at: stamp(SECONDS[at] + TTFT[at]),
+    endTime=lambda at: stamp(SECONDS[at] + LATENCY[at]),
+)  # fmt: skip
+AIBRIX = [
+    {"timestamp": 1000 * SECONDS[at], "requests": [request]}
+    for at, request in zip(
+        ORDER,
+        rows(prompt_length=prompts, output_length=outputs, session_id=lambda at: "ssu"[at]),
+        strict=True,
+    )
+]
+AIBRIX = [each | {"timestamp": int(each["timestamp"])} for each in AIBRIX]
+OWN = rows(tokens_in=prompts, gen=outputs, who=lambda at: "pqp"[at], sent_ms=since(0, 1000, True))
+MOONCAKE = rows(
+    timestamp=since(0, 1000, True), input_length=prompts, output_length=outputs,
+    session_id=lambda at: "kkl"[at], delay=lambda at: 0,
+)  # fmt: skip
+
+#: Text and options of each, and whether times of tokens were measured.
+LOGS = {
+    "optsched CSV": (table(rows(prompt_tokens=prompts, output_tokens=outputs, model=lambda _: "m",
+                                arrival_s=since(0))), {}, False),
+    "own JSON lines": (lines(*rows(prompt_tokens=prompts, output_tokens=outputs,
+                                   arrival_s=since(START))), {}, False),
+    "Azure": (table(rows(TIMESTAMP=lambda at: stamp(SECONDS[at])[:-1].replace("T", " "),
+                         ContextTokens=prompts, GeneratedTokens=outputs)), {}, False),
+    "BurstGPT": (table(rows(**{"Timestamp": since(5), "Model": str, "Request tokens": prompts,
+                               "Response tokens": outputs, "Log Type": str})), {}, False),
+    "Vidur": (table(rows(**{"Unnamed: 0": int, "arrived_at": since(0),
+                            "num_prefill_tokens": prompts, "num_decode_tokens": outputs})),
+              {}, False),
+    "Mooncake": (lines(*MOONCAKE), {}, False),
+    "Bailian": (lines(*rows(chat_id=int, parent_chat_id=lambda _: -1, timestamp=since(61.5),
+                            input_length=prompts, output_length=outputs, type=lambda _: "text",
+                            turn=lambda _: 1)), {}, False),
+    "TraceLab": (lines(*rows(provider=str, session_id=str, round_index=int, output_tokens=outputs,
+                             input_tokens_total=prompts, timing_events=lambda at: [
+                                 {"event_type": "user_message", "timestamp": stamp(SECONDS[at])}
+                             ])), {}, False),
+    "Dynamo": (lines(*map(nested, rows(**{
+        "schema": lambda _: "dynamo.request.trace.v1", "event_type": lambda _: "request_end",
+        "request.input_tokens": prompts, "request.output_tokens": outputs,
+        "request.request_received_ms": since(START, 1000, True)}))), {}, False),
+    "AIPerf": (lines(*AIPERF), {}, True),
+    "LLMServingSim": (lines(*RUN), {}, True),
+    "LLMServingSim data set": (lines(*rows(input_toks=prompts, output_toks=outputs,
+                                           arrival_time_ns=since(0, 10**9, True),
+                                           input_tok_ids=lambda at: [1] * 3)), {}, False),
+    "vllm bench": (json.dumps(VLLM), {}, True),
+    "vllm bench, indented": (json.dumps(VLLM, indent=2), {}, True),
+    "GuideLLM": (json.dumps(GUIDELLM, indent=1), {}, True),
+    "splitwise-sim": (table(rows(request_id=int, request_type=lambda _: 2, application_id=int,
+                                 arrival_timestamp=since(0.125), batch_size=lambda _: 1,
+                                 prompt_size=prompts, token_size=outputs)), {}, False),
+    "BLIS TraceV2": (table(BLIS), {}, True),
+    "AIBrix": (lines(*AIBRIX), {}, False),
+    "ServeGen": (table(rows(request_id=int, timestamp=since(3), input_tokens=prompts,
+                            output_tokens=outputs)), {}, False),
+    "LiteLLM": (json.dumps(LITELLM), {}, True),
+    "LiteLLM, CSV": (table(LITELLM), {}, True),
+    "an own JSON list": (json.dumps(OWN), {"prompt": "tokens_in", "output": "gen",
+                                           "arrival": "sent_ms", "client": "who"}, False),
+    "own lists beside scalars": (
+        json.dumps({"model": "m", "results": {"n": 3, "log": sides(OWN)}}),
+        {"prompt": "results.log.tokens_in", "output": "results.log.gen",
+         "arrival": "results.log.sent_ms"}, False),
+    "own latencies": (table(rows(i=prompts, o=outputs, at_s=since(0), ttft_ms=lambda at:
+                                 1000 * TTFT[at], e2e_s=LATENCY.__getitem__)),
+                      {"prompt": "i", "output": "o", "arrival": "at_s", "ttft": "ttft_ms",
+                       "latency": "e2e_s"}, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_format_is_read_rightly(trace, name):
+    content, columns, measured = LOGS[name]
+    path = trace(content, "log")
+    notes = []
+    instance = read_trace(path, 1000, columns=columns or None, note=notes.append)
+    assert instance.prompts.tolist() == PROMPTS
+    assert instance.outputs.tolist() == OUTPUTS
+    assert instance.arrivals.tolist() == [0, 10, 40]
+    assert "sorted by arrival, as 1 requests stood behind later ones" in notes[0]
+    if measured:
+        again, times = read_measured(path, 1000, columns=columns or None)
+        assert again == instance
+        for values, expected in zip(times, (SECONDS, TTFT, LATENCY), strict=True):
+            assert np.allclose(values, expected, atol=1e-6)
+    else:
+        with pytest.raises(InstanceError, match="log has no times of tokens, only requests"):
+            read_measured(path, 1000, columns=columns or None)
+
+
+def test_clients_priorities_and_conversations_are_kept(trace):
+    found = read_trace(trace(table(BLIS), "blis.csv"), 1000)
+    assert found.clients.tolist() == [0, 1, 0]
+    assert found.priorities.tolist() == [9, 8, 7]
+    assert read_trace(trace(json.dumps(LITELLM), "log"), 1000).clients.tolist() == [0, 1, 0]
+    chats = read_trace(trace(lines(*AIBRIX), "log"), 1000)
+    assert chats.labels == ("s", "s", "u")
+    assert chats.clients.tolist() == [0, 0, 1]
+    mapping = {"prompt": "tokens_in", "output": "gen", "client": "who", "label": "who"}
+    own = read_trace(trace(json.dumps(OWN), "log"), 1000, columns=mapping)
+    assert own.labels == ("q", "p", "p")  # without arrivals, as they stand
+    assert not own.arrivals.any()
+
+
+def test_the_note_says_what_is_read_and_names_all_that_is_not(trace):
+    notes = []
+    read_trace(trace(json.dumps(VLLM), "x.json"), 1000, note=notes.append)
+    assert notes == [
+        "read as vllm bench: input_lens -> prompt_tokens, output_lens -> output_tokens, "
+        "start_times (s) -> arrival_s; not read: ttfts, itls, generated_texts, errors; "
+        "sorted by arrival, as 1 requests stood behind later ones"
+    ]
+    plain = "prompt_tokens,output_tokens\n3,4\n"
+    for content, said in (
+        (plain, []),
+        (plain.replace("\n", ",model\n"), ["not read: model"]),
+        (lines(*MOONCAKE).replace("delay", "x.y"), ["; not read: x.y; sorted"]),
+    ):
+        notes.clear()
+        read_trace(trace(content), 1000, note=notes.append)
+        assert len(notes) == len(said)
+        assert all(words in note for words, note in zip(said, notes, strict=True))
+
+
+def zipped(content):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("log.csv", content)
+    return archive.getvalue()
+
+
+def zst(content):
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+PACKED = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zip": zipped,
+          ".zst": zst}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_packed_files_are_read_and_damaged_ones_refused(trace, ending):
+    many = [record for _ in range(300) for record in LITELLM]
+    for content, name in (
+        (table(many), "log.csv"),
+        (lines(*many), "log.jsonl"),
+        (json.dumps(many), "log"),
+    ):
+        whole = read_trace(trace(content, name), 1000)
+        packed = PACKED[ending](content.encode())
+        assert read_trace(trace(packed, name + ending), 1000) == whole
+        assert read_trace(trace(packed, "anything"), 1000).replace(name="log") == whole
+    for damage in (packed[:-12], packed[: len(packed) // 2], packed[:40] + b"\0\1\2" + packed[43:]):
+        with pytest.raises(InstanceError, match=r"x is a damaged or truncated .* file.*; fetch it"):
+            read_trace(trace(damage, "x"), 1000)
+    with pytest.raises(InstanceError, match=r"is not packed with .*; rename it or pack it"):
+        read_trace(trace("a,b\n", f"x{ending}"), 1000)
+
+
+def test_archives_of_several_files_are_refused(trace):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("a.csv", "1")
+        file.writestr("b.csv", "2")
+    with pytest.raises(InstanceError, match=r"x\.zip: the archive holds 2 files; keep that with"):
+        read_trace(trace(archive.getvalue(), "x.zip"), 1000)
+
+
+def test_parquet_is_read_with_lists_dates_and_gaps(tmp_path, trace):
+    frame = pd.DataFrame(LITELLM)
+    for column in ("startTime", "completionStartTime", "endTime"):
+        frame[column] = pd.to_datetime(frame[column], format="ISO8601")
+    frame.loc[0, "endTime"] = pd.NaT
+    frame.to_parquet(tmp_path / "log.parquet")
+    instance, times = read_measured(tmp_path / "log.parquet", 1000)
+    assert instance == read_trace(trace(json.dumps(LITELLM), "log"), 1000)
+    assert np.allclose(times.latency, [0.75, NAN, 1.5], equal_nan=True)
+    shared = instance.replace(hash_ids=[[1], [2, 3], []], hash_block=16, clients=None)
+    shared.to_pandas().assign(hash_block=16).to_parquet(tmp_path / "own.parquet")
+    own = read_trace(tmp_path / "own.parquet", 1000)
+    assert own == shared.replace(name="own", seconds_per_step=None)
+    whole = (tmp_path / "log.parquet").read_bytes()
+    with pytest.raises(InstanceError, match=r"x is a damaged or truncated parquet file; fetch it"):
+        read_trace(trace(whole[: len(whole) // 2], "x"), 1000)
+
+
+@pytest.mark.parametrize(("unit", "parts"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
+def test_units_are_known_by_names_or_passed(trace, unit, parts):
+    content = "a,b,t\n5,6,{}\n7,8,{}\n".format(
+        *(int(2.5 * k * 10**9) // (10**9 // parts) for k in (2, 4))
+    )
+    mapping = {"prompt": "a", "output": "b", "arrival": "t"}
+    path = trace(content)
+    said = (
+        r"the unit of column t, with values such as \d+, is not known; pass --time-unit s, ms, us"
+    )
+    with pytest.raises(InstanceError, match=said):
+        read_trace(path, 99, columns=mapping)
+    expected = [0, 100]
+    assert read_trace(path, 99, columns=mapping, time_unit=unit).arrivals.tolist() == expected
+    named = trace(content.replace("t", f"t_{unit}"))
+    mapping["arrival"] = f"t_{unit}"
+    assert read_trace(named, 99, columns=mapping).arrivals.tolist() == expected
+
+
+def test_steps_and_dates_and_parts_of_milliseconds(trace):
+    mapping = {"prompt": "a", "output": "b", "arrival": "t"}
+    path = trace("a,b,t\n5,6,3\n7,8,9\n")
+    steps = read_trace(path, 99, columns=mapping, time_unit="steps")
+    assert steps.arrivals.tolist() == [3, 9]
+    assert steps.seconds_per_step is None
+    dated = trace("a,b,t\n5,6,2026-01-01T00:00:00+02:00\n7,8,2025-12-31 22:00:05\n")
+    assert read_trace(dated, 99, columns=mapping).arrivals.tolist() == [0, 100]
+    mooncake = '{"timestamp": %s, "input_length": 5, "output_length": 6}\n'
+    path = trace(mooncake % 27482.5 + mooncake % 28482.5, "x.jsonl")
+    with pytest.raises(InstanceError, match=r"'27482\.5': must be a whole number of ms, or pass"):
+        read_trace(path, 99)
+    assert read_trace(path, 99, time_unit="ms").arrivals.tolist() == [0, 20]
+    assert read_trace(path, 99, time_unit="s").arrivals.tolist() == [0, 20_000]
+    path = trace((mooncake % '"2026-01-01"') + (mooncake % '"2026-01-02"'), "x.jsonl")
+    assert read_trace(path, 99, seconds_per_step=60.0).arrivals.tolist() == [0, 1440]
+    with pytest.raises(InstanceError, match="--time-unit ms is that of arrivals, but there are"):
+        read_trace(trace("prompt_tokens,output_tokens\n1,2\n"), 99, time_unit="ms")
+
+
+def test_prefixes_need_the_size_of_a_block(trace):
+    content = lines({"i": 40, "o": 2, "ids": [4, 5]}, {"i": 40, "o": 2, "ids": [4]})
+    mapping = {"prompt": "i", "output": "o", "prefix": "ids"}
+    with pytest.raises(InstanceError, match="ids of blocks, but not how many tokens a block has"):
+        read_trace(trace(content), 99, columns=mapping)
+    found = read_trace(trace(content), 99, columns=mapping | {"block": "16"})
+    assert found.hash_block == 16
+    assert [each.tolist() for each in found.hash_ids] == [[4, 5], [4]]
+
+
+GOOD = '{"input_toks": 5, "output_toks": 2, "arrival_time_ns": 7}\n'
+LISTS = '{"input_lens": [5, 6], "output_lens": [2, 3], "start_times": [1.5, 2]}'
+MAP = {"prompt": "a", "output": "b", "arrival": "t_s"}
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "message"),
+    [
+        ("[]", {}, "the keys  are of no format that is known"),
+        ("[1, 2]", {}, "the keys  are of no format that is known"),
+        (
+            "[",
+            {},
+            "line 1: the line holds no JSON object, nor does the file as a whole; is its end",
+        ),
+        (json.dumps(OWN)[:-9], {}, "line 1: the line holds no JSON object, nor does the file as a"),
+        (json.dumps(VLLM, indent=2)[:-9], {}, "line 1: the line holds no JSON object, nor does"),
+        (GOOD + GOOD[:30], {}, "line 2: the line holds no JSON object"),
+        (GOOD + "[1]\n", {}, "line 2: the line holds no JSON object"),
+        (GOOD + GOOD.replace("5", "null"), {}, "line 2, column input_toks, value '': must be a wh"),
+        (GOOD + GOOD.replace("5", '"5"'), {}, "line 2, column input_toks, value '\"5\"': must be"),
+        (GOOD + GOOD.replace("2", "0"), {}, "line 2, column output_toks, value '0': every request"),
+        (
+            GOOD + GOOD.replace("2", "1e9"),
+            {},
+            "line 2, column input_toks, value '5': prompts 5 .* fi",
+        ),
+        (
+            GOOD + GOOD.replace("7", "7.5"),
+            {},
+            "line 2, column arrival_time_ns, value '7.5': must be a",
+        ),
+        (
+            GOOD + GOOD.replace("arrival_time_ns", "x"),
+            {},
+            "line 2, column arrival_time_ns, value ''",
+        ),
+        (
+            GOOD.replace("output_toks", "y"),
+            {},
+            "line 1: the keys input_toks, y, arrival_time_ns are of",
+        ),
+        (f"[{GOOD}, 4]", {}, "entry 2: the entry holds no JSON object"),
+        (
+            f"[{GOOD}, {GOOD.replace('5', '-1')}]",
+            {},
+            "entry 2, column input_toks, value '-1': cannot",
+        ),
+        (
+            LISTS.replace("[2, 3]", "[2]"),
+            {},
+            "output_lens has 1 entries, but input_lens 2; lists side",
+        ),
+        (
+            LISTS.replace("3]", "0]"),
+            {},
+            "entry 2, column output_lens, value '0': every request makes",
+        ),
+        (
+            LISTS.replace("[2, 3]", '[2, "x"]'),
+            {},
+            "entry 2, column output_lens, value '\"x\"': must be",
+        ),
+        (
+            LISTS.replace("1.5", '"soon"'),
+            {},
+            "entry 1, column start_times, value '\"soon\"': must be",
+        ),
+        (
+            LISTS.replace("[5, 6]", "[]").replace("[2, 3]", "[]").replace("[1.5, 2]", "[]"),
+            {},
+            "has no request to read",
+        ),
+        (
+            json.dumps(GUIDELLM).replace('"output_tokens": 2', '"output_tokens": null'),
+            {},
+            "entry 3, column output_tokens, value '': must be a whole number",
+        ),
+        (
+            table(LITELLM).replace("2026-", "26-", 1),
+            {},
+            "column startTime, value '26-.*': must be a date",
+        ),
+        (
+            table(BLIS).replace(",ok\n", ",o,k\n", 1),
+            {},
+            "line 2: the row has 13 cells, but the header has 12",
+        ),
+        (
+            "a,b,t_s\n1,2,3\n",
+            MAP | {"arrival": "t"},
+            "line 1: there is no column 't'; did you mean 't_s'",
+        ),
+        ("a,b,t_s\n1,2,3\n", MAP | {"speed": "t"}, "unknown role of a column 'speed': known: "),
+        ("a,b,t_s\n1,2,x\n", MAP, "line 2, column t_s, value 'x': must be a finite number"),
+        (
+            "a,b,t_s\n1,2,3\n",
+            {"prompt": "a"},
+            "line 1: unknown column 'b'; .*--columns prompt=COLUMN",
+        ),
+        ("a;b\n1;2\n", {}, "line 1: unknown column 'a;b'; separate columns by commas; --columns"),
+        (
+            "prompt_tokens,completion_tokens\n1,2\n",
+            {},
+            "unknown column 'completion_tokens'; name it out",
+        ),
+        (
+            "input_tokens,output_tokens\n1,2\n",
+            {},
+            "unknown column 'input_tokens'; name it prompt_tok",
+        ),
+        (
+            "prompt_tokens,output_tokens,request_ts\n1,2,3\n",
+            {},
+            "unknown column 'request_ts'; name it",
+        ),
+        (
+            '{"prompt_tokens": 1, "output_tokens": 2, "ts": 3}',
+            {},
+            "unknown column 'ts'; name it arriv",
+        ),
+        (
+            "prompt_tokens,output_tokens,hash_ids\n40,2,[1]\n",
+            {},
+            "has 2 cells|ids of blocks, but not",
+        ),
+        (
+            "prompt_tokens,output_tokens,follows\n4,2,1\n4,2,-1\n",
+            {},
+            "column follows, value '1': must be",
+        ),
+        ("prompt_tokens,output_tokens,pauses\n4,2,1\n", {}, "pauses are given without follows"),
+    ],
+)
+def test_damaged_logs_are_refused_in_one_sentence(trace, content, columns, message):
+    path = trace(content, "log")
+    with pytest.raises(InstanceError, match=message) as caught:
+        read_trace(path, 1000, columns=columns or None)
+    assert "\n" not in str(caught.value)
+    if "speed" not in columns:
+        assert str(caught.value).startswith(str(path))
+
+
+def test_rows_that_follow_others_are_not_left_out_or_sorted(trace):
+    head = "prompt_tokens,output_tokens,arrival,follows\n"
+    with pytest.raises(
+        InstanceError, match=r"line 3, column arrival, value '3': .*sort the requests"
+    ):
+        read_trace(trace(head + "1,2,5,-1\n1,2,3,0\n"), 99)
+    with pytest.raises(InstanceError, match="follows counts rows, so that none can be left out"):
+        read_trace_skipping(trace(head + "1,2,3,-1\n1,0,4,-1\n1,2,5,0\n"), 99)
