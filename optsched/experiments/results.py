@@ -411,7 +411,7 @@ class Comparison:
             content["unfinished"] = [run.metrics() for run in self.incomplete]
         return content
 
-    def _leaders(self) -> dict[str, str | None]:
+    def _leaders(self) -> dict[str, Any]:
         """Return what JSON says of the best policies."""
         able = self.best_deployable
         return {

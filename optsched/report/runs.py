@@ -204,9 +204,14 @@ def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
         hover(bars, [instance.label(request) for request in np.flatnonzero(own).tolist()])
     ax.hlines(rows, instance.arrivals, schedule.starts, color="0.6", lw=0.6, label="waiting")
     for request in range(len(order)) if labels else ():
-        at = {"xy": (schedule.completions[request], rows[request]), "xytext": (2, 0)}
-        place = {"textcoords": "offset points", "va": "center", "fontsize": TEXT_SIZE - 3}
-        ax.annotate(instance.label(request), **at, **place)
+        ax.annotate(
+            instance.label(request),
+            (schedule.completions[request], rows[request]),
+            xytext=(2, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=TEXT_SIZE - 3,
+        )
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     ax.set_yticks([])

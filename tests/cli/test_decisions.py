@@ -20,27 +20,30 @@ def lengths(tmp_path_factory):
     rng = np.random.default_rng(1)
     rows = zip(rng.integers(10, 800, 200), 1 + rng.exponential(200, 200).astype(int), strict=True)
     path = tmp_path_factory.mktemp("trace") / "lengths.csv"
-    text = "\n".join(f"{prompt},{output},{number % 3}" for number, (prompt, output) in enumerate(rows))
+    text = "\n".join(f"{p},{o},{number % 3}" for number, (p, o) in enumerate(rows))
     path.write_text(f"prompt_tokens,output_tokens,client\n{text}\n")
     return path
 
 
 def test_a_margin_is_that_of_the_tenths_of_the_log():
-    log = optsched.family("mixed", n=200, memory=9000, rate=9, seconds_per_step=1e-6, seed=2)
-    found = compare(log, ["vllm", "vllm+plan+learned", "vllm:area+plan"], clock="llama-2-7b-a100")
+    rng = np.random.default_rng(2)
+    outputs, arrivals = 1 + rng.exponential(200, 200).astype(int), np.arange(200) * 20_000
+    log = optsched.Instance([200] * 200, outputs, 6000, arrivals, seconds_per_step=1e-6)
+    both = ["vllm", "vllm:area+plan+learned"]
+    found = compare(log, [*both, "vllm:area+plan"], clock="llama-2-7b-a100")
     assert isinstance(found, Comparison)
     margin = found.margin
-    assert found.best_deployable.policy == "vllm+plan+learned"
-    apart = found["vllm+plan+learned"].latencies - found["vllm"].latencies
-    assert margin["against"] == "vllm"
+    best, other = found.best_deployable.policy, margin["against"]
+    assert {best, other} == set(both)
+    apart = found[best].latencies - found[other].latencies
     assert margin["mean"] == pytest.approx(apart.mean())
     assert margin["low"] < margin["mean"] < margin["high"]
     means = apart.reshape(10, 20).mean(axis=1)
     reach = 2.2622 * means.std(ddof=1) / np.sqrt(10)  # Student's t of nine degrees
     assert margin["high"] - margin["low"] == pytest.approx(2 * reach, rel=1e-4)
-    assert margin["p99"][1] == pytest.approx(np.percentile(found["vllm"].latencies, 99))
-    assert any(f"{-margin['mean']:.4g} s less than vllm" in line for line in found.headline)
-    assert compare(log.take(range(99)), ["vllm", "vllm+plan+learned"], clock="unit").margin is None
+    assert margin["p99"][1] == pytest.approx(np.percentile(found[other].latencies, 99))
+    assert any(f"{-margin['mean']:.4g} s less than {other}" in line for line in found.headline)
+    assert compare(log.take(range(99)), both, clock="unit").margin is None
 
 
 def test_the_best_says_how_to_serve_so(optsched_command, lengths):
@@ -62,8 +65,8 @@ def test_the_best_says_how_to_serve_so(optsched_command, lengths):
     ("name", "words"),
     [
         ("vllm", "with vLLM as it is"),
-        ("vllm+fair", '''OrderedScheduler --additional-config '{"optsched": {"fair": true}}\''''),
-        ("vllm:area,load+plan+learned", '''PlannedScheduler --additional-config '{"optsched": {"o'''),
+        ("vllm+fair", """OrderedScheduler --additional-config '{"optsched": {"fair": true}}'."""),
+        ("vllm:area,load+plan+learned", "PlannedScheduler --additional-config '{"),
     ],
 )
 def test_each_engine_has_its_options(name, words):
@@ -72,12 +75,12 @@ def test_each_engine_has_its_options(name, words):
 
 def test_a_rate_gives_arrivals_to_requests_without_any(optsched_command, lengths):
     words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--seed", 4, "--json", "-")
-    clocked = (*words, "--clock", "llama-2-7b-a100", "--rate", 8)
+    clocked = (*words, "--clock", "llama-2-7b-a100", "--rate", 2)
     code, out, _ = optsched_command(*clocked)
     first = json.loads(out)
     assert code == 0
     assert first["requests"] == 200
-    assert 0.7 < 200 / first["makespan"] / 8 < 1.1
+    assert 1.7 < 200 / first["makespan"] < 2.2
     assert json.loads(optsched_command(*clocked)[1]) == first
     code, _, err = optsched_command(
         "simulate", "family:mixed,n=9,rate=2", "--policy", "fcfs", "--rate", 3
@@ -87,7 +90,8 @@ def test_a_rate_gives_arrivals_to_requests_without_any(optsched_command, lengths
 
 
 def test_clients_have_results_of_their_own(optsched_command, lengths):
-    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--columns", "client=client")
+    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000)
+    words += ("--columns", "client=client")
     code, out, _ = optsched_command(*words, "--json", "-")
     clients = json.loads(out)["clients"]
     assert code == 0

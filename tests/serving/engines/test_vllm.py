@@ -262,7 +262,8 @@ def test_only_vllm_writes_its_batches(tmp_path):
     instance = Instance([4, 40], [3, 3], memory=64)
     optsched.run(instance, "vllm", clock=CLOCK).to_batches(tmp_path / "batches.csv")
     first, *rows = (tmp_path / "batches.csv").read_text().splitlines()
-    assert first == "begin_s,end_s,requests,tokens,running,waiting,free_blocks,preempted,cached_blocks"
+    counts = "requests,tokens,running,waiting,free_blocks,preempted,cached_blocks"
+    assert first == f"begin_s,end_s,{counts}"
     assert rows[0].endswith("2,44,2,2,0,0,2")
     with pytest.raises(PolicyError, match="only vllm keeps a row per batch"):
         optsched.run(instance, "fcfs", clock=CLOCK).to_batches(tmp_path / "other.csv")

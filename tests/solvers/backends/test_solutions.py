@@ -85,5 +85,5 @@ def test_what_is_no_solution_is_refused_in_one_sentence(tmp_path, content, words
 
 
 def test_a_start_of_another_model_is_refused(tmp_path):
-    with pytest.raises(SolverError, match="the start must be .* finite numbers, one per column"):
+    with pytest.raises(SolverError, match=r"the start must be .* finite numbers, one per column"):
         write_model(MODEL, tmp_path / "m.mps", start=np.zeros(3))
