@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optsched.cli.given import DONE, Output, check_writable, only_for, take
-from optsched.cli.options import ALL, DEFAULT_BLOCK, MEMORY, TICK, Written, command, option
+from optsched.cli.options import (
+    ALL,
+    COLUMNS,
+    DEFAULT_BLOCK,
+    MEMORY,
+    TICK,
+    CommandGroup,
+    Written,
+    command,
+    examples,
+    option,
+)
 from optsched.cli.policies import ENGINE, of_engine
 from optsched.errors import OptschedError
 
@@ -44,10 +55,12 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
     *_KERNELS,
     _BASE,
     MEMORY,
+    *COLUMNS,
     *ENGINE,
     runs=(
         "clock fit batches.csv --out mine.json",
-        "clock fit profiles/llama-3.1-8b-rtx4090 --layers 32 --memory 41408 --out mine.json",
+        "clock fit vllm.log --out mine.json",
+        "clock fit profile --layers 32 --memory 41408 --out mine.json",
         "clock fit log.jsonl --clock llama-3.1-8b-rtx4090 --num-gpu-blocks 2588 --out mine.json",
     ),
 )
@@ -63,7 +76,8 @@ def fit(output: Output, source: str, out: str | None, clock: str | None, **optio
     path, engine = Path(source), " ".join(str(each.name) for each in ENGINE)
     kernels = take(options, *(str(each.name) for each in _KERNELS))
     only_for(" ".join(kernels), path.is_dir(), f"for {_LAYERS}")
-    only_for(f"clock {engine}", clock is not None and not path.is_dir(), "for a log and --clock")
+    is_log = clock is not None and not path.is_dir()
+    only_for(f"clock columns time_unit {engine}", is_log, "for a log and --clock")
     name = Path(out).stem if out else "fitted"
     with output.progress("fitting"):
         if path.is_dir():
@@ -93,6 +107,7 @@ def fit(output: Output, source: str, out: str | None, clock: str | None, **optio
     click.Argument(["name"], metavar="CLOCK"),
     click.Argument(["source"], metavar="LOG"),
     MEMORY,
+    *COLUMNS,
     *ENGINE,
     runs=("clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",),
 )
@@ -114,9 +129,9 @@ def _log(source: str, options: dict[str, Any]) -> tuple[Instance, Measured, Poli
     memory, blocks = options.pop("memory"), options["num_gpu_blocks"]
     if memory is None and blocks is not None:
         memory = (blocks - 1) * (options["block_size"] or DEFAULT_BLOCK)
-    return *read_measured(source, memory, seconds_per_step=TICK), of_engine(
-        get_policy("vllm"), options
-    )
+    how = take(options, "columns", "time_unit")
+    log = read_measured(source, memory, seconds_per_step=TICK, **how)
+    return *log, of_engine(get_policy("vllm"), options)
 
 
 def _batches(path: Path) -> Path | pd.DataFrame:
@@ -137,7 +152,11 @@ def _batches(path: Path) -> Path | pd.DataFrame:
 
 
 def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
-    """List built-in clocks, fit one, or check one against a log."""
+    """List built-in clocks, fit one, or check one on a log.
+
+    `clock fit` makes a clock of measured batches, kernel times or a log; `clock check` sets a
+    measured log beside its simulation.
+    """
     from optsched.clock import clock_facts
 
     if context.invoked_subcommand is not None:
@@ -154,10 +173,11 @@ def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
     return DONE
 
 
-clock = click.Group(
+clock = CommandGroup(
     "clock",
     commands=[fit, check],
     params=list(ALL),
     callback=click.pass_context(_listed),
     invoke_without_command=True,
+    epilog=examples(("clock", "clock --json -", "clock fit --help", "clock check --help")),
 )

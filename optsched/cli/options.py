@@ -160,6 +160,10 @@ SEED = option("--seed N", 0, "Seed of all randomness, and of a family without a 
 SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
 READING = (option("--limit N", int, "Take only the first N requests."), SKIP_INVALID, SEED)
 UNIT = click.Choice(["s", "ms", "us", "ns", "steps"])
+COLUMNS = (
+    option("--columns ROLES", str, "Your columns: prompt=A,output=B,arrival=C,client=D, ..."),
+    option("--time-unit U", UNIT, "Unit of arrivals, where unknown: s, ms, us, ns or steps."),
+)
 TRACE = (
     click.Argument(["trace"]),
     MEMORY,
@@ -185,8 +189,7 @@ TRACE = (
         "Length of a step where arrivals are in seconds.",
     ),
     option("--rate R", float, "Poisson arrivals for a TRACE without any: requests per second."),
-    option("--columns ROLES", str, "Your columns: prompt=A,output=B,arrival=C,client=D, ..."),
-    option("--time-unit U", UNIT, "Unit of arrivals, where unknown: s, ms, us, ns or steps."),
+    *COLUMNS,
     *READING,
 )
 ALL = (
@@ -270,6 +273,10 @@ class _Command(Examples):
                     sentence = re.sub(argument, parameter.opts[-1], sentence)
             error.args = (sentence, *error.args[1:])
             raise
+
+
+class CommandGroup(_Command, click.Group):
+    """A command with others below it."""
 
 
 def examples(lines: Sequence[str]) -> str:

@@ -221,11 +221,18 @@ def note_unforeseen(policies: Sequence[Policy]) -> None:
 _WHOLE = "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl"
 _ASYNC = "--async-scheduling/--no-async-scheduling"
 _CACHE = "--enable-prefix-caching/--no-enable-prefix-caching"
+_LONG, _PARTS = "long-prefill-token-threshold-adaptive", "enable-chunked-prefill"
 ENGINE = (
     option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
     option("--block-size T", int, "Tokens per block (default: 16 for vllm, otherwise 1)."),
     option("--max-num-seqs B", int, "Maximum number of requests that an engine runs at once."),
+    option("--max-num-active-seqs B", int, "The same of vllm, where it is less."),
     option("--max-num-batched-tokens B", int, "Maximum number of tokens in a batch of an engine."),
+    option("--max-model-len T", int, "Most tokens of a request of vllm; longer ones are refused."),
+    option("--long-prefill-token-threshold T", int, "Most tokens of a request in a batch of vllm."),
+    flag(f"--{_LONG}/--no-{_LONG}", "Whether that is never less than a fair share.", default=None),
+    option("--prefill-schedule-interval N", int, "Batches of vllm from prompts to prompts."),
+    flag(f"--{_PARTS}/--no-{_PARTS}", "Whether vllm computes prompts in parts.", default=None),
     option("--scheduling-policy P", str, "Order of vllm: fcfs, or priority (a column of TRACE)."),
     option("--watermark X", float, "Share of memory that admissions to an engine leave free."),
     flag(_WHOLE, "Whether vllm admits only prompts that fit whole.", default=None),

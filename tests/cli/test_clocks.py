@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from kernel_times import profile
 
 from optsched import run
+from optsched.cli.clocks import clock
 from optsched.clock import BatchContent, LinearClock, get_clock
 from optsched.policies import get_policy
 from optsched.workloads import family
@@ -45,13 +47,28 @@ def test_all_clocks_are_listed_with_what_they_are(optsched_command):
     assert "of vLLM 0.19.0: mean latency" in out
 
 
-def test_batches_become_a_clock(optsched_command, tmp_path):
+def batches():
+    """Batches that the clock times."""
     rng = np.random.default_rng(1)
     prompts, decodes = rng.integers(0, 600, 500) * rng.integers(0, 2, 500), rng.integers(1, 99, 500)
     table = pd.DataFrame({"prefill_tokens": prompts, "decode_requests": decodes})
     table = table.assign(resident_tokens=300 * decodes, squared_prompts=prompts**2)
     table["seconds"] = [CLOCK(BatchContent(*row, 0)) for row in table.to_numpy().tolist()]
-    table.to_csv(tmp_path / "batches.csv", index=False)
+    return table
+
+
+def vllms_log():
+    """Lines as vLLM writes them, of a clock that is a sum."""
+    return [
+        f"(EngineCore pid=7) INFO 11-27 [core.py:1] Iteration({at}): {bool(p) + 0} context "
+        f"requests, {p} context tokens, {d} generation requests, {d} generation tokens, iteration "
+        f"elapsed time: {1000 * (0.01 + 1e-4 * p + 2e-4 * d):.2f} ms, GPU KV cache usage: 3.1%"
+        for at, (p, d) in enumerate((at % 3 * (at % 500), 1 + at % 60) for at in range(600))
+    ]
+
+
+def test_batches_become_a_clock(optsched_command, tmp_path):
+    batches().to_csv(tmp_path / "batches.csv", index=False)
     out_file = tmp_path / "mine.json"
     code, out, _ = optsched_command(
         "clock", "fit", tmp_path / "batches.csv", "--out", out_file, "--json", "-"
@@ -64,13 +81,7 @@ def test_batches_become_a_clock(optsched_command, tmp_path):
 
 
 def test_lines_of_vllms_log_become_a_clock(optsched_command, tmp_path):
-    lines = [
-        f"(EngineCore pid=7) INFO 11-27 [core.py:1] Iteration({at}): {bool(p) + 0} context "
-        f"requests, {p} context tokens, {d} generation requests, {d} generation tokens, iteration "
-        f"elapsed time: {1000 * (0.01 + 1e-4 * p + 2e-4 * d):.2f} ms, GPU KV cache usage: 3.1%"
-        for at, (p, d) in enumerate((at % 3 * (at % 500), 1 + at % 60) for at in range(600))
-    ]
-    (tmp_path / "vllm.log").write_text("\n".join(["INFO starting", *lines]))
+    (tmp_path / "vllm.log").write_text("\n".join(["INFO starting", *vllms_log()]))
     code, out, _ = optsched_command("clock", "fit", tmp_path / "vllm.log", "--json", "-")
     found = json.loads(out)
     assert code == 0
@@ -98,6 +109,21 @@ def test_a_log_scales_a_clock_and_is_met(optsched_command, log, tmp_path):
     code, out, _ = optsched_command("clock", "check", slow, log, *engine)
     assert code == 0
     assert "of the squared differences of latencies" in out
+
+
+def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.jsonl").write_text(log.read_text())
+    (tmp_path / "vllm.log").write_text("\n".join(vllms_log()))
+    (tmp_path / "profile").mkdir()
+    profile(tmp_path / "profile")
+    batches().to_csv("batches.csv", index=False)
+    for command in clock.commands.values():
+        lines = [line.split() for line in command.epilog.splitlines() if "  optsched" in line]
+        assert lines
+        for words in lines:
+            code, _, err = optsched_command(*words[1:])
+            assert code == 0, (words, err)
 
 
 @pytest.mark.parametrize(
