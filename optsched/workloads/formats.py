@@ -234,6 +234,8 @@ def recognised(
         columns.pop("arrivals", None)
         form = replace(form, unit=unit_in(given["clock"]), exact=True)
     present = {role: there for role, column in columns.items() if (there := first_in(column, keys))}
+    if table.header and not present.keys() >= NEEDED:
+        raise _unknown(keys, given, True, where)
     times = [present[role] for role in _TIMES if role in present]
     if len(times) > 1:
         said = "arrival (steps) and arrival_s (seconds) are both there; keep one of them"

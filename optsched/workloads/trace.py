@@ -332,8 +332,8 @@ def read_trace(
     order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``, ``label``,
     ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other tools are recognised by
-    their columns; the page "From a trace to an answer" lists them. Each may be CSV, JSON lines, JSON
-    lists of objects, lists side by side in one object, or parquet; plain or packed as ``.gz``,
+    their columns; the page "From a trace to an answer" lists them. Each may be CSV, JSON lines, a
+    JSON list of objects, lists side by side in one object, or parquet; plain or packed as ``.gz``,
     ``.xz``, ``.bz2``, ``.zst`` or ``.zip``. Ids of blocks become ``hash_ids``; tenant, conversation
     and turn become ``labels``, such as ``text/159/2``, and conversations ``clients``.
 

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from trace_samples import lines
 
 from optsched import read_trace
@@ -474,6 +476,12 @@ MAP = {"prompt": "a", "output": "b", "arrival": "t_s"}
             {"prompt": "a"},
             "line 1: unknown column 'b'; .*--columns prompt=COLUMN",
         ),
+        ('[[a]]\n{"prompts": [1]}', {}, "line 1: the line holds no JSON object, nor does the file"),
+        (
+            "timestamp,input_length\n1,2\n",
+            {},
+            "column 'output_length' of the Mooncake JSONL format",
+        ),
         ("a;b\n1;2\n", {}, "line 1: unknown column 'a;b'; separate columns by commas; --columns"),
         (
             "prompt_tokens,completion_tokens\n1,2\n",
@@ -515,6 +523,27 @@ def test_damaged_logs_are_refused_in_one_sentence(trace, content, columns, messa
     assert "\n" not in str(caught.value)
     if "speed" not in columns:
         assert str(caught.value).startswith(str(path))
+
+
+@given(
+    name=st.sampled_from(sorted(LOGS)),
+    place=st.floats(0, 1),
+    removed=st.integers(0, 9),
+    inserted=st.sampled_from(["", "[", "{", "}", ",", '"', "null", "-1", "1e999", "\\ud800", "\n"]),
+)
+def test_whatever_happens_to_a_log_it_is_read_or_refused(
+    tmp_path_factory, name, place, removed, inserted
+):
+    content, columns, _ = LOGS[name]
+    start = int(place * len(content))
+    path = tmp_path_factory.mktemp("edits") / "log"
+    path.write_text(content[:start] + inserted + content[start + removed :])
+    for read in (read_trace, read_trace_skipping, read_measured):
+        try:
+            read(path, 16_492, columns=columns or None)
+        except InstanceError as error:
+            assert str(error).startswith(str(path))
+            assert "\n" not in str(error)
 
 
 def test_rows_that_follow_others_are_not_left_out_or_sorted(trace):
