@@ -167,11 +167,11 @@ ROLES = {
     **{"prompt": "prompts", "output": "outputs", "arrival": "clock", "client": "client"},
     **{"priority": "priorities", "prefix": "hash_ids", "block": "hash_block", "turn": "turn"},
     **{"conversation": "conversation", "label": "labels", "weight": "weights", "ttft": "ttft"},
-    **{"deadline": "deadlines", "first_token": "first_at", "last_token": "last_at"},
+    **{"deadline": "deadlines", "first_token": "first_token", "last_token": "last_token"},
     "latency": "latency",
 }
 #: Roles of what was measured: instants on the clock; durations; and the gaps between tokens.
-MEASURED = ("first_at", "last_at", "ttft", "latency", "gaps")
+MEASURED = ("first_token", "last_token", "ttft", "latency", "gaps")
 NEEDED = {"prompts", "outputs"}
 _TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
@@ -203,7 +203,7 @@ class TraceFormat:
 
     def kind(self, role: str) -> CellKind:
         """Say how the cells of a column are read."""
-        if role in ("first_at", "last_at"):
+        if role in ("first_token", "last_token"):
             return _DATED if self.unit == "date" else _INSTANT
         if role != "clock":
             return _KINDS.get(role, WHOLE)

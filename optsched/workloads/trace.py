@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
-_DATES = 10**8, 4 * 10**9  # seconds since 1970 in 1973, later than any trace is long, and 2096
+_DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
 _NUMBERS = {WHOLE.read, EXACT.read}
+_INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
 
 
@@ -228,8 +229,10 @@ class Trace:
             start *= bool(start / units < _DATES[1])  # else it is refused as too late
             fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
             fields["arrived"] = (times - start) / units
-            for role in fields.keys() & {"first_at", "last_at"}:
+            for role in fields.keys() & _INSTANTS:
                 fields[role] = (fields[role] - times) / units
+        else:  # instants are those of a clock
+            fields = {role: each for role, each in fields.items() if role not in _INSTANTS}
         for role in fields.keys() & {"ttft", "latency", "gaps"}:
             unit = formats.unit_in(column := self.form.columns[role]) or self.form.spans
             if unit not in UNITS:
@@ -247,8 +250,6 @@ class Trace:
             rows = rows[~rule.mask]
             fields = {name: values[~rule.mask] for name, values in fields.items()}
         self.measured = {role: fields.pop(role) for role in _SECONDS if role in fields}
-        if "clock" not in columns:  # so that instants are none of its times
-            self.measured = {role: each for role, each in self.measured.items() if "at" not in role}
         return fields
 
     def _blocks_of_tokens(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -409,8 +410,8 @@ def read_measured(
     seconds = {} if trace is None else trace.measured
     unknown = np.full(len(instance), np.nan)
     arrivals = seconds.get("arrived", instance.arrivals * float(how.get("seconds_per_step", 0.05)))
-    first = seconds.get("ttft", seconds.get("first_at", unknown))
-    last = seconds.get("latency", seconds.get("last_at", first + seconds.get("gaps", unknown)))
+    first = seconds.get("ttft", seconds.get("first_token", unknown))
+    last = seconds.get("latency", seconds.get("last_token", first + seconds.get("gaps", unknown)))
     if np.isnan(first).all() and np.isnan(last).all():
         raise InstanceError(f"{path} has no times of tokens, only requests; pass a measured log")
     return instance, Measured(arrivals, first, last)
