@@ -192,7 +192,7 @@ class TraceFormat:
     """
 
     name: str
-    columns: Mapping[str, str]  # by role: a field of `Instance`, or what one is made from
+    columns: dict[str, str]  # by role: a field of `Instance`, or what one is made from
     unit: str = "s"  # of the clock; "" where the cells must tell
     spans: str = "s"  # unit of durations that were measured, where their columns do not tell
     block_tokens: int | None = None  # of a block with an id, where no column has them
@@ -225,11 +225,8 @@ def recognised(
     block = given.pop("hash_block") if given.get("hash_block", "").isdecimal() else None
     if (form := _found(content, given)) is None:
         raise _unknown(keys, given, bool(table.header), where)
-    columns = {
-        role: column
-        for role, column in {**form.columns, **given}.items()
-        if measured or role not in MEASURED
-    }
+    hidden = () if measured else MEASURED
+    columns = {role: each for role, each in (form.columns | given).items() if role not in hidden}
     if "clock" in given:
         columns.pop("arrivals", None)
         form = replace(form, unit=unit_in(given["clock"]), exact=True)

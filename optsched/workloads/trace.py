@@ -138,8 +138,7 @@ class Trace:
 
     def _is_request(self, row: dict[str, Any]) -> bool:
         """Say whether an object is a request, and note its keys."""
-        if not row.keys() <= self.keys.keys():
-            self.keys.update(dict.fromkeys(row))
+        self.keys |= dict.fromkeys(row)
         key, value = self.form.only
         return not key or row.get(key) == value
 
@@ -300,8 +299,8 @@ class Trace:
 
 def _without_unit(column: str, value: str) -> InstanceError:
     said = f"the unit of column {column}, with values such as {value}, is not known"
-    hint = "pass --time-unit s, ms, us, ns or steps"
-    return InstanceError(f"{said}; {hint}", column=column, value=value)
+    said += "; pass --time-unit s, ms, us, ns or steps"
+    return InstanceError(said, column=column, value=value)
 
 
 def to_steps(
