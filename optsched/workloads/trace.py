@@ -403,7 +403,25 @@ def read_measured(
 ) -> tuple[Instance, Measured]:
     """Read a log as `read_trace` does, with what was measured of its requests, in their order.
 
-    An instance that stands in JSON was not measured, nor a trace without times of tokens.
+    Parameters
+    ----------
+    path, memory, how
+        As in `read_trace`, without `skip_invalid`. Columns of a log of your own may also be
+        ``ttft`` and ``latency`` (durations), or ``first_token`` and ``last_token`` (on the clock of
+        the arrivals).
+
+    Returns
+    -------
+    Instance
+        The requests, sorted by arrival.
+    Measured
+        Seconds of each: its arrival since the first one; from it to its first token and to its
+        last; nan where that is unknown.
+
+    Raises
+    ------
+    InstanceError
+        If `read_trace` would raise one, or the log has no times of tokens.
     """
     instance, _, trace = _read(path, memory, measured=True, **how)
     seconds = {} if trace is None else trace.measured

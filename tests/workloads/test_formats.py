@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from trace_samples import lines
 from optsched import read_trace
 from optsched.errors import InstanceError
 from optsched.workloads import read_measured, read_trace_skipping
+from optsched.workloads.formats import FORMATS
 
 #: Three requests, in the order of their arrivals, which no format below keeps.
 PROMPTS, OUTPUTS, SECONDS = [70, 30, 50], [2, 4, 3], [0.0, 0.5, 2.0]
@@ -230,6 +232,15 @@ def test_every_format_is_read_rightly(trace, name):
     else:
         with pytest.raises(InstanceError, match="log has no times of tokens, only requests"):
             read_measured(path, 1000, columns=columns or None)
+
+
+def test_the_docs_list_every_format_and_the_tests_read_it():
+    page = (Path(__file__).parents[2] / "docs/how-to/trace.md").read_text(encoding="utf-8")
+    listed = page.partition("## Logs of other tools")[2]
+    for form in FORMATS[1:]:
+        name = form.name.removeprefix("Qwen ").split()[0]
+        assert name in listed
+        assert any(each.startswith(name) for each in LOGS), name
 
 
 def test_clients_priorities_and_conversations_are_kept(trace):
