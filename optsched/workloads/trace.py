@@ -461,6 +461,10 @@ def _read(
     with named(path), containers.opened(path) as stream:
         table = containers.tabulated(stream, path)
         if isinstance(table, bytes):
+            if given or time_unit is not None:
+                raise InstanceError(
+                    "an instance has no columns; leave --columns and --time-unit out"
+                )
             return _head(_from_json(path, table, memory), limit), [], None
         where = f"{path}, line 1" if table.place == "line" else str(path)
         form = formats.recognised(table, given, time_unit, measured, where)

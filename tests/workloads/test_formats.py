@@ -487,6 +487,11 @@ MAP = {"prompt": "a", "output": "b", "arrival": "t_s"}
             {"prompt": "a"},
             "line 1: unknown column 'b'; .*--columns prompt=COLUMN",
         ),
+        (
+            '{"prompts": [1], "outputs": [2], "memory": 9}',
+            MAP,
+            "an instance has no columns; leave --",
+        ),
         ('[[a]]\n{"prompts": [1]}', {}, "line 1: the line holds no JSON object, nor does the file"),
         (
             "timestamp,input_length\n1,2\n",
