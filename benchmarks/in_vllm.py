@@ -102,7 +102,7 @@ def make(
         model_config=model,
         cache_config=cache,
         scheduler_config=SchedulerConfig(
-            max_model_len=longest, is_encoder_decoder=False, enable_chunked_prefill=True, **options
+            **{"max_model_len": longest, "is_encoder_decoder": False} | options
         ),
         parallel_config=ParallelConfig(),
         device_config=DeviceConfig(device="cpu"),

@@ -25,10 +25,13 @@ def recorded():
 
     for kind in RECORDED:
         planned, settings, name = KINDS[kind]
+        settings = settings and {"aging": None, "trusted": True} | settings
         for asynchronous in (False, True):
-            for seed in range(1000, 1000 + CASES):
-                options, requests = drawn(seed, asynchronous, "arrival" not in kind)
-                longest = max(prompt + output for prompt, output, *_ in requests) + 8
+            for seed in range(1000, 1000 + 2 * CASES):  # the later half with more options
+                more = in_vllm.VERSION == "0.33.0" and seed >= 1000 + CASES
+                options, requests = drawn(seed, asynchronous, "priority" in kind, more)
+                longest = max(prompt + output for prompt, output, *_ in requests)
+                longest = options.get("max_model_len", longest + 8)
                 scheduler = in_vllm.make(options, longest, settings, planned)
                 extras = [{"expected_output": request[1]} for request in requests]
                 depth = 2 if asynchronous else 1

@@ -29,8 +29,11 @@ LOG_ERROR = 0.5
 WORKLOADS = ((16_496, 0.7), (16_496, 0.97), (103_280, 1.2))
 
 
-def drawn(seed, asynchronous, priority):
-    """Return vLLM's options and requests (prompt, output, arrival, priority) drawn from a seed."""
+def drawn(seed, asynchronous, priority, more=False):
+    """Return vLLM's options and requests (prompt, output, arrival, priority) drawn from a seed.
+
+    With more options, such as limits on long prompts, of the same seed.
+    """
     rng = np.random.default_rng(seed)
     size = int(rng.choice([1, 4, 16]))
     blocks, seqs = int(rng.integers(10, 30)), int(rng.integers(2, 12))
@@ -49,9 +52,29 @@ def drawn(seed, asynchronous, priority):
     prompts = np.minimum(rng.integers(1, 4 * size + 12, 20), most - outputs)
     ticks = np.sort(rng.choice([0, 0, 50_000, 120_001, 900_000, 2_000_000], 20))
     columns = (prompts, outputs, ticks, rng.integers(0, 3, 20))
+    if more:
+        options |= more_options(np.random.default_rng([seed, 1]), options, prompts + outputs)
     return options, [
         (*map(int, row[:2]), row[2] * 1e-6, int(row[3])) for row in zip(*columns, strict=True)
     ]
+
+
+def more_options(rng, options, lengths):
+    """Draw options that most servers leave as they are."""
+    most = min(options["max_num_batched_tokens"], int(lengths.max()))
+    more = {
+        "max_num_active_seqs": int(rng.integers(1, options["max_num_seqs"] + 1)),
+        "long_prefill_token_threshold": int(rng.integers(0, most)),
+        "long_prefill_token_threshold_adaptive": bool(rng.integers(2)),
+        "prefill_schedule_interval": int(rng.integers(1, 6)),
+    }
+    more = {name: value for name, value in more.items() if rng.integers(3)}
+    if not rng.integers(4):  # then a batch holds the longest request
+        longest = int(lengths.max())
+        more |= dict.fromkeys(("max_num_batched_tokens", "max_model_len"), longest)
+        more["enable_chunked_prefill"] = False
+        more.pop("long_prefill_token_threshold", None)
+    return more
 
 
 def ours(options, requests, name, clock, **more):
@@ -69,7 +92,7 @@ def ours(options, requests, name, clock, **more):
         priorities=priorities,
         **more,
     )
-    options = dict(options)
+    options = {"enable_prefix_caching": False} | options
     policy = replace(get_policy(name), scheduling_policy=options.pop("policy"), **options)
     return optsched.run(instance, policy, clock=clock)
 
@@ -107,10 +130,11 @@ def compared():
         for asynchronous in (False, True):
             total = equal = preempted = 0
             for seed in range(CASES):
-                options, requests = drawn(seed, asynchronous, "priority" in kind)
+                options, requests = drawn(seed, asynchronous, "priority" in kind, seed % 2 > 0)
                 prompts, outputs = np.array([request[:2] for request in requests]).T
                 memory = (options["num_gpu_blocks"] - 1) * options["block_size"]
                 longest = max(memory, int((prompts + outputs).max()))
+                longest = options.get("max_model_len", longest)
                 scheduler = in_vllm.make(options, longest, settings, planned, unlimited=learns)
                 clients = np.arange(len(requests)) % CLIENTS
                 extras = [
@@ -212,7 +236,9 @@ def served(requests, row):
 
 def predicted(requests, row):
     """Return optsched's own run of what a row is about."""
-    policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
+    policy = replace(
+        get_policy(row.policy), async_scheduling=row.asynchronous, enable_prefix_caching=False
+    )
     if policy.learns and row.error >= 0:
         requests = requests.replace(output_estimates=expected(requests, row))
     return optsched.run(requests, policy, clock=SERVING)

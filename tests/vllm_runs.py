@@ -16,7 +16,8 @@ CLOCK = LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002)
 
 
 def policy_of(case, name="vllm"):
-    options = {option: value for option, value in case.items() if option != "policy"}
+    options = {"enable_prefix_caching": False} | case
+    options.pop("policy")
     return replace(get_policy(name), scheduling_policy=case["policy"], **options)
 
 

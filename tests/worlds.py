@@ -24,7 +24,12 @@ from optsched.simulate.replicas.run import RoutedRun
 from optsched.simulate.seconds.execution import ClockedRun
 
 EXACT = 1e-9  # relative: the simulators add floats
-FILE = LinearClock("from a file", 0.5, 0.125, 0.25, 0.0625, 0.0, 0.03125, hinges=((16, 0.25),))
+FILE = LinearClock(
+    *("from a file", 0.5, 0.125, 0.25, 0.0625, 0.0, 0.03125),
+    mixed_tokens=0.03125,
+    hinges=((16, 0.25),),
+    ramps=((8, 0.125),),
+)
 TIMES = ("steps", "unit", "llama-2-70b-2xa100", "llama-2-7b-a100", "file")
 PLACES = ("one worker", "three workers", "barrier")
 KNOWN = ("outputs", "intervals", "beliefs")
@@ -162,6 +167,8 @@ def on_clock(found):
     ):
         lasts = c[0] + sum(a * b for a, b in zip(c[1:], content, strict=True))
         lasts += sum(w * max(content[0] + content[1] - t, 0) for t, w in found.clock.hinges)
+        lasts += sum(w * min(content[0] + content[1], t) for t, w in found.clock.ramps)
+        lasts += found.clock.mixed_tokens * content[2] * (content[0] > 0)
         if begin < now - EXACT or not math.isclose(end - begin, lasts, rel_tol=1e-6, abs_tol=1e-9):
             wrong.append(f"a batch from {begin} to {end}, which lasts {lasts}, after {now}")
         if usage > instance.memory:

@@ -62,9 +62,9 @@ def _view(name: str) -> Any:
     return getattr(import_module("optsched.report"), name)
 
 
-def draw(plot: str, *arguments: Any) -> Axes:
+def draw(plot: str, *arguments: Any, **how: Any) -> Axes:
     """Draw with the plot of that name."""
-    return cast("Axes", _view(plot)(*arguments))
+    return cast("Axes", _view(plot)(*arguments, **how))
 
 
 def text(table: str, result: Any) -> str:

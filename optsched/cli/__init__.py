@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 import optsched
-from optsched.cli import installation, optima, policies
+from optsched.cli import clocks, installation, optima, policies
 from optsched.cli.given import BAD_INPUT, DONE, INTERRUPTED, NO
 from optsched.cli.options import Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
@@ -30,7 +30,12 @@ _SECTIONS = {
     "Optima and proofs": (optima.solve, optima.bound, optima.check),
     "Models": (optima.select, optima.export, optima.thresholds, optima.throughput),
     "Several workers": (policies.capacity, policies.route, policies.cluster),
-    "What there is": (installation.policies, installation.families, installation.library),
+    "What there is": (
+        installation.policies,
+        installation.families,
+        clocks.clock,
+        installation.library,
+    ),
     "This installation": (installation.doctor,),
 }
 _ADDED = "optsched.commands"  # entry points with commands of other distributions

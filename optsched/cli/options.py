@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
+OF_GPU = "optsched.gpu"  # under which a context keeps what vLLM does on the GPU by default
 _MAX_SEEDS = 10_000
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
 #: Names that options had in version 0.1, and those that they have now.
@@ -162,14 +163,28 @@ UNIT = click.Choice(["s", "ms", "us", "ns", "steps"])
 TRACE = (
     click.Argument(["trace"]),
     MEMORY,
-    option("--llm L", str, "Instead of --memory: an LLM, such as llama-2-70b, ...", needs="--gpu"),
-    option("--gpu G", str, "... and its GPU, such as a100-80gb; also sets --clock.", needs="--llm"),
+    option(
+        "--llm L",
+        str,
+        "Instead of --memory: an LLM, such as llama-3.1-8b or its config.json, ...",
+        needs="--gpu",
+    ),
+    option(
+        "--gpu G",
+        str,
+        "... and its GPU, such as h100-80gb or 24GiB; also sets --clock.",
+        needs="--llm",
+    ),
     option("--gpus N", 1, "Number of GPUs that share the LLM.", needs="--llm"),
+    option(
+        "--gpu-memory-utilization X", 0.9, "Share of their memory that vLLM uses.", needs="--llm"
+    ),
     option(
         "--seconds-per-step S",
         0.05,
         "Length of a step where arrivals are in seconds.",
     ),
+    option("--rate R", float, "Poisson arrivals for a TRACE without any: requests per second."),
     option("--columns ROLES", str, "Your columns: prompt=A,output=B,arrival=C,client=D, ..."),
     option("--time-unit U", UNIT, "Unit of arrivals, where unknown: s, ms, us, ns or steps."),
     *READING,
@@ -187,8 +202,8 @@ WORKERS = option(
 )
 _SECTIONS = {
     "Trace (a log of requests, or family:NAME,n=..; see optsched families)": (
-        *("memory", "llm", "gpu", "gpus", "limit", "seconds_per_step", "columns", "time_unit"),
-        "skip_invalid",
+        *("memory", "llm", "gpu", "gpus", "gpu_memory_utilization"),
+        *("limit", "rate", "seconds_per_step", "columns", "time_unit", "skip_invalid"),
     ),
     "Results": (
         *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
@@ -295,18 +310,19 @@ def command(
 
 def _take_hardware(options: dict[str, Any]) -> None:
     """Take the LLM and its GPUs out of the options; they say the memory and perhaps the clock."""
-    llm, gpu, gpus = take(options, "llm", "gpu", "gpus").values()
+    llm, gpu, gpus, share = take(options, "llm", "gpu", "gpus", "gpu_memory_utilization").values()
     if llm is None or gpu is None:
         return
     from optsched.clock import clock_of
-    from optsched.clock.hardware import memory_tokens
+    from optsched.clock.hardware import memory_tokens, vllm_defaults
 
     unset = [each for each in ("memory", "clock") if options.get(each, "") is None]
-    for name, known in (("memory", memory_tokens), ("clock", clock_of)):
-        if name in unset:
-            options[name] = known(llm, gpu, gpus)
-    used = any(options[name] is not None for name in unset)
-    only_for("llm gpu gpus", used, "where no memory or no clock is set")
+    if "memory" in unset:
+        options["memory"] = memory_tokens(llm, gpu, gpus, share)
+    if "clock" in unset:
+        options["clock"] = clock_of(llm, gpu, gpus)
+    only_for("llm gpu gpus", bool(unset), "where no memory or no clock is set")
+    click.get_current_context().meta[OF_GPU] = vllm_defaults(gpu)
 
 
 def _read_all(output: Output, options: dict[str, Any]) -> None:
@@ -314,11 +330,13 @@ def _read_all(output: Output, options: dict[str, Any]) -> None:
     trace, seed = options["trace"], options["seed"]
     if (count := options.pop("seeds", None)) is None:
         options["instance"] = _instance(output, options)
+        options.pop("rate")
         return
     seeds = seeds_of(trace, seed, count)
     several = [_instance(output, options | {"seed": each}) for each in seeds]
     options["instance"] = _instance(output, options)
     options["several"] = several
+    options.pop("rate")
 
 
 def seeds_of(trace: str, seed: int, count: int) -> range:
@@ -358,6 +376,8 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
             )
         trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
     instance = read_instance(output, trace, seed=options["seed"], **how)
+    if (rate := options.get("rate")) is not None:
+        instance = _arriving(instance, rate, how["seconds_per_step"], options["seed"])
     converted = not (family or on_clock) and instance.seconds_per_step == step
     if on_clock and instance.seconds_per_step is None and typed("seconds_per_step"):
         instance, converted = instance.replace(seconds_per_step=step), True
@@ -365,6 +385,21 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if not family:
         _note_odd_arrivals(output, instance)
     return instance
+
+
+def _arriving(instance: Instance, rate: float, step: float, seed: int) -> Instance:
+    """Let requests without arrivals come as a Poisson process brings them."""
+    import numpy as np
+
+    from optsched.workloads.families import poisson
+
+    if instance.arrivals.any() or instance.follows is not None:
+        raise OptschedError(
+            f"--rate {rate:g} counts only for a TRACE without arrivals; leave --rate out"
+        )
+    step = instance.seconds_per_step or step
+    arrivals = poisson(len(instance), rate * step, np.random.default_rng(seed))
+    return instance.replace(arrivals=arrivals, seconds_per_step=step)
 
 
 def _beliefs(

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import optsched
+from optsched._internal.numbers import number
 from optsched.cli.given import (
     DONE,
     INTERRUPTED,
+    LISTED,
     NO,
     Output,
     check_writable,
@@ -32,6 +34,7 @@ from optsched.cli.options import (
     KNOWLEDGE,
     LOG,
     MEMORY,
+    OF_GPU,
     READING,
     SEED,
     TICK,
@@ -118,6 +121,11 @@ def compare(
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
     output.show(comparison)
+    able = comparison.best_deployable
+    for policy in chosen:
+        options = getattr(policy, "serving_options", None)
+        if able is not None and able.policy == policy.name and options is not None:
+            output.say(options(known["clock"]))
     return code
 
 
@@ -271,7 +279,16 @@ def simulate(
         run.to_log(log)
     if batches is not None:
         run.to_batches(batches)
+    if clients := run.by_client():
+        metrics["clients"] = clients
     output.show(run, metrics)
+    for each in sorted(clients, key=lambda client: -client["requests"])[:LISTED]:
+        if each["completed"]:
+            output.say(
+                f"  client {each['client']}: {each['completed']:,} of {each['requests']:,} "
+                f"requests, latency mean {number(each['mean_latency'])}, "
+                f"p99 {number(each['p99_latency'])} {run.unit}"
+            )
     if run.decisions is not None and run.decisions.interrupted:
         return INTERRUPTED
     return DONE if run.loop is None and run.stall is None else NO
@@ -281,6 +298,8 @@ def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
     """Return a policy with what the options set of what only some policies have."""
     settings = {str(each.name): options[str(each.name)] for each in ENGINE}
     settings = {name: value for name, value in settings.items() if value is not None}
+    if policy.needs.kind == "vllm":
+        settings = click.get_current_context().meta.get(OF_GPU, {}) | settings
     of_policy = {field.name for field in dataclasses.fields(policy)}
     if getattr(policy, "order", None) is not None:
         of_policy -= {"scheduling_policy"}  # the order is that

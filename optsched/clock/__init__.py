@@ -5,7 +5,8 @@ simulators can evaluate any of them:
 
 .. math::
 
-    \tau = c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H + \sum_k w_k \max(P + D - t_k, 0)
+    \tau = c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H
+    + m R [P > 0] + \sum_k w_k \max(T - t_k, 0) + \sum_k v_k \min(T, u_k), \quad T = P + D
 
 with prefill tokens :math:`P`, decoding requests :math:`D`, their resident tokens :math:`R`, squared
 prompts :math:`Q` and tokens held :math:`H` (`BatchContent`).
@@ -120,6 +121,7 @@ _LEAST_DECODE = BatchContent(0, 1, 1, 0, 2)
 _FITTED = BatchContent._fields[:4]  # held tokens are those prefilled and resident, nearly
 _UNITS = ("s", "steps")
 _MIN = 1e-12  # of a batch: below it time would hardly pass at all
+_ROUNDING = 1e-9  # of a batch: below it a coefficient is none
 _REFITS = 5  # rounds of a fit, after which the coefficients hardly change
 _MOST_OUTLYING = 10  # times as long as fitted: beyond that a batch weighs no more
 _MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
@@ -139,9 +141,15 @@ class LinearClock:
         Time per unit of the count of that name, at least 0.
     unit
         Unit of the time: "s" or "steps".
+    mixed_tokens
+        Additional time per resident token in a batch that prefills as well: attention kernels read
+        the KV cache of decoding requests more slowly beside a prompt.
     hinges
         Pairs of a number of batch tokens (prefill tokens and decoding requests) and the additional
         time that each token beyond it takes.
+    ramps
+        Pairs of a number of batch tokens and the additional time that each token up to it takes, as
+        where a mixture of experts reads more weights for more tokens.
 
     Examples
     --------
@@ -162,11 +170,14 @@ class LinearClock:
     squared_prompts: float = 0.0
     held_tokens: float = 0.0
     unit: str = "s"
+    mixed_tokens: float = 0.0
     hinges: tuple[tuple[float, float], ...] = ()
+    ramps: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hinges", _checked_hinges(self.name, self.hinges))
-        for field in ("constant", *BatchContent._fields):
+        for name in ("hinges", "ramps"):
+            object.__setattr__(self, name, _checked_pairs(self.name, name, getattr(self, name)))
+        for field in ("constant", *BatchContent._fields, "mixed_tokens"):
             value = getattr(self, field)
             if not isinstance(value, int | float | np.number) or not 0 <= value <= _MAX:
                 raise ClockError(
@@ -183,7 +194,7 @@ class LinearClock:
 
     @property
     def coefficients(self) -> FloatArray:
-        """The constant and the coefficients of the counts, without hinges, shape (6,)."""
+        """The constant and the coefficients of the counts, without what is added, shape (6,)."""
         fields = ("constant", *BatchContent._fields)
         return np.array([getattr(self, field) for field in fields], dtype=np.float64)
 
@@ -195,10 +206,23 @@ class LinearClock:
         time: float = self.constant
         for field, count in zip(batch._fields, batch, strict=True):
             time += getattr(self, field) * count
+        if batch.prefill_tokens > 0:
+            time += self.mixed_tokens * batch.resident_tokens
         tokens = batch.prefill_tokens + batch.decode_requests
         for hinge, slope in self.hinges:
             time += slope * max(tokens - hinge, 0)
+        for most, slope in self.ramps:
+            time += slope * min(tokens, most)
         return time
+
+    def scaled(self, scale: float, constant: float = 0.0) -> LinearClock:
+        """Return the clock with all times multiplied, and more or less time for every batch."""
+        parts: dict[str, Any] = {"constant": scale * self.constant + constant}
+        for field in (*BatchContent._fields, "mixed_tokens"):
+            parts[field] = scale * getattr(self, field)
+        for field in ("hinges", "ramps"):
+            parts[field] = [(tokens, scale * slope) for tokens, slope in getattr(self, field)]
+        return dataclasses.replace(self, **parts)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the clock as JSON, and write it to `path` if one is given."""
@@ -223,6 +247,8 @@ class LinearClock:
         name: str = "fitted",
         *,
         hinges: Sequence[float] = (64, 128, 256, 512),
+        ramps: Sequence[float] = (4, 16, 48),
+        mixed: bool = True,
     ) -> ClockFit:
         """Fit a clock to measured batches.
 
@@ -237,7 +263,12 @@ class LinearClock:
         name
             Name of the clock.
         hinges
-            Numbers of batch tokens beyond which a token may take longer; empty for a plain sum.
+            Numbers of batch tokens beyond which a token may take longer.
+        ramps
+            Numbers of batch tokens up to which a token may take longer. Without these, hinges and
+            `mixed` the clock is a plain sum.
+        mixed
+            Whether resident tokens may take longer in a batch that prefills as well.
 
         Raises
         ------
@@ -256,10 +287,14 @@ class LinearClock:
         """
         from scipy.optimize import nnls
 
-        counts, seconds = measured_batches(batches, _FITTED, 10 * (1 + len(_FITTED) + len(hinges)))
+        counts, seconds = measured_batches(
+            batches, _FITTED, 10 * (1 + len(_FITTED) + len(hinges) + len(ramps))
+        )
+        beside = counts[:, 2] * (counts[:, 0] > 0) * mixed
         tokens = counts[:, 0] + counts[:, 1]
         bends = [np.maximum(tokens - hinge, 0) for hinge in hinges]
-        table = np.column_stack([np.ones(len(seconds)), counts, *bends])
+        bends += [np.minimum(tokens, most) for most in ramps]
+        table = np.column_stack([np.ones(len(seconds)), counts, beside, *bends])
         rows, times = table[::2], seconds[::2]
         fitted = times  # of measured times alone, those that happened to be long would count less
         for _ in range(_REFITS):
@@ -267,10 +302,25 @@ class LinearClock:
             scale = np.maximum(np.linalg.norm(shares, axis=0), np.finfo(float).tiny)
             found = nnls(shares / scale, times / fitted)[0] / scale
             fitted = np.maximum(rows @ found, times / _MOST_OUTLYING)
+        found[found * rows.max(axis=0) < _ROUNDING * times.mean()] = 0.0
         weights = [float(f"{weight:.6g}") for weight in found]
-        constant, prefill, decode, resident, squares, *slopes = weights
-        bent = tuple(pair for pair in zip(hinges, slopes, strict=True) if pair[1])
-        clock = cls(name, constant, prefill, decode, resident, squares, hinges=bent)
+        constant, prefill, decode, resident, squares, mixed_tokens, *slopes = weights
+        pairs = list(zip((*hinges, *ramps), slopes, strict=True))
+        bent, ramped = (
+            tuple(pair for pair in part if pair[1])
+            for part in (pairs[: len(hinges)], pairs[len(hinges) :])
+        )
+        clock = cls(
+            name,
+            constant,
+            prefill,
+            decode,
+            resident,
+            squares,
+            mixed_tokens=mixed_tokens,
+            hinges=bent,
+            ramps=ramped,
+        )
         judged = seconds[1::2]
         errors = table[1::2] @ np.array(weights) - judged
         shares = np.abs(errors) / judged
@@ -287,12 +337,15 @@ class LinearClock:
         for field in BatchContent._fields:
             if coefficient := getattr(self, field):
                 terms.append(f"{coefficient:g} {field}")
+        if self.mixed_tokens:
+            terms.append(f"{self.mixed_tokens:g} resident_tokens beside a prompt")
         terms += [f"{slope:g} (batch tokens beyond {hinge:g})" for hinge, slope in self.hinges]
+        terms += [f"{slope:g} (batch tokens up to {most:g})" for most, slope in self.ramps]
         return f"{self.name}: {' + '.join(terms)} {self.unit}"
 
 
 class ClockFit(NamedTuple):
-    """A clock fitted to batches, and its errors on batches that it was not fitted to.
+    """A clock fitted to batches or to a run, and its errors on those that it was not fitted to.
 
     Attributes
     ----------
@@ -300,38 +353,40 @@ class ClockFit(NamedTuple):
         Error of the total time as a share, above 0 where the clock is too slow. It matters most,
         since a queue near saturation amplifies it.
     mean_error, high_error
-        Mean and 95th percentile of the absolute relative errors of single batches.
-    batches
-        Number of batches that the errors were taken over.
+        Mean and 95th percentile of the absolute relative errors of single batches or requests.
+    judged, of
+        Number of batches or requests that the errors were taken over, and which of them it is.
     """
 
     clock: LinearClock
     bias: float
     mean_error: float
     high_error: float
-    batches: int
+    judged: int
+    of: str = "batches"
 
     def __str__(self) -> str:
         return (
             f"{self.clock}\nbias {self.bias:+.2%}, mean error {self.mean_error:.2%}, 95 % of the "
-            f"errors below {self.high_error:.2%} (on {self.batches:,} batches that were not fitted)"
+            f"errors below {self.high_error:.2%} (on {self.judged:,} {self.of} that were not "
+            "fitted)"
         )
 
 
-def _checked_hinges(name: str, hinges: Any) -> tuple[tuple[float, float], ...]:
-    """Return hinges as pairs of numbers; refuse anything else."""
+def _checked_pairs(name: str, what: str, given: Any) -> tuple[tuple[float, float], ...]:
+    """Return hinges or ramps as pairs of numbers; refuse anything else."""
     checked = []
-    if not isinstance(hinges, Iterable):
-        raise ClockError(f"clock {name}: hinges are {hinges!r}, but must be a list of pairs")
-    for pair in hinges:
+    if not isinstance(given, Iterable):
+        raise ClockError(f"clock {name}: {what} are {given!r}, but must be a list of pairs")
+    for pair in given:
         try:
             tokens, slope = (float(number) for number in pair)
         except (TypeError, ValueError):
             tokens = slope = math.nan
         if not (0 <= tokens <= _MAX and 0 <= slope <= _MAX):
             raise ClockError(
-                f"clock {name}: the hinge {pair!r} must be two numbers, neither of them negative: "
-                "batch tokens, and the time that each further token takes"
+                f"clock {name}: the {what[:-1]} {pair!r} must be two numbers, neither of them "
+                "negative: batch tokens, and the time that each further token takes"
             )
         checked.append((tokens, slope))
     return tuple(checked)
@@ -442,7 +497,7 @@ def clock_of(model: str, gpu: str, gpus: int) -> str:
     """
     known = {
         f"{entry['model']} on {entry['gpus']} {entry['gpu']}": name
-        for name, entry in _entries().items()
+        for name, entry in clock_facts().items()
     }
     asked = f"{model} on {gpus} {gpu}"
     if asked not in known:
@@ -454,8 +509,8 @@ def clock_of(model: str, gpu: str, gpus: int) -> str:
 
 
 @functools.cache
-def _entries() -> dict[str, dict[str, Any]]:
-    """Read the facts of all profiled clocks."""
+def clock_facts() -> dict[str, dict[str, Any]]:
+    """Return the facts of all profiled clocks by name: what, where from, how good, coefficients."""
     text = resources.files("optsched").joinpath("data/batch_time.json").read_text("utf-8")
     clocks: dict[str, dict[str, Any]] = json.loads(text)["clocks"]
     return clocks
@@ -463,12 +518,10 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def _profiled() -> dict[str, LinearClock]:
-    fields = ("constant", *BatchContent._fields[:4])
+    fields = [field.name for field in dataclasses.fields(LinearClock)]
     return {
-        name: LinearClock(
-            name, **{field: entry[field] for field in fields}, hinges=entry.get("hinges", ())
-        )
-        for name, entry in _entries().items()
+        name: LinearClock(name, **{field: entry[field] for field in fields if field in entry})
+        for name, entry in clock_facts().items()
     }
 
 

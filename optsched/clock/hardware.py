@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from optsched._internal.arguments import checked
+from optsched._internal.files import read_object
 from optsched.errors import InstanceError, require_known
 
 T = TypeVar("T")
 
+_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 #: The limit M of Jaillet, Sorted-F and Robust for Llama-2-70B on two A100. It follows from no
 #: reading of the formula printed there, which gives 7,629 tokens (8,192 with GB as 2^30 bytes).
 PAPER_MEMORY = 16_492
@@ -52,6 +56,32 @@ class ModelFacts:
             if not 0 < value < math.inf:
                 raise InstanceError(f"model {self.name}: {field} is {value!r}, but must be above 0")
 
+    @classmethod
+    def from_config(cls, path: str | Path) -> ModelFacts:
+        """Read the facts of a decoder from its config.json, as published with its weights."""
+        content, where = read_object(path, InstanceError, "a model's config.json")
+        content = content.get("text_config", content)
+
+        def number(*names: str, default: int | None = None) -> int:
+            found = next((content[name] for name in names if content.get(name)), default)
+            if not isinstance(found, int):
+                raise InstanceError(f"{where}: {names[0]} is {found!r}, but must be a whole number")
+            return found
+
+        hidden, layers = number("hidden_size"), number("num_hidden_layers")
+        heads = number("num_attention_heads")
+        kv_heads = number("num_key_value_heads", default=heads)
+        size = number("head_dim", default=hidden // heads)
+        experts = number("num_experts", "num_local_experts", default=1)
+        inner = number("moe_intermediate_size", "intermediate_size")
+        vocabulary = number("vocab_size") * (1 if content.get("tie_word_embeddings") else 2)
+        attention = 2 * hidden * size * (heads + kv_heads)
+        layer = attention + experts * 3 * hidden * inner + (experts > 1) * hidden * experts
+        parameters = layers * (layer + 2 * hidden) + (vocabulary + 1) * hidden
+        wide = content.get("torch_dtype", content.get("dtype")) == "float32"
+        name = Path(path).parent.name or "config"
+        return cls(name, parameters, layers, kv_heads, size, 4 if wide else 2)
+
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of the key and the value of one token in all layers."""
@@ -73,6 +103,10 @@ MODELS = {
         ModelFacts("llama-2-70b", 68_976_648_192, 80, 8, 128),
         ModelFacts("llama-3-8b", 8_030_261_248, 32, 8, 128),
         ModelFacts("llama-3-70b", 70_553_706_496, 80, 8, 128),
+        ModelFacts("llama-3.1-8b", 8_030_261_248, 32, 8, 128),
+        ModelFacts("llama-3.1-70b", 70_553_706_496, 80, 8, 128),
+        ModelFacts("qwen3-32b", 32_762_123_264, 64, 8, 128),
+        ModelFacts("qwen3-30b-a3b", 30_532_122_624, 48, 4, 128),
     )
 }
 
@@ -81,6 +115,10 @@ GPU_BYTES = {
     "a100-40gb": 40 * 2**30,
     "a100-80gb": 80 * 2**30,
     "h100-80gb": 80 * 2**30,
+    "h200-141gb": 141 * 10**9,
+    "b200-180gb": 180 * 10**9,
+    "rtx4090-24gb": 24 * 2**30,
+    "rtxpro6000-96gb": 96 * 2**30,
 }
 
 
@@ -93,9 +131,9 @@ def memory_tokens(
     Parameters
     ----------
     model
-        Facts of the model, or a name in `MODELS`.
+        Facts of the model, a name in `MODELS`, or the path of its config.json.
     gpu
-        Bytes of memory of one GPU, or a name in `GPU_BYTES`.
+        Bytes of memory of one GPU, a name in `GPU_BYTES`, or a size such as 24GiB.
     gpus
         Number of GPUs that share the model.
     share
@@ -117,8 +155,7 @@ def memory_tokens(
     >>> memory_tokens(printed, 80_000_000_000, gpus=2), PAPER_MEMORY
     (7629, 16492)
     """
-    facts = _named("model", model, MODELS) if isinstance(model, str) else model
-    gpu_bytes = _named("GPU", gpu, GPU_BYTES) if isinstance(gpu, str) else gpu
+    facts, gpu_bytes = model_facts(model), _bytes_of(gpu)
     if not (gpu_bytes > 0 and gpus >= 1 and 0 < share <= 1):
         raise InstanceError(
             f"{gpus} GPUs with {gpu_bytes} bytes and a share of {share}: bytes must be above 0, "
@@ -132,6 +169,34 @@ def memory_tokens(
             f"{int(gpus * gpu_bytes * share):,} bytes; use more or larger GPUs"
         )
     return tokens
+
+
+def model_facts(model: str | ModelFacts) -> ModelFacts:
+    """Look the facts of a model up by its name or its config.json, or take them as they are."""
+    if isinstance(model, ModelFacts):
+        return model
+    is_file = model.endswith(".json")
+    return ModelFacts.from_config(Path(model)) if is_file else _named("model", model, MODELS)
+
+
+def _bytes_of(gpu: str | int) -> int:
+    if isinstance(gpu, int):
+        return gpu
+    if size := re.fullmatch(r"(\d+(?:\.\d+)?)(G|Gi)B", gpu):
+        return int(float(size[1]) * (2**30 if size[2] == "Gi" else 10**9))
+    return _named("GPU", gpu, GPU_BYTES)
+
+
+def vllm_defaults(gpu: str | int) -> dict[str, int]:
+    """Return what vLLM serves with on a GPU unless it is told: requests at once, tokens a batch.
+
+    Examples
+    --------
+    >>> vllm_defaults("a100-80gb"), vllm_defaults("h100-80gb")["max_num_batched_tokens"]
+    ({'max_num_seqs': 256, 'max_num_batched_tokens': 2048}, 8192)
+    """
+    large = _bytes_of(gpu) >= 70 * 2**30 and not str(gpu).startswith("a100")
+    return dict(zip(_LIMITS, (1024, 8192) if large else (256, 2048), strict=True))
 
 
 def _named(what: str, name: str, known: dict[str, T]) -> T:

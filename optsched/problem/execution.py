@@ -258,9 +258,21 @@ class Run(ABC):
 
     def _by_request(self, **columns: Any) -> pd.DataFrame:
         """Return a table with a row per request."""
-        every = range(len(self.instance))
+        every, clients = range(len(self.instance)), self.instance.clients
         labels = [self.instance.label(request) for request in every]
-        return data_frame({"request": np.array(every), "label": labels, **columns})
+        known = {} if clients is None else {"client": clients}
+        return data_frame({"request": np.array(every), "label": labels, **known, **columns})
+
+    def by_client(self) -> list[dict[str, Any]]:
+        """Return requests, completed ones, mean and p99 of latency of each client, if known."""
+        clients, latencies = self.instance.clients, np.asarray(self.latencies, dtype=np.float64)
+        found = []
+        for client in () if clients is None else np.unique(clients).tolist():
+            times = latencies[clients == client]
+            known = statistics_of(times[~np.isnan(times)], "_latency")
+            done = int((~np.isnan(times)).sum())
+            found.append({"client": client, "requests": len(times), "completed": done, **known})
+        return found
 
     @abstractmethod
     def to_pandas(self) -> pd.DataFrame:

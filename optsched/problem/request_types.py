@@ -270,10 +270,11 @@ def stage_work(clock: Clock, prompt: int, first: int, last: int, *, prefill: boo
             f"clock {clock.name}: the fluid model needs a clock that is a weighted sum, not a "
             "function; fit one"
         )
-    if clock.hinges:
+    if clock.hinges or clock.ramps or clock.mixed_tokens:
         raise ClockError(
-            f"clock {clock.name} has hinges, but in the fluid model a request takes the same time "
-            "in any batch; fit one without (hinges=())"
+            f"clock {clock.name} has hinges, ramps or mixed tokens, but in the fluid model a "
+            "request takes the same time in any batch; fit one without (hinges=(), ramps=(), "
+            "mixed=False)"
         )
     decodes = last - first + 1 - prefill
     held = stage_tokens(prompt, first, last)

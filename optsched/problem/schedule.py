@@ -505,9 +505,13 @@ class Schedule(Started, Shown):
             }
         )
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the requests as growing bars; of several workers, the memory each uses over time."""
-        return draw("plot_schedule" if len(self.workers) == 1 else "plot_workers", self, ax)
+    def plot(self, ax: Axes | None = None, **how: Any) -> Axes:
+        """Plot the requests as growing bars; of several workers, the memory each uses over time.
+
+        With `by="client"`, and `labels=True` for the labels of requests, it is a Gantt chart.
+        """
+        growing = len(self.workers) == 1 or how
+        return draw("plot_schedule" if growing else "plot_workers", self, ax, **how)
 
     def plot_placement(self, ax: Axes | None = None) -> Axes:
         """Plot which worker serves which request: a bar for each while it runs."""

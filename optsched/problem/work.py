@@ -85,12 +85,26 @@ def tangents(clock: LinearClock) -> list[LinearClock]:
                 constant=constant,
                 prefill_tokens=rates[0],
                 decode_requests=rates[1],
+                mixed_tokens=0.0,
                 hinges=(),
+                ramps=(),
             )
         )
         if last:
             break
     return found
+
+
+def going_on_from_a_cache(clock: LinearClock) -> LinearClock:
+    """Return a clock on which no decoding takes longer than what may stand for it on the other.
+
+    A preempted request that finds all but two or more of its n tokens computes those as a prompt,
+    in 2 prefill + (n**2 - (n - 2)**2) squares at least. With all but one found, it decodes.
+    """
+    prefill, squares = clock.prefill_tokens, clock.squared_prompts
+    resident = min(clock.resident_tokens, 2 * squares)
+    decode = min(clock.decode_requests, 2 * prefill + 4 * squares - 2 * resident)
+    return replace(clock, decode_requests=decode * (1 - 2**-40), resident_tokens=resident)
 
 
 def work_on_clock(instance: Instance, clock: LinearClock) -> ClockWork:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from optsched.report.series import (
 )
 from optsched.report.style import (
     BLUE,
+    COLOURS,
     DASHED,
     LIMIT,
     ORANGE,
@@ -135,10 +136,23 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
     return finish(ax, xlabel, "requests completed", counts="x")
 
 
-def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAMPLE) -> Axes:
-    """Plot requests as bars that grow from their prompts to prompts plus outputs."""
+def plot_schedule(
+    schedule: Schedule,
+    ax: Axes | None = None,
+    sample: int = _SAMPLE,
+    *,
+    by: Literal["", "client"] = "",
+    labels: bool = False,
+) -> Axes:
+    """Plot requests as bars that grow from their prompts to prompts plus outputs.
+
+    By client it is a Gantt chart: a bar for each request while it runs, behind a line while it
+    waits, the requests of a client below each other in one colour, and their labels if asked for.
+    """
     from matplotlib.collections import LineCollection, PolyCollection
 
+    if by or labels:
+        return _plot_gantt(schedule, prepare(ax, height=1.2 + 0.16 * len(schedule.starts)), labels)
     ax = prepare(ax)
     bars = growing_bars(schedule, sample)
     style = line_styles([schedule.policy])[0]
@@ -167,6 +181,42 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAM
     ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
     xlabel = f"time ({step_unit(schedule.instance)})"
     return finish(ax, xlabel, ylabel, counts="xy", title=plain(schedule.policy))
+
+
+def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
+    """Plot a row for each request, by client."""
+    instance = schedule.instance
+    clients = np.zeros(len(instance), int) if instance.clients is None else instance.clients
+    order = np.lexsort((schedule.starts, clients))
+    rows = np.empty(len(order), dtype=np.int64)
+    rows[order] = np.arange(len(order))
+    lasts = schedule.completions - schedule.starts
+    for number, client in enumerate(np.unique(clients).tolist()):
+        own = clients == client
+        bars = ax.barh(
+            rows[own],
+            lasts[own],
+            left=schedule.starts[own],
+            height=0.8,
+            color=COLOURS[number % len(COLOURS)],
+            label=schedule.policy if instance.clients is None else f"client {client}",
+        )
+        hover(bars, [instance.label(request) for request in np.flatnonzero(own).tolist()])
+    ax.hlines(rows, instance.arrivals, schedule.starts, color="0.6", lw=0.6, label="waiting")
+    for request in range(len(order)) if labels else ():
+        ax.annotate(
+            instance.label(request),
+            (schedule.completions[request], rows[request]),
+            xytext=(2, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=TEXT_SIZE - 3,
+        )
+    ax.set_ylim(len(order) - 0.4, -0.6)
+    ax.grid(visible=False, axis="y")
+    ax.set_yticks([])
+    xlabel = f"time ({step_unit(instance)})"
+    return finish(ax, xlabel, "requests by client", counts="x", title=plain(schedule.policy))
 
 
 def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:

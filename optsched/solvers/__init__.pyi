@@ -9,6 +9,7 @@ from .backends.driver import prepare as prepare
 from .backends.driver import solve_events as solve_events
 from .backends.driver import solve_linear as solve_linear
 from .backends.files import read_model as read_model
+from .backends.files import read_solution as read_solution
 from .backends.files import write_model as write_model
 from .backends.highs import dual_bound as dual_bound
 from .backends.pyomo import from_pyomo as from_pyomo

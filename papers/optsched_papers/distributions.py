@@ -105,4 +105,4 @@ def draw_distributions(table: pd.DataFrame, axes: Panels) -> None:
                 ax.axvline(at, color=colour, linestyle=line, linewidth=1.4, label=label)
         ax.set_xlim(0, None)
         ylabel = f"share of requests per {width} tokens"
-        finish(ax, f"{kind} (tokens)", ylabel, counts="x")
+        finish(ax, f"{kind} (tokens)".replace(", ", ",\n"), ylabel, counts="x")

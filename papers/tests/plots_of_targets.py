@@ -8,8 +8,14 @@ from optsched.report.interactive import interactive
 
 
 def drawn(found):
-    """Draw a reproduction; the page can show all of it too, and no two lines look alike."""
+    """Draw a reproduction; labels lie inside it, the page shows all, no two lines look alike."""
     figure = found.plot()
+    figure.canvas.draw()
+    labels = [axis.label for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    for label in [each for each in labels if each.get_text()]:
+        extent = label.get_window_extent()
+        assert figure.bbox.containsx(extent.x0), label
+        assert figure.bbox.containsx(extent.x1), label
     plots = interactive(figure)
     assert len(plots) == len(figure.axes)
     for plot, ax in zip(plots, figure.axes, strict=True):

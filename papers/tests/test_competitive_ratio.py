@@ -21,6 +21,7 @@ from optsched_papers.robust.closed_ratios import (
     a_l_two_point,
     a_max_bound,
     a_max_printed_lower_bound,
+    a_max_proven_bound,
     a_max_workers,
     a_max_worst_mix,
     a_min_geometric,
@@ -265,6 +266,12 @@ def test_the_worst_mix_of_theorem_3_4_is_worst(alpha, mix):
     assert most == pytest.approx((1 + (1 - alpha) / (2 * (1 + alpha + root))) / alpha)
     # Theorem 3.3 has to allow it, with equality where there is one output.
     assert most <= a_max_bound(alpha) * (1 + 1e-12)
+
+
+def test_theorem_3_4_mended_is_below_what_is_proven_of_all_outputs():
+    for long in range(1, 60):
+        for alpha, most in ((k / long, a_max_proven_bound(k, long)) for k in range(1, long + 1)):
+            assert a_max_workers(alpha, a_max_worst_mix(alpha)) <= most
 
 
 def test_theorem_3_4_prints_twice_what_its_instance_gives_at_a_quarter():

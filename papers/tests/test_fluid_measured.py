@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot
+from plots_of_targets import drawn
 from quick_targets import quick
 
 from optsched_papers.distributions import CONVERSATION, CONVERSATIONS
@@ -51,6 +53,12 @@ def test_the_thresholds_follow_from_the_rates_and_the_lengths_do_not_from_the_fa
     assert not claims["share of the first bin, single answers"].holds
     for name, label in (("fluid-fig-9", "in shape"), ("fluid-fig-15", "in shape")):
         assert quick(name).verdict.label == label
+
+
+def test_figure_9_has_three_panels():
+    figure = drawn(quick("fluid-fig-9"))
+    assert len(figure.axes) == 3
+    pyplot.close(figure)
 
 
 def test_words_of_whole_conversations_agree_with_the_printed_bins(shared_data):

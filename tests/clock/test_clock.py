@@ -112,15 +112,22 @@ def test_no_batch_takes_zero_or_negative_time():
             FunctionClock(lambda _, time=time: time, "odd")(empty_prompt)
 
 
-BENT = LinearClock("bent", 0.02, 1e-4, 2e-4, 1e-6, 1e-8, hinges=((64, 3e-4), (8, 1e-3)))
+BENT = LinearClock(
+    *("bent", 0.02, 1e-4, 2e-4, 1e-6, 1e-8),
+    mixed_tokens=2e-6,
+    hinges=((64, 3e-4), (8, 1e-3)),
+    ramps=((32, 5e-4), (128, 1e-4)),
+)
 WEIGHTED = [*BatchContent._fields[:4]]
 
 
 @given(contents)
-def test_hinges_are_paid_for_tokens_of_the_batch_beyond_them(batch):
+def test_what_bends_is_paid_for_tokens_of_the_batch(batch):
     plain = LinearClock("plain", 0.02, 1e-4, 2e-4, 1e-6, 1e-8)
     tokens = batch.prefill_tokens + batch.decode_requests
     more = 3e-4 * max(tokens - 64, 0) + 1e-3 * max(tokens - 8, 0)
+    more += 5e-4 * min(tokens, 32) + 1e-4 * min(tokens, 128)
+    more += 2e-6 * batch.resident_tokens if batch.prefill_tokens else 0
     assert math.isclose(BENT(batch), plain(batch) + more)
 
 
@@ -148,7 +155,7 @@ def test_bounds_leave_hinges_out_and_hold():
 
 def test_the_fluid_model_refuses_hinges():
     types = RequestTypes([10], [5], [1.0])
-    with pytest.raises(ClockError, match="has hinges, but in the fluid model a request takes"):
+    with pytest.raises(ClockError, match="has hinges, ramps or mixed tokens, but in the fluid"):
         equilibrium(types, BENT)
 
 
@@ -205,7 +212,7 @@ def test_a_fit_finds_the_clock_that_timed_the_batches(tmp_path):
     assert fit.clock.coefficients == pytest.approx(true.coefficients, rel=1e-3)
     assert [found[64], found[512]] == pytest.approx([2e-4, 5e-5], rel=1e-3)
     assert abs(fit.bias) < 1e-5
-    assert fit.batches == 200
+    assert fit.judged == 200
     assert str(fit).splitlines()[1].startswith("bias ")
 
 
@@ -236,14 +243,14 @@ def test_one_wild_time_hardly_moves_a_fit(factor):
     table = measured(400, BENT)
     table.loc[10, "seconds"] *= factor
     batch = BatchContent(100, 20, 5000, 10**4, 0)
-    found = LinearClock.fit(table, hinges=(8, 64)).clock(batch)
+    found = LinearClock.fit(table, hinges=(8, 64), ramps=(32, 128)).clock(batch)
     assert found == pytest.approx(BENT(batch), rel=0.02)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: t.head(20), "the table has 20 batches, but a fit needs 90"),
+        (lambda t: t.head(20), "the table has 20 batches, but a fit needs 120"),
         (lambda t: t.drop(columns="seconds"), "has no column seconds; a row per batch needs"),
         (
             lambda t: t.assign(seconds=0.0),

@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from optsched.clock.hardware import GPU_BYTES, MODELS, PAPER_MEMORY, ModelFacts, memory_tokens
+from optsched.clock.hardware import (
+    GPU_BYTES,
+    MODELS,
+    PAPER_MEMORY,
+    ModelFacts,
+    memory_tokens,
+    vllm_defaults,
+)
 from optsched.errors import InstanceError
 
 #: Hidden size, feed-forward size, vocabulary.
@@ -16,10 +23,12 @@ SHAPES = {
     "llama-2-70b": (8192, 28672, 32000),
     "llama-3-8b": (4096, 14336, 128256),
     "llama-3-70b": (8192, 28672, 128256),
+    "llama-3.1-8b": (4096, 14336, 128256),
+    "llama-3.1-70b": (8192, 28672, 128256),
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_parameters_add_up_from_the_shape_of_the_layers(name):
     facts, (hidden, inner, vocabulary) = MODELS[name], SHAPES[name]
     keys = hidden * facts.kv_heads * facts.head_size
@@ -63,3 +72,52 @@ def test_names_stand_for_facts():
         memory_tokens("llama-2-71b", "a100-80gb")
     with pytest.raises(InstanceError, match="unknown GPU 'a100'"):
         memory_tokens("llama-2-7b", "a100")
+
+
+#: Configurations as they are published with the weights, without what does not matter here.
+CONFIGS = {
+    "llama-3.1-8b": {
+        **{"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32},
+        **{"num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256},
+        "torch_dtype": "bfloat16",
+    },
+    "qwen3-30b-a3b": {
+        **{"hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768},
+        **{"num_attention_heads": 32, "num_hidden_layers": 48, "num_key_value_heads": 4},
+        **{"vocab_size": 151936, "head_dim": 128, "num_experts": 128},
+    },
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_says_what_is_known_of_the_model(tmp_path, name):
+    """But for norms of queries and keys, which have no parameters worth counting."""
+    path = tmp_path / name / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(CONFIGS[name]))
+    read, known = ModelFacts.from_config(path), MODELS[name]
+    assert read.name == name
+    assert read.parameters == pytest.approx(known.parameters, rel=1e-5)
+    assert read.kv_bytes_per_token == known.kv_bytes_per_token
+    assert memory_tokens(str(path), "80GB", share=0.9) == memory_tokens(read, 80 * 10**9, share=0.9)
+
+
+def test_a_config_without_a_shape_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "config.json").write_text('{"hidden_size": 4096, "num_hidden_layers": "many"}')
+    with pytest.raises(InstanceError, match="num_hidden_layers is 'many', but must be a whole num"):
+        ModelFacts.from_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "limits"),
+    [
+        ("rtx4090-24gb", (256, 2048)),
+        ("a100-80gb", (256, 2048)),
+        ("h100-80gb", (1024, 8192)),
+        ("b200-180gb", (1024, 8192)),
+        ("24GiB", (256, 2048)),
+        ("96GB", (1024, 8192)),
+    ],
+)
+def test_vllm_serves_more_at_once_on_large_gpus(gpu, limits):
+    assert tuple(vllm_defaults(gpu).values()) == limits

@@ -140,8 +140,11 @@ def _ends(clock: LinearClock, plan: Schedule, arrivals: FloatArray) -> FloatArra
     resident = held - active - prefilled
     contents = [prefilled, decodes, resident, count(starts, prompts * prompts), held]
     lasts = clock.coefficients @ np.array([np.ones(batches), *contents])
+    lasts += clock.mixed_tokens * resident * (prefilled > 0)
     for tokens, slope in clock.hinges:
         lasts += slope * np.maximum(prefilled + decodes - tokens, 0)
+    for tokens, slope in clock.ramps:
+        lasts += slope * np.minimum(prefilled + decodes, tokens)
     lasts[active == 0] = 0.0  # there is no such batch
     ready = np.zeros(batches)
     np.maximum.at(ready, starts, arrivals)

@@ -21,7 +21,7 @@ from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.policies import get_policies
 from optsched.problem.instance import Instance
-from optsched.problem.work import load_on_clock
+from optsched.problem.work import going_on_from_a_cache, load_on_clock
 from optsched.problem.workers import MAX_WORKERS, Router, get_routers
 from optsched.serving.capacity.bounds import (
     Attempt,
@@ -554,24 +554,12 @@ def _world(
     clock = timed if isinstance(timed, LinearClock) else UNIT
     return Bounded(
         instance,
-        _going_on_from_a_cache(clock) if caching else clock,
+        going_on_from_a_cache(clock) if caching else clock,
         limit or 0,
         "at-once" if timed is None else "next-batch",
         caching,
         timed is not None,
     )
-
-
-def _going_on_from_a_cache(clock: LinearClock) -> LinearClock:
-    """Return a clock on which no decoding takes longer than what may stand for it on the other.
-
-    A preempted request that finds all but two or more of its n tokens computes those as a prompt,
-    in 2 prefill + (n**2 - (n - 2)**2) squares at least. With all but one found, it decodes.
-    """
-    prefill, squares = clock.prefill_tokens, clock.squared_prompts
-    resident = min(clock.resident_tokens, 2 * squares)
-    decode = min(clock.decode_requests, 2 * prefill + 4 * squares - 2 * resident)
-    return replace(clock, decode_requests=decode * (1 - 2**-40), resident_tokens=resident)
 
 
 def _from_first(instance: Instance) -> Instance:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,7 +51,7 @@ def is_whole(clock: Clock | None) -> bool:
     return clock is None or (
         isinstance(clock, LinearClock)
         and clock.unit == "steps"
-        and np.array_equal(clock.coefficients, UNIT.coefficients)
+        and replace(clock, name=UNIT.name) == UNIT
     )
 
 

@@ -62,7 +62,7 @@ class _Keys:
         self._tags, self._later = np.zeros(len(planned)), np.zeros(len(planned))
         self._planned, self.given, believed = planned, np.zeros(len(planned)), task.instance
         if self._policy.learns:
-            self._seen = _seen(task.instance)
+            self._seen = _seen(task.instance, task.policy.max_model_len)
             return
         if self._policy.order is not None and self._left is not None:
             self._planned = self._left(slice(None), 0)
@@ -124,9 +124,10 @@ class _Keys:
         return float(self._policy.keys(alone, self._task.clock)[0])
 
 
-def _seen(instance: Instance) -> list[Seen]:
+def _seen(instance: Instance, longest: int | None) -> list[Seen]:
     """Return what is known of each request when it arrives."""
-    limits, turns = instance.memory - instance.prompts, None
+    most = min(instance.memory, longest or instance.memory)
+    limits, turns = most - instance.prompts, None
     if instance.output_upper is not None:
         limits = np.minimum(limits, instance.output_upper)
     if instance.follows is not None:
@@ -174,7 +175,9 @@ _Asked = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 @contextmanager
-def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntArray, Any]]:
+def planning(
+    policy: VllmPolicy, known: Forecast | None, shares: bool
+) -> Iterator[tuple[IntArray, Any]]:
     """Return what a kernel calls to plan by beliefs, and where it lists requests before."""
     if known is None or known.beliefs is None:
         yield np.zeros((0, 3), dtype=np.int64), _Asked(lambda _, __: 1)
@@ -184,7 +187,7 @@ def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntAr
             f"the belief learns while requests complete (prior {known.beliefs.prior:g}), which "
             f"policy {policy.name!r} cannot; pass one whose prior is 0, or a history"
         )
-    if policy.enable_prefix_caching:
+    if shares and policy.enable_prefix_caching:
         raise PolicyError(
             f"policy {policy.name!r}: a plan by beliefs counts blocks that requests share once for "
             "each of them; leave the beliefs out, or turn enable_prefix_caching off"

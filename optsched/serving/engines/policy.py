@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -56,6 +57,18 @@ class VllmPolicy(NamedPolicy):
         Maximum number of requests that run at once.
     max_num_batched_tokens
         Maximum number of tokens in a batch.
+    max_num_active_seqs
+        Maximum number of requests that run at once, where it is less than `max_num_seqs`.
+    max_model_len
+        Most tokens of a prompt and its output; longer requests are refused here, while vLLM cuts
+        their outputs. None: as many as the memory holds.
+    long_prefill_token_threshold, long_prefill_token_threshold_adaptive
+        Most tokens of a request in a batch while there are other requests, 0 for no limit; adaptive
+        never less than an equal share of the batch.
+    prefill_schedule_interval
+        Batches from one with prompts to the next, while others decode and nothing waits for long.
+    enable_chunked_prefill
+        Let a prompt be computed in parts.
     scheduling_policy
         "fcfs", or "priority": by (priority, arrival, label as text), with the `priorities` of the
         instance.
@@ -104,11 +117,17 @@ class VllmPolicy(NamedPolicy):
     block_size: int = 16
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
+    max_num_active_seqs: int | None = None
+    max_model_len: int | None = None
+    long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    prefill_schedule_interval: int = 1
+    enable_chunked_prefill: bool = True
     scheduling_policy: SchedulingPolicy = "fcfs"
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = True
-    enable_prefix_caching: bool = False
+    enable_prefix_caching: bool = True
     order: PriorityPolicy | None = None
     aging: float | Literal["load"] | None = None
     plan: bool = False
@@ -126,6 +145,18 @@ class VllmPolicy(NamedPolicy):
             f"num_gpu_blocks is {self.num_gpu_blocks}, but must be at least 2 (one of them is not "
             "used)",
         )
+        for name, least, most in (
+            ("max_num_active_seqs", 1, self.max_num_seqs),
+            ("max_model_len", 2, np.inf),
+            ("long_prefill_token_threshold", 0, np.inf),
+            ("prefill_schedule_interval", 1, np.inf),
+        ):
+            value = getattr(self, name)
+            self.require(
+                value is None or least <= value <= most,
+                f"{name} is {value}, but must be at least {least}"
+                + (f" and at most max_num_seqs, {most}" if most < np.inf else ""),
+            )
         self.require(
             0 <= self.deviations < np.inf,
             f"deviations is {self.deviations}, but must be a number of at least 0",
@@ -146,6 +177,11 @@ class VllmPolicy(NamedPolicy):
         self.require(
             self.version in ("0.32", "0.33"),
             f"version is {self.version!r}, but must be 0.32 or 0.33, whose schedulers are known",
+        )
+        later = self.max_num_active_seqs is not None or self.prefill_schedule_interval > 1
+        self.require(
+            self.version == "0.33" or not (later or self.long_prefill_token_threshold),
+            "limits on active requests and long prefills are known of version 0.33 only",
         )
 
     @property
@@ -202,6 +238,22 @@ class VllmPolicy(NamedPolicy):
         said = f"{self.description}; {names.replace('+', ', ')}"
         return replace(self, name=f"{self.name}+{names}", description=said, **switched)
 
+    def serving_options(self, clock: str | None = None) -> str:
+        """Say how to make vLLM serve so; a clock is for orders that depend on it."""
+        if not (self.reorders or self.plan):
+            return "Serve so with vLLM as it is."
+        kind = "Planned" if self.plan else "Ordered"
+        settings: dict[str, Any] = {"fair": True} if self.fair else {}
+        if not self.fair:
+            order = self.order and self.order.name
+            settings = {"order": order, "aging": self.aging}
+            settings |= {"clock": clock} if order == WORK.name else {}
+        said = json.dumps({"optsched": settings})
+        return (
+            f"Serve so with vllm serve MODEL --scheduler-cls optsched.vllm.{kind}Scheduler "
+            f"--additional-config '{said}'."
+        )
+
     def keys(self, instance: Instance, clock: Clock) -> FloatArray:
         """Return the keys of its order, or where there is none the priorities that it goes by."""
         if self.order is None:
@@ -227,6 +279,17 @@ class VllmPolicy(NamedPolicy):
                 needed > usable,
                 f"needs {int(needed.max())} blocks of {size} tokens, but there are {usable}; leave "
                 "it out, or give more memory",
+            ),
+            (
+                instance.peaks > (self.max_model_len or np.inf),
+                f"is longer than max_model_len, {self.max_model_len}, at which vLLM cuts outputs; "
+                "leave it out, or cut its output",
+            ),
+            (
+                ~np.array(self.enable_chunked_prefill)
+                & (instance.peaks - 1 > self.max_num_batched_tokens),
+                f"may be longer than a batch of {self.max_num_batched_tokens} tokens, which needs "
+                "chunks; raise max_num_batched_tokens, or set enable_chunked_prefill",
             ),
         )
         for mask, reason in wrong:

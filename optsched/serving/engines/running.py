@@ -37,7 +37,7 @@ def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.VllmLimits:
         blocks - 1,
         policy.block_size,
         int(policy.watermark * blocks),
-        policy.max_num_seqs,
+        policy.max_num_active_seqs or policy.max_num_seqs,
         policy.max_num_batched_tokens,
         policy.scheduler_reserve_full_isl,
         1 + policy.async_scheduling,
@@ -46,6 +46,10 @@ def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.VllmLimits:
         policy.plan,
         policy.is_told,
         policy.version == "0.32",
+        policy.long_prefill_token_threshold,
+        policy.long_prefill_token_threshold_adaptive,
+        policy.enable_chunked_prefill,
+        policy.prefill_schedule_interval,
     )
 
 
@@ -101,8 +105,9 @@ def vllm_queue(task: Task, requests: EngineRequests) -> Iterator[vllm.VllmQueue]
     planned = np.zeros_like(requests.outputs)
     bounds = (planned, planned) if known is None else (known.lower, known.upper)
     turns, levels = policy.ranks(task.instance)
+    shares = task.instance.hash_ids is not None
     telling = reranking(task, known, planned, levels)
-    with telling as (keys, tell), planning(policy, known) as plan:
+    with telling as (keys, tell), planning(policy, known, shares) as plan:
         yield vllm.VllmQueue(turns, levels, keys, bounds, *plan, tell)
 
 

@@ -274,6 +274,7 @@ def give_back(cache: Cache, request: Any, count: int) -> int:
 
 
 _RUNNING, _WAITING, _HEAP, _FREE, _FLYING, _OLDEST = range(6)
+_BATCHES, _PREFILLED, _BACKED_UP = range(6, 9)  # formed; up to the last with a prompt; left waiting
 _NEVER = -1
 _REQUEST = (
     *("prompt", "output", "made"),
@@ -281,6 +282,7 @@ _REQUEST = (
     "in_flight",  # tokens of the output that these batches make
     "room",  # tokens that its blocks hold
     "chunk",  # tokens in the batch that is formed
+    "partial",  # whether the last batch with it left some of its prompt
     "waits",
     *("first", "last"),  # batches in which these tokens were made
     "preempted",  # how often
@@ -305,6 +307,10 @@ class VllmLimits(NamedTuple):
     planned: bool  # admit only what is expected to fit to the end
     told: bool  # is told of all events
     halts: bool  # a request that preempts itself keeps those behind it out of the batch
+    long_prefill: int  # tokens of a request in a batch while there are others; 0: all
+    adaptive: bool  # but never less than its share of the batch
+    chunked: bool
+    interval: int  # batches from one with prompts to the next, while others decode
 
 
 class VllmQueue(NamedTuple):
@@ -359,8 +365,8 @@ class VllmServer:
         self.rows = np.zeros((len(self.log.usage), len(COLUMNS)), dtype=np.int64)
         self._timer, self._limits, self._until = timer, limits, until
         count, seqs = len(served), min(limits.max_num_seqs, len(served))
-        counters = np.zeros(_OLDEST + 1, dtype=np.int64)
-        counters[_FREE] = limits.usable
+        counters = np.zeros(_BACKED_UP + 1, dtype=np.int64)
+        counters[_FREE], counters[_PREFILLED] = limits.usable, -limits.interval
         heap, running, sizes, numbers = (
             np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2)
         )
@@ -452,6 +458,9 @@ def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLi
     counters, requests, running = engine.counters, engine.requests, engine.running
     row[3] = counters[_WAITING]
     left = limits.max_num_batched_tokens
+    longest = _longest_part(engine, limits)
+    held_back = limits.interval > 1 and _holds_back(engine, limits)
+    prefills = False
     preempted = place = chosen = 0
     while place < counters[_RUNNING] and left > 0:
         index = running[place]
@@ -460,7 +469,10 @@ def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLi
         if request.in_flight > 0 and known >= request.output:
             place += 1  # its last token is in flight
             continue
-        tokens = min(request.prompt + known - request.computed, left)
+        if held_back and request.partial:
+            place += 1
+            continue
+        tokens = min(request.prompt + known - request.computed, left, longest)
         victim, room = -1, request.room
         while victim != index and not _hold(engine, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
@@ -477,19 +489,50 @@ def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLi
             if cache is not None and (request.room > room or request.named < full):
                 extend(cache, index, request, room, tokens, limits.block_size)
             request.chunk = tokens
+            prefills |= request.partial > 0
             left -= tokens
             chosen += 1
             place += 1
         elif limits.halts:
             break
     before = counters[_RUNNING]
-    if preempted == 0 and counters[_WAITING] > 0:
-        left = _admit(engine, cache, left, limits)
+    if preempted == 0:
+        if counters[_WAITING] > 0:
+            left, begins = _admit(engine, cache, left, (longest, held_back), limits)
+            prefills |= begins
+        if not held_back:
+            counters[_BACKED_UP] = counters[_WAITING] > 0
+    counters[_BATCHES] += left < limits.max_num_batched_tokens
+    if prefills:
+        counters[_PREFILLED] = counters[_BATCHES]
     row[0], row[1] = chosen + counters[_RUNNING] - before, limits.max_num_batched_tokens - left
     row[2], row[4], row[5] = counters[_RUNNING], counters[_FREE], preempted
     if cache is not None:
         row[6] = cache.counters[NAMES]
     return preempted
+
+
+@compiled_inside
+def _longest_part(engine: VllmEngine, limits: VllmLimits) -> int:
+    """Return the most tokens of a request in the batch that is formed."""
+    there = engine.counters[_RUNNING] + engine.counters[_WAITING]
+    if limits.long_prefill == 0 or there <= 1:
+        return limits.max_num_batched_tokens
+    share = limits.max_num_batched_tokens // there
+    return max(limits.long_prefill, share) if limits.adaptive else limits.long_prefill
+
+
+@compiled_inside
+def _holds_back(engine: VllmEngine, limits: VllmLimits) -> bool:
+    """Whether prompts wait for a later batch, so that others decode undisturbed."""
+    counters = engine.counters
+    since = counters[_BATCHES] + 1 - counters[_PREFILLED]
+    if counters[_BACKED_UP] > 0 or since >= limits.interval:
+        return False
+    for place in range(counters[_RUNNING]):
+        if engine.requests[engine.running[place]].partial == 0:
+            return True
+    return False
 
 
 @compiled_inside
@@ -551,8 +594,16 @@ def _preempt(engine: VllmEngine, cache: Cache | None, worst: int, limits: VllmLi
 
 
 @compiled_inside
-def _admit(engine: VllmEngine, cache: Cache | None, left: int, limits: VllmLimits) -> int:
-    """Admit waiting requests while their blocks are free; return the tokens left."""
+def _admit(
+    engine: VllmEngine,
+    cache: Cache | None,
+    left: int,
+    prefills: tuple[int, bool],
+    limits: VllmLimits,
+) -> tuple[int, bool]:
+    """Admit requests while their blocks are free; return the tokens left, and if prompts begin."""
+    longest, held_back = prefills
+    begins = False
     counters, running, requests = engine.counters, engine.running, engine.requests
     heap, keys, turns = engine.heap, engine.queue.keys, engine.queue.turns
     while left > 0 and counters[_WAITING] > 0 and counters[_RUNNING] < limits.max_num_seqs:
@@ -565,7 +616,12 @@ def _admit(engine: VllmEngine, cache: Cache | None, left: int, limits: VllmLimit
         if cache is not None:
             found, free = find(cache, index, known, limits.block_size)
         cached = found * limits.block_size
-        tokens = min(known - cached, left)
+        if held_back and cached < known - 1:
+            break
+        tokens = min(known - cached, longest)
+        if tokens > left and not limits.chunked:
+            break
+        tokens = min(tokens, left)
         needed = known if limits.whole else cached + tokens
         blocks = (needed + limits.block_size - 1) // limits.block_size - found + free
         if counters[_RUNNING] > 0:
@@ -595,8 +651,9 @@ def _admit(engine: VllmEngine, cache: Cache | None, left: int, limits: VllmLimit
             extend(cache, index, request, cached, tokens, limits.block_size)
         counters[_RUNNING] += 1
         request.chunk = tokens
+        begins |= cached < known - 1
         left -= tokens
-    return left
+    return left, begins
 
 
 @compiled_inside
@@ -645,7 +702,8 @@ def _start(
             prefill += tokens
             squares += after * after - before * before
         held += after
-        if after == request.prompt + request.made + request.in_flight:
+        request.partial = after < request.prompt + request.made + request.in_flight
+        if request.partial == 0:
             request.in_flight += 1
             flight.requests[slot, makers] = index
             makers += 1

@@ -217,7 +217,8 @@ def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
     if clock.coefficients is None:
         weights = np.zeros(0)
     else:
-        weights = np.concatenate([clock.coefficients, np.ravel(clock.hinges)])
+        bends = [*clock.hinges, *((-most, slope) for most, slope in clock.ramps)]
+        weights = np.concatenate([clock.coefficients, [clock.mixed_tokens], np.ravel(bends)])
     with called_back(_Callback, duration, float("nan")) as callback:
         yield weights, callback
 
@@ -266,8 +267,12 @@ def add_batch(
     if len(c) > 0:
         duration = c[0] + c[1] * prefill + c[2] * decodes + c[3] * resident
         duration = duration + c[4] * squares + c[5] * held
-        for at in range(_COUNTS + 1, len(c), 2):  # hinges: batch tokens, seconds per token beyond
-            duration += c[at + 1] * max(prefill + decodes - c[at], 0.0)
+        if prefill > 0:
+            duration += c[_COUNTS + 1] * resident
+        for at in range(_COUNTS + 2, len(c), 2):  # tokens (below zero: of a ramp), seconds of each
+            tokens = prefill + decodes
+            bent = max(tokens - c[at], 0.0) if c[at] >= 0 else min(tokens, -c[at])
+            duration += c[at + 1] * bent
     else:
         duration = callback(prefill, decodes, resident, squares, held)
         if np.isnan(duration):

@@ -15,7 +15,12 @@ from optsched.errors import PolicyError
 from optsched.problem.execution import TimedRun, write_log
 from optsched.problem.premises import STORAGES, World
 from optsched.problem.schedule import Violation
-from optsched.problem.work import arrival_times, load_on_clock, step_of
+from optsched.problem.work import (
+    arrival_times,
+    going_on_from_a_cache,
+    load_on_clock,
+    step_of,
+)
 from optsched.simulate.seconds.batches import COLUMNS, EngineRequests
 
 if TYPE_CHECKING:
@@ -140,7 +145,11 @@ class ClockedRun(TimedRun):
     @property
     def facts(self) -> World:
         """Facts that decide which bounds apply to the run."""
-        coefficients, held = self.clock.coefficients, self.log.contents[:, _HELD]
+        shared = bool(self.cached_tokens) and self.instance.hash_ids is not None
+        timed, held = self.clock, self.log.contents[:, _HELD]
+        if self.cached_tokens and not shared and timed.coefficients is not None:
+            timed = going_on_from_a_cache(timed)  # as only preempted requests found their own
+        coefficients = timed.coefficients
         return World(
             self.instance.fingerprint,
             clock=() if coefficients is None else tuple(coefficients.tolist()),
@@ -149,7 +158,7 @@ class ClockedRun(TimedRun):
             preemption=self.preemption if self.preemptions else "none",
             max_num_seqs=self.max_num_seqs,
             unfinished=self.unfinished,
-            cached=bool(self.cached_tokens),
+            cached=shared or (bool(self.cached_tokens) and coefficients is None),
         )
 
     @property
@@ -232,15 +241,17 @@ class ClockedRun(TimedRun):
         if self.clock.coefficients is None:
             return dict.fromkeys(names)
         prefill, decodes, resident, squares, held = self.log.contents.sum(axis=0).tolist()
+        mixed = int(self.log.contents[self.log.contents[:, 0] > 0, 2].sum())
         constant, *c = self.clock.coefficients.tolist()
         decoding = resident + decodes  # held by those that decode, when a batch ends
         parts = (
             c[0] * prefill + c[3] * squares + c[4] * (held - decoding),
-            c[1] * decodes + c[2] * resident + c[4] * decoding,
+            c[1] * decodes + c[2] * resident + c[4] * decoding + self.clock.mixed_tokens * mixed,
             constant * len(self.log.spans),
         )
         begins, ends = self.log.spans.T
-        hinges = float((ends - begins).sum()) - sum(parts) if self.clock.hinges else 0.0
+        bent = self.clock.hinges or self.clock.ramps
+        hinges = float((ends - begins).sum()) - sum(parts) if bent else 0.0
         return dict(zip(names, (*parts, hinges), strict=True))
 
     @checked(PolicyError)

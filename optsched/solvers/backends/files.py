@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import compress, pairwise
 from pathlib import Path
@@ -25,6 +25,8 @@ from optsched.solvers.backends import highs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import numpy.typing as npt
+
     from optsched._internal.arrays import FloatArray, IntArray
 
 _ENTRIES = (b"ROWS", b"COLUMNS", b"RHS", b"RANGES", b"BOUNDS")  # sections of an MPS file
@@ -38,8 +40,8 @@ _ENDLESS = 1e30  # what MPS files call infinite
 
 
 @checked(SolverError)
-def write_model(model: LinearModel, path: str | Path) -> None:
-    """Write a model to a file.
+def write_model(model: LinearModel, path: str | Path, start: npt.ArrayLike | None = None) -> None:
+    """Write a model to a file, and a point to start from beside it.
 
     Parameters
     ----------
@@ -48,11 +50,16 @@ def write_model(model: LinearModel, path: str | Path) -> None:
     path
         Ends in ".mps" (free format; names such as ``start[3,17]``) or in ".lp" (``start(3,17)``,
         because LP files give brackets a meaning).
+    start
+        A point of the model, such as `program.write_point(schedule)`, shape (columns,). It goes
+        into a file that ends in ".sol" instead, which HiGHS (``--read_solution_file``), and into
+        one that ends in ".mst", which Gurobi and SCIP take.
 
     Raises
     ------
     SolverError
-        If the path has another ending, or the name of a family is a keyword of LP files.
+        If the start is no point of the model, the path has another ending, or the name of a family
+        is a keyword of LP files.
 
     Examples
     --------
@@ -69,8 +76,62 @@ def write_model(model: LinearModel, path: str | Path) -> None:
     True
     """
     require_nonzeros(model.matrix.nnz, "in a file", SolverError)
-    lines = {".mps": _mps_lines, ".lp": _lp_lines}[ending_of(path)](model)
+    ending = ending_of(path)
+    lines = {".mps": _mps_lines, ".lp": _lp_lines}[ending](model)
     write_whole(path, "\n".join([*lines, ""]))
+    if start is None:
+        return
+    point = np.asarray(start, dtype=np.float64)
+    if point.shape != model.cost.shape or not np.isfinite(point).all():
+        raise SolverError(f"the start must be {len(model.cost)} finite numbers, one per column")
+    names = model.column_names("()" if ending == ".lp" else "[]")
+    values = [f"{name} {value}" for name, value in zip(names, _numbers(point), strict=True)]
+    objective = f"Objective {float(model.cost @ point) + model.offset!r}"
+    whole = ["Model status", "Unknown", "", "# Primal solution values", "Feasible", objective]
+    whole += [f"# Columns {len(values)}", *values, "# Rows 0", ""]
+    write_whole(Path(path).with_suffix(".sol"), "\n".join(whole))
+    write_whole(Path(path).with_suffix(".mst"), "\n".join([*values, ""]))
+
+
+@checked(SolverError)
+def read_solution(path: str | Path, model: LinearModel) -> FloatArray:
+    """Read a point of a model that a solver wrote, by the names of its columns.
+
+    Takes what HiGHS, CBC, GLPK (``--output``), SCIP and Gurobi write: any file in which the name
+    of a column stands before its value. Columns that the file does not name are 0; a file that
+    names none raises a `SolverError`. `program.read` turns the point into a schedule, and checks
+    it.
+
+    Examples
+    --------
+    >>> import tempfile, optsched
+    >>> program = optsched.HindsightProgram(optsched.family("uniform", n=4, seed=1))
+    >>> model, plan = program.to_linear(), optsched.run(program.instance, "area").schedule
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_model(model, f"{folder}/program.mps", start=program.write_point(plan))
+    ...     program.read(read_solution(f"{folder}/program.sol", model)).starts == plan.starts
+    array([ True,  True,  True,  True])
+    """
+    try:
+        words = Path(path).read_text("utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SolverError(f"{path}: the solution cannot be read: {error}") from None
+    place = {name: at for form in ("[]", "()") for at, name in enumerate(model.column_names(form))}
+    point, at, known = np.zeros(len(model.cost)), -1, set[int]()
+    for word in words:
+        if word in place:
+            at = place[word]
+        elif at >= 0 and at not in known:
+            with suppress(ValueError):  # of an integer column GLPK marks the value
+                point[at] = float(word)
+                known.add(at)
+                at = -1
+    if not known:
+        raise SolverError(
+            f"{path} names no column of {model.name}, such as {next(iter(place))}; solve the file "
+            "that write_model wrote, and have the solver write its solution by names"
+        )
+    return point
 
 
 @checked(SolverError)

@@ -15,7 +15,12 @@ from optsched.clock import LinearClock
 from optsched.errors import ScheduleError
 from optsched.experiments.records import in_batches, latency_on
 
-HINGED = LinearClock("hinged", 0.5, 0.125, 0.25, 0.0625, hinges=((3, 0.5), (5, 0.25)))
+HINGED = LinearClock(
+    *("hinged", 0.5, 0.125, 0.25, 0.0625),
+    mixed_tokens=0.125,
+    hinges=((3, 0.5), (5, 0.25)),
+    ramps=((4, 0.25),),
+)
 
 
 def literal_latency(plan, instance, clock):

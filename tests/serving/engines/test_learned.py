@@ -179,10 +179,11 @@ def test_learned_orders_that_age_go_by_the_arrivals_that_come_out():
     chats = optsched.family(
         "conversations", n=60, seed=2, memory=3000, rate=9, seconds_per_step=0.001, pause=1
     )
-    aged = optsched.run(chats, "vllm:area,0.001+learned", clock=SMALL)
-    by_arrival = optsched.run(chats, "vllm", clock=SMALL)
+    aged, by_arrival, plain = (
+        optsched.run(chats, replace(get_policy(name), enable_prefix_caching=False), clock=SMALL)
+        for name in ("vllm:area,0.001+learned", "vllm", "vllm:area+learned")
+    )
     assert aged.completions.tolist() == by_arrival.completions.tolist()
-    plain = optsched.run(chats, "vllm:area+learned", clock=SMALL)
     assert plain.completions.tolist() != aged.completions.tolist()
 
 

@@ -243,7 +243,7 @@ def test_a_request_without_a_prompt_is_refused():
 def test_the_memory_of_an_instance_is_whole_blocks_of_it():
     instance = Instance([31] * 3, [2] * 3, memory=16 * 5 + 15)
     run = optsched.run(instance, "vllm", clock=CLOCK)
-    assert run.statistics[0].tolist() == [2, 62, 2, 3, 1, 0]  # 4 of 5 blocks
+    assert run.statistics[0].tolist() == [2, 62, 2, 3, 1, 0, 2]  # 4 of 5 blocks, 2 of them full
     assert run.peak_memory == 64
     assert run.check() == []
 
@@ -262,8 +262,9 @@ def test_only_vllm_writes_its_batches(tmp_path):
     instance = Instance([4, 40], [3, 3], memory=64)
     optsched.run(instance, "vllm", clock=CLOCK).to_batches(tmp_path / "batches.csv")
     first, *rows = (tmp_path / "batches.csv").read_text().splitlines()
-    assert first == "begin_s,end_s,requests,tokens,running,waiting,free_blocks,preempted"
-    assert rows[0].endswith("2,44,2,2,0,0")
+    counts = "requests,tokens,running,waiting,free_blocks,preempted,cached_blocks"
+    assert first == f"begin_s,end_s,{counts}"
+    assert rows[0].endswith("2,44,2,2,0,0,2")
     with pytest.raises(PolicyError, match="only vllm keeps a row per batch"):
         optsched.run(instance, "fcfs", clock=CLOCK).to_batches(tmp_path / "other.csv")
 

@@ -1,0 +1,163 @@
+"""Commands about clocks: what there is, how to make one, and how far it is from a measured run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from optsched.cli.given import DONE, Output, check_writable, only_for, take
+from optsched.cli.options import ALL, DEFAULT_BLOCK, MEMORY, TICK, Written, command, option
+from optsched.cli.policies import ENGINE, of_engine
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from optsched.policies import Policy
+    from optsched.problem.instance import Instance
+    from optsched.workloads.trace import Measured
+
+#: A line of vLLM's --enable-logging-iteration-details.
+_ITERATION = re.compile(
+    r"\d+ context requests, (\d+) context tokens, (\d+) generation requests, \d+ generation "
+    r"tokens, iteration elapsed time: ([\d.]+) ms"
+)
+_LAYERS = "a folder of kernel times"
+_KERNELS = (
+    option("--layers N", int, f"Transformer layers of the model, of {_LAYERS}."),
+    option("--ranks N", 1, f"GPUs that share the model, of {_LAYERS}."),
+    option("--hidden N", int, "Hidden size of the model, for --ranks."),
+    option("--link-latency S", 0.0, "Seconds per transfer between GPUs, for --ranks."),
+    option("--link-bandwidth B", float, "Bytes per second between GPUs, for --ranks."),
+    option("--overhead S", 0.0, f"Seconds per batch in which no kernel runs, of {_LAYERS}."),
+)
+_BASE = option("--clock C", str, "Clock that a log scales; of a log.")
+
+
+@command(
+    click.Argument(["source"], metavar="FILE_OR_FOLDER"),
+    option("--out FILE", Written(check_writable), "Write the clock as JSON."),
+    *_KERNELS,
+    _BASE,
+    MEMORY,
+    *ENGINE,
+    runs=(
+        "clock fit batches.csv --out mine.json",
+        "clock fit profiles/llama-3.1-8b-rtx4090 --layers 32 --memory 41408 --out mine.json",
+        "clock fit log.jsonl --clock llama-3.1-8b-rtx4090 --num-gpu-blocks 2588 --out mine.json",
+    ),
+)
+def fit(output: Output, source: str, out: str | None, clock: str | None, **options: Any) -> int:
+    """Make a clock of measured batches, kernel times or a log.
+
+    Batches: a CSV as vllm's recorder writes it, or vLLM's log with
+    --enable-logging-iteration-details. Kernel times: a folder with dense.csv, per_sequence.csv and
+    attention.csv. A log: requests with measured latencies, by which --clock is scaled.
+    """
+    from optsched.clock import LinearClock
+
+    path, engine = Path(source), " ".join(str(each.name) for each in ENGINE)
+    kernels = take(options, *(str(each.name) for each in _KERNELS))
+    only_for(" ".join(kernels), path.is_dir(), f"for {_LAYERS}")
+    only_for(f"clock {engine}", clock is not None and not path.is_dir(), "for a log and --clock")
+    name = Path(out).stem if out else "fitted"
+    with output.progress("fitting"):
+        if path.is_dir():
+            from optsched.clock.kernels import kernel_batches
+
+            if kernels["layers"] is None:
+                raise OptschedError(f"{source} has the times of one layer; pass --layers N")
+            given = {**kernels, "memory": options["memory"]}
+            given = {key: value for key, value in given.items() if value is not None}
+            found = LinearClock.fit(kernel_batches(path, **given), name)
+        elif clock is None:
+            found = LinearClock.fit(_batches(path), name)
+        else:
+            from optsched.serving.calibration import calibrated
+
+            found = calibrated(clock, *_log(source, options))
+            found = found._replace(clock=dataclasses.replace(found.clock, name=name))
+    if out is not None:
+        found.clock.to_json(out)
+    output.say(str(found))
+    content = dataclasses.asdict(found.clock)
+    output.result({"clock": content, "bias": found.bias, "mean_error": found.mean_error})
+    return DONE
+
+
+@command(
+    click.Argument(["name"], metavar="CLOCK"),
+    click.Argument(["source"], metavar="LOG"),
+    MEMORY,
+    *ENGINE,
+    runs=("clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",),
+)
+def check(output: Output, name: str, source: str, **options: Any) -> int:
+    """Simulate a measured log, and set both beside each other."""
+    from optsched.serving.calibration import check_clock
+
+    with output.progress("simulating the log"):
+        found = check_clock(name, *_log(source, options))
+    output.show(found)
+    return DONE
+
+
+def _log(source: str, options: dict[str, Any]) -> tuple[Instance, Measured, Policy]:
+    """Read a measured log, and return it with the engine that served it."""
+    from optsched.policies import get_policy
+    from optsched.workloads import read_measured
+
+    memory, blocks = options.pop("memory"), options["num_gpu_blocks"]
+    if memory is None and blocks is not None:
+        memory = (blocks - 1) * (options["block_size"] or DEFAULT_BLOCK)
+    return *read_measured(source, memory, seconds_per_step=TICK), of_engine(
+        get_policy("vllm"), options
+    )
+
+
+def _batches(path: Path) -> Path | pd.DataFrame:
+    """Return a file of batches, or what vLLM's log says of them."""
+    import pandas as pd
+
+    try:
+        lines = _ITERATION.findall(path.read_text("utf-8", "replace")) if path.exists() else []
+    except OSError as error:
+        raise OptschedError(f"cannot read {path}: {error.strerror}") from None
+    if not lines:
+        return path
+    names = "prefill_tokens", "decode_requests", "seconds"
+    table = pd.DataFrame(lines, columns=list(names)).astype(float)
+    table["seconds"] /= 1000
+    table["resident_tokens"] = table["squared_prompts"] = 0
+    return table.query("seconds > 0")
+
+
+def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
+    """List built-in clocks, fit one, or check one against a log."""
+    from optsched.clock import clock_facts
+
+    if context.invoked_subcommand is not None:
+        return DONE
+    output = Output(json_path, quiet)
+    rows = []
+    for name, facts in clock_facts().items():
+        output.say(f"{name:27} {facts['title']} ({facts['source']})")
+        output.say(f"{'':27} {facts['fit']}; without {facts['left_out']}")
+        if "measured" in facts:
+            output.say(f"{'':27} held against {facts['measured']}")
+        rows.append({"name": name, **facts})
+    output.result(rows)
+    return DONE
+
+
+clock = click.Group(
+    "clock",
+    commands=[fit, check],
+    params=list(ALL),
+    callback=click.pass_context(_listed),
+    invoke_without_command=True,
+)

@@ -1,0 +1,179 @@
+"""Clocks held against the measured run of an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched.clock import ClockFit, get_clock
+from optsched.errors import ClockError
+from optsched.simulate import run
+from optsched.simulate.settings import RunSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched.clock import LinearClock
+    from optsched.policies import Policy
+    from optsched.problem.instance import Instance
+    from optsched.workloads import Measured
+
+_STATISTICS: dict[str, Callable[[FloatArray], Any]] = {
+    "mean": np.mean,
+    "p50": lambda times: np.percentile(times, 50),
+    "p90": lambda times: np.percentile(times, 90),
+    "p99": lambda times: np.percentile(times, 99),
+}
+_SIMULATIONS = 60  # of a calibration; the simplex has settled long before
+
+
+class _Times(NamedTuple):
+    """Seconds of each request, nan where unknown."""
+
+    latency: FloatArray
+    ttft: FloatArray
+    tpot: FloatArray
+
+    def of(self, rows: BoolArray) -> _Times:
+        return _Times(*(times[rows] for times in self))
+
+
+@dataclass(frozen=True)
+class ClockCheck:
+    """A measured run beside its simulation on a clock.
+
+    Attributes
+    ----------
+    clock
+        Name of the clock.
+    measured, simulated
+        Latency, TTFT and TPOT of the same requests in seconds, nan where they are not measured.
+    """
+
+    clock: str
+    measured: _Times
+    simulated: _Times
+
+    def error(self, metric: str = "latency", statistic: str = "mean") -> float:
+        """Return by which share the simulated value is above the measured one."""
+        measured, simulated = self.to_dict()[metric][statistic]
+        return float(simulated / measured - 1)
+
+    @property
+    def bias(self) -> float:
+        """Share of the squared differences of latencies that is their mean, from 0 to 1."""
+        differences = (self.simulated.latency - self.measured.latency)[self._known("latency")]
+        squares = float((differences**2).mean())
+        return float(differences.mean()) ** 2 / squares if squares else 0.0
+
+    def _known(self, metric: str) -> BoolArray:
+        both = getattr(self.measured, metric) + getattr(self.simulated, metric)
+        known: BoolArray = np.isfinite(both)
+        return known
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return pairs of measured and simulated seconds, by metric and statistic."""
+        content: dict[str, Any] = {}
+        for metric in _Times._fields:
+            if (known := self._known(metric)).any():
+                sides = (getattr(times, metric)[known] for times in (self.measured, self.simulated))
+                one, other = sides
+                content[metric] = {
+                    name: [float(of(one)), float(of(other))] for name, of in _STATISTICS.items()
+                }
+        return content
+
+    def __str__(self) -> str:
+        lines = [f"{self.clock:16} measured  simulated  difference"]
+        for metric, statistics in self.to_dict().items():
+            lines += [
+                f"{metric:8} {name:5} {one:>10.4g} s {other:>8.4g} s {other / one - 1:>+10.1%}"
+                for name, (one, other) in statistics.items()
+            ]
+        lines.append(f"of the squared differences of latencies {self.bias:.0%} are bias")
+        return "\n".join(lines)
+
+
+def check_clock(
+    clock: str | LinearClock, instance: Instance, measured: Measured, policy: Policy
+) -> ClockCheck:
+    """Simulate a log on a clock, and set what was measured beside it.
+
+    Parameters
+    ----------
+    clock
+        A clock in seconds, or its name.
+    instance, measured
+        What `optsched.workloads.read_measured` returns of the log.
+    policy
+        The engine of the log, such as a `VllmPolicy` with its options.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from optsched import Instance
+    >>> from optsched.policies import VllmPolicy
+    >>> from optsched.workloads import Measured
+    >>> log = Instance([100] * 4, [3] * 4, 4096, seconds_per_step=1.0)
+    >>> seen = Measured(np.zeros(4), np.full(4, 0.05), np.full(4, 0.07))
+    >>> engine = VllmPolicy("vllm", "an engine")
+    >>> check_clock("llama-3.1-8b-rtx4090", log, seen, engine).error() < 0.2
+    True
+    """
+    found = get_clock(clock)
+    if found.unit != "s":
+        raise ClockError(f"clock {found.name} counts {found.unit}; a log needs one in seconds")
+    decodes = np.maximum(instance.outputs - 1, 1)
+    waited = np.where(instance.outputs > 1, measured.latency - measured.first_token, np.nan)
+    simulated = run(instance, policy, RunSettings(clock=found))
+    times: Any = simulated
+    return ClockCheck(
+        found.name,
+        _Times(measured.latency, measured.first_token, waited / decodes),
+        _Times(times.latencies, times.first_token_latencies, times.times_per_token),
+    )
+
+
+def calibrated(
+    clock: str | LinearClock, instance: Instance, measured: Measured, policy: Policy
+) -> ClockFit:
+    """Scale a clock, and change its constant, until it meets a measured run.
+
+    The mean latency, TTFT and TPOT of every second request are met as closely as the two numbers
+    allow; the errors that are returned are those of the mean latency of the other requests, and of
+    their single latencies. Parameters and errors are those of `check_clock`.
+    """
+    from scipy.optimize import minimize
+
+    base = get_clock(clock)
+    if base.coefficients is None:
+        raise ClockError(f"clock {base.name} is a function; only a sum can be scaled")
+    fitted = np.arange(len(instance)) % 2 == 0
+    if np.isfinite(measured.latency[fitted]).sum() < 2:
+        raise ClockError("hardly any latency of the log is known; a calibration needs all")
+
+    def half(check: ClockCheck, rows: BoolArray) -> ClockCheck:
+        return ClockCheck(check.clock, check.measured.of(rows), check.simulated.of(rows))
+
+    def clock_at(point: FloatArray) -> LinearClock:
+        return base.scaled(float(np.exp(point[0])), float(point[1]) * base.constant)
+
+    def miss(point: FloatArray) -> float:
+        try:
+            check = half(check_clock(clock_at(point), instance, measured, policy), fitted)
+        except ClockError:  # a constant below zero
+            return np.inf
+        return sum(check.error(metric) ** 2 for metric in check.to_dict())
+
+    simplex = np.array([[0.0, 0.0], [0.05, 0.0], [0.0, 0.05]])
+    options: Any = {"maxfev": _SIMULATIONS, "xatol": 1e-4, "initial_simplex": simplex}
+    best = minimize(miss, [0.0, 0.0], method="Nelder-Mead", options=options)
+    check = half(check_clock(clock_at(best.x), instance, measured, policy), ~fitted)
+    known = np.isfinite(check.measured.latency)
+    shares = np.abs(check.simulated.latency / check.measured.latency - 1)[known]
+    high = float(np.quantile(shares, 0.95))
+    errors = check.error(), float(shares.mean()), high
+    return ClockFit(clock_at(best.x), *errors, int(known.sum()), "requests")

@@ -1,0 +1,118 @@
+"""What a serving engineer decides by: margins, how to serve so, rates, clients, GPUs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import optsched
+from optsched import compare, run
+from optsched.experiments.comparison import Comparison
+from optsched.policies import get_policy
+
+GPU = ("--llm", "llama-3.1-8b", "--gpu", "rtx4090-24gb")
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory):
+    rng = np.random.default_rng(1)
+    rows = zip(rng.integers(10, 800, 200), 1 + rng.exponential(200, 200).astype(int), strict=True)
+    path = tmp_path_factory.mktemp("trace") / "lengths.csv"
+    text = "\n".join(f"{p},{o},{number % 3}" for number, (p, o) in enumerate(rows))
+    path.write_text(f"prompt_tokens,output_tokens,client\n{text}\n")
+    return path
+
+
+def test_a_margin_is_that_of_the_tenths_of_the_log():
+    rng = np.random.default_rng(2)
+    outputs, arrivals = 1 + rng.exponential(200, 200).astype(int), np.arange(200) * 20_000
+    log = optsched.Instance([200] * 200, outputs, 6000, arrivals, seconds_per_step=1e-6)
+    both = ["vllm", "vllm:area+plan+learned"]
+    found = compare(log, [*both, "vllm:area+plan"], clock="llama-2-7b-a100")
+    assert isinstance(found, Comparison)
+    margin = found.margin
+    best, other = found.best_deployable.policy, margin["against"]
+    assert {best, other} == set(both)
+    apart = found[best].latencies - found[other].latencies
+    assert margin["mean"] == pytest.approx(apart.mean())
+    assert margin["low"] < margin["mean"] < margin["high"]
+    means = apart.reshape(10, 20).mean(axis=1)
+    reach = 2.2622 * means.std(ddof=1) / np.sqrt(10)  # Student's t of nine degrees
+    assert margin["high"] - margin["low"] == pytest.approx(2 * reach, rel=1e-4)
+    assert margin["p99"][1] == pytest.approx(np.percentile(found[other].latencies, 99))
+    assert any(f"{-margin['mean']:.4g} s less than {other}" in line for line in found.headline)
+    assert compare(log.take(range(99)), both, clock="unit").margin is None
+
+
+def test_the_best_says_how_to_serve_so(optsched_command, lengths):
+    code, out, _ = optsched_command(
+        "compare", lengths, *GPU, "--rate", 40, "--policies", "vllm,vllm:work+plan+learned"
+    )
+    assert code == 0
+    settings = json.loads(out.split("--additional-config '")[1].split("'")[0])
+    assert settings == {
+        "optsched": {"order": "work", "aging": None, "clock": "llama-3.1-8b-rtx4090"}
+    }
+    from optsched.serving.plugin.settings import Settings
+
+    served = Settings().updated(settings["optsched"])
+    assert served.policy().name == "work"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("vllm", "with vLLM as it is"),
+        ("vllm+fair", """OrderedScheduler --additional-config '{"optsched": {"fair": true}}'."""),
+        ("vllm:area,load+plan+learned", "PlannedScheduler --additional-config '{"),
+    ],
+)
+def test_each_engine_has_its_options(name, words):
+    assert words in get_policy(name).serving_options()
+
+
+def test_a_rate_gives_arrivals_to_requests_without_any(optsched_command, lengths):
+    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--seed", 4, "--json", "-")
+    clocked = (*words, "--clock", "llama-2-7b-a100", "--rate", 2)
+    code, out, _ = optsched_command(*clocked)
+    first = json.loads(out)
+    assert code == 0
+    assert first["requests"] == 200
+    assert 1.7 < 200 / first["makespan"] < 2.2
+    assert json.loads(optsched_command(*clocked)[1]) == first
+    code, _, err = optsched_command(
+        "simulate", "family:mixed,n=9,rate=2", "--policy", "fcfs", "--rate", 3
+    )
+    assert code == 2
+    assert "--rate 3 counts only for a TRACE without arrivals; leave --rate out" in err
+
+
+def test_clients_have_results_of_their_own(optsched_command, lengths):
+    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000)
+    words += ("--columns", "client=client")
+    code, out, _ = optsched_command(*words, "--json", "-")
+    clients = json.loads(out)["clients"]
+    assert code == 0
+    assert [each["requests"] for each in clients] == [67, 67, 66]
+    trace = optsched.read_trace(lengths, 9000, columns={"client": "client"})
+    alone = run(trace, "fcfs").latencies[trace.clients == 1]
+    assert clients[1]["mean_latency"] == pytest.approx(alone.mean())
+    code, out, _ = optsched_command(*words)
+    assert "client 1: 67 of 67 requests, latency mean" in out
+
+
+def test_a_gpu_sets_what_vllm_serves_with(optsched_command, lengths):
+    words = ("simulate", lengths, "--policy", "vllm", "--rate", 900, "--llm", "llama-3.1-8b")
+    small = optsched_command(*words, "--gpu", "rtx4090-24gb", "--json", "-")
+    large = optsched_command(*words, "--gpu", "h100-80gb", "--json", "-")
+    few = optsched_command(*words, "--gpu", "h100-80gb", "--max-num-seqs", 8, "--json", "-")
+    means = [json.loads(out)["mean_decodes"] for _, out, _ in (small, large, few)]
+    assert means[2] <= 8 < means[0] < means[1]
+    share = ("--gpu-memory-utilization", 0.75)
+    memory = [
+        json.loads(optsched_command(*words, "--gpu", "rtx4090-24gb", *more, "--json", "-")[1])
+        for more in ((), share)
+    ]
+    assert memory[1]["peak_memory"] < memory[0]["peak_memory"]
