@@ -472,5 +472,5 @@ def _note_odd_arrivals(output: Output, instance: Instance) -> None:
     elif last > 0 and instance.seconds_per_step != TICK and instance.load < UNLOADED:
         output.note(
             f"the load is {instance.load:.2g}: hardly any requests meet; arrival counts steps, "
-            "arrival_s seconds (divide milliseconds by 1,000)"
+            "arrival_s seconds (for others pass --time-unit)"
         )

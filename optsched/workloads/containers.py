@@ -148,7 +148,7 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
     start = stream.peek(4)
     if start.startswith(b"PAR1"):
         return _listed(_parquet(stream.read(), path))
-    if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+    if (first := start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]) not in (b"{", b"["):
         return Table(_csv_header(stream.readline(_HEADER_BYTES), path))
     text = _next_line(stream)
     content = _loaded(text)
@@ -160,7 +160,7 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
         content = _loaded(text)
     if isinstance(content, list):
         return _listed(content)
-    if "prompts" in content if content else b'"prompts"' in text:
+    if "prompts" in content if content else (first == b"{" and b'"prompts"' in text):
         return text
     if content is None:
         said = "the line holds no JSON object, nor does the file as a whole; is its end missing?"
@@ -195,7 +195,7 @@ def _parquet(content: bytes, path: Path) -> list[Any]:
     try:
         table = import_module("pyarrow.parquet").read_table(arrow.BufferReader(content))
         return cast("list[Any]", table.to_pylist())
-    except (arrow.ArrowException, OSError):
+    except (arrow.ArrowException, OSError, ValueError):
         wrong = f"{path} is a damaged or truncated parquet file; fetch it again"
         raise InstanceError(wrong) from None
 
@@ -244,7 +244,9 @@ def _spread(content: Any, steps: Sequence[str], columns: list[list[str]]) -> Ite
 def _cell(value: Any, text: bool) -> str:
     if value is None or type(value) in (int, float):
         return "" if value is None else repr(value)
-    return str(value) if text and not isinstance(value, bool | list | dict) else _encoded(value)
+    if text and not isinstance(value, bool | list | dict):  # with no half of a character
+        return str(value).encode(errors="backslashreplace").decode()
+    return _encoded(value)
 
 
 def _csv_header(line: bytes, path: Path) -> list[str]:

@@ -167,11 +167,11 @@ ROLES = {
     **{"prompt": "prompts", "output": "outputs", "arrival": "clock", "client": "client"},
     **{"priority": "priorities", "prefix": "hash_ids", "block": "hash_block", "turn": "turn"},
     **{"conversation": "conversation", "label": "labels", "weight": "weights", "ttft": "ttft"},
-    **{"deadline": "deadlines", "first_token": "first_at", "last_token": "last_at"},
+    **{"deadline": "deadlines", "first_token": "first_token", "last_token": "last_token"},
     "latency": "latency",
 }
 #: Roles of what was measured: instants on the clock; durations; and the gaps between tokens.
-MEASURED = ("first_at", "last_at", "ttft", "latency", "gaps")
+MEASURED = ("first_token", "last_token", "ttft", "latency", "gaps")
 NEEDED = {"prompts", "outputs"}
 _TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
@@ -192,7 +192,7 @@ class TraceFormat:
     """
 
     name: str
-    columns: Mapping[str, str]  # by role: a field of `Instance`, or what one is made from
+    columns: dict[str, str]  # by role: a field of `Instance`, or what one is made from
     unit: str = "s"  # of the clock; "" where the cells must tell
     spans: str = "s"  # unit of durations that were measured, where their columns do not tell
     block_tokens: int | None = None  # of a block with an id, where no column has them
@@ -203,7 +203,7 @@ class TraceFormat:
 
     def kind(self, role: str) -> CellKind:
         """Say how the cells of a column are read."""
-        if role in ("first_at", "last_at"):
+        if role in ("first_token", "last_token"):
             return _DATED if self.unit == "date" else _INSTANT
         if role != "clock":
             return _KINDS.get(role, WHOLE)
@@ -225,15 +225,14 @@ def recognised(
     block = given.pop("hash_block") if given.get("hash_block", "").isdecimal() else None
     if (form := _found(content, given)) is None:
         raise _unknown(keys, given, bool(table.header), where)
-    columns = {
-        role: column
-        for role, column in {**form.columns, **given}.items()
-        if measured or role not in MEASURED
-    }
+    hidden = () if measured else MEASURED
+    columns = {role: each for role, each in (form.columns | given).items() if role not in hidden}
     if "clock" in given:
         columns.pop("arrivals", None)
         form = replace(form, unit=unit_in(given["clock"]), exact=True)
     present = {role: there for role, column in columns.items() if (there := first_in(column, keys))}
+    if table.header and not present.keys() >= NEEDED:
+        raise _unknown(keys, given, True, where)
     times = [present[role] for role in _TIMES if role in present]
     if len(times) > 1:
         said = "arrival (steps) and arrival_s (seconds) are both there; keep one of them"

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
-_DATES = 10**8, 4 * 10**9  # seconds since 1970 in 1973, later than any trace is long, and 2096
+_DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
 _NUMBERS = {WHOLE.read, EXACT.read}
+_INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
 
 
@@ -137,8 +138,7 @@ class Trace:
 
     def _is_request(self, row: dict[str, Any]) -> bool:
         """Say whether an object is a request, and note its keys."""
-        if not row.keys() <= self.keys.keys():
-            self.keys.update(dict.fromkeys(row))
+        self.keys |= dict.fromkeys(row)
         key, value = self.form.only
         return not key or row.get(key) == value
 
@@ -228,8 +228,10 @@ class Trace:
             start *= bool(start / units < _DATES[1])  # else it is refused as too late
             fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
             fields["arrived"] = (times - start) / units
-            for role in fields.keys() & {"first_at", "last_at"}:
+            for role in fields.keys() & _INSTANTS:
                 fields[role] = (fields[role] - times) / units
+        else:  # instants are those of a clock
+            fields = {role: each for role, each in fields.items() if role not in _INSTANTS}
         for role in fields.keys() & {"ttft", "latency", "gaps"}:
             unit = formats.unit_in(column := self.form.columns[role]) or self.form.spans
             if unit not in UNITS:
@@ -247,8 +249,6 @@ class Trace:
             rows = rows[~rule.mask]
             fields = {name: values[~rule.mask] for name, values in fields.items()}
         self.measured = {role: fields.pop(role) for role in _SECONDS if role in fields}
-        if "clock" not in columns:  # so that instants are none of its times
-            self.measured = {role: each for role, each in self.measured.items() if "at" not in role}
         return fields
 
     def _blocks_of_tokens(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -299,8 +299,8 @@ class Trace:
 
 def _without_unit(column: str, value: str) -> InstanceError:
     said = f"the unit of column {column}, with values such as {value}, is not known"
-    hint = "pass --time-unit s, ms, us, ns or steps"
-    return InstanceError(f"{said}; {hint}", column=column, value=value)
+    said += "; pass --time-unit s, ms, us, ns or steps"
+    return InstanceError(said, column=column, value=value)
 
 
 def to_steps(
@@ -332,8 +332,8 @@ def read_trace(
     order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``, ``label``,
     ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other tools are recognised by
-    their columns; the page "From a trace to an answer" lists them. Each may be CSV, JSON lines,
-    JSON lists of objects, lists side by side in one object, or parquet; plain or packed as ``.gz``,
+    their columns; the page "From a trace to an answer" lists them. Each may be CSV, JSON lines, a
+    JSON list of objects, lists side by side in one object, or parquet; plain or packed as ``.gz``,
     ``.xz``, ``.bz2``, ``.zst`` or ``.zip``. Ids of blocks become ``hash_ids``; tenant, conversation
     and turn become ``labels``, such as ``text/159/2``, and conversations ``clients``.
 
@@ -403,14 +403,32 @@ def read_measured(
 ) -> tuple[Instance, Measured]:
     """Read a log as `read_trace` does, with what was measured of its requests, in their order.
 
-    An instance that stands in JSON was not measured, nor a trace without times of tokens.
+    Parameters
+    ----------
+    path, memory, how
+        As in `read_trace`, without `skip_invalid`. Columns of a log of your own may also be
+        ``ttft`` and ``latency`` (durations), or ``first_token`` and ``last_token`` (on the clock of
+        the arrivals).
+
+    Returns
+    -------
+    Instance
+        The requests, sorted by arrival.
+    Measured
+        Seconds of each: its arrival since the first one; from it to its first token and to its
+        last; nan where that is unknown.
+
+    Raises
+    ------
+    InstanceError
+        If `read_trace` would raise one, or the log has no times of tokens.
     """
     instance, _, trace = _read(path, memory, measured=True, **how)
     seconds = {} if trace is None else trace.measured
     unknown = np.full(len(instance), np.nan)
     arrivals = seconds.get("arrived", instance.arrivals * float(how.get("seconds_per_step", 0.05)))
-    first = seconds.get("ttft", seconds.get("first_at", unknown))
-    last = seconds.get("latency", seconds.get("last_at", first + seconds.get("gaps", unknown)))
+    first = seconds.get("ttft", seconds.get("first_token", unknown))
+    last = seconds.get("latency", seconds.get("last_token", first + seconds.get("gaps", unknown)))
     if np.isnan(first).all() and np.isnan(last).all():
         raise InstanceError(f"{path} has no times of tokens, only requests; pass a measured log")
     return instance, Measured(arrivals, first, last)
@@ -443,6 +461,10 @@ def _read(
     with named(path), containers.opened(path) as stream:
         table = containers.tabulated(stream, path)
         if isinstance(table, bytes):
+            if given or time_unit is not None:
+                raise InstanceError(
+                    "an instance has no columns; leave --columns and --time-unit out"
+                )
             return _head(_from_json(path, table, memory), limit), [], None
         where = f"{path}, line 1" if table.place == "line" else str(path)
         form = formats.recognised(table, given, time_unit, measured, where)

@@ -9,16 +9,20 @@ import io
 import json
 import lzma
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from trace_samples import lines
 
 from optsched import read_trace
 from optsched.errors import InstanceError
 from optsched.workloads import read_measured, read_trace_skipping
+from optsched.workloads.formats import FORMATS
 
 #: Three requests, in the order of their arrivals, which no format below keeps.
 PROMPTS, OUTPUTS, SECONDS = [70, 30, 50], [2, 4, 3], [0.0, 0.5, 2.0]
@@ -228,6 +232,15 @@ def test_every_format_is_read_rightly(trace, name):
     else:
         with pytest.raises(InstanceError, match="log has no times of tokens, only requests"):
             read_measured(path, 1000, columns=columns or None)
+
+
+def test_the_docs_list_every_format_and_the_tests_read_it():
+    page = (Path(__file__).parents[2] / "docs/how-to/trace.md").read_text(encoding="utf-8")
+    listed = page.partition("## Logs of other tools")[2]
+    for form in FORMATS[1:]:
+        name = form.name.removeprefix("Qwen ").split()[0]
+        assert name in listed
+        assert any(each.startswith(name) for each in LOGS), name
 
 
 def test_clients_priorities_and_conversations_are_kept(trace):
@@ -474,6 +487,17 @@ MAP = {"prompt": "a", "output": "b", "arrival": "t_s"}
             {"prompt": "a"},
             "line 1: unknown column 'b'; .*--columns prompt=COLUMN",
         ),
+        (
+            '{"prompts": [1], "outputs": [2], "memory": 9}',
+            MAP,
+            "an instance has no columns; leave --",
+        ),
+        ('[[a]]\n{"prompts": [1]}', {}, "line 1: the line holds no JSON object, nor does the file"),
+        (
+            "timestamp,input_length\n1,2\n",
+            {},
+            "column 'output_length' of the Mooncake JSONL format",
+        ),
         ("a;b\n1;2\n", {}, "line 1: unknown column 'a;b'; separate columns by commas; --columns"),
         (
             "prompt_tokens,completion_tokens\n1,2\n",
@@ -515,6 +539,29 @@ def test_damaged_logs_are_refused_in_one_sentence(trace, content, columns, messa
     assert "\n" not in str(caught.value)
     if "speed" not in columns:
         assert str(caught.value).startswith(str(path))
+
+
+@given(
+    name=st.sampled_from(sorted(LOGS)),
+    place=st.floats(0, 1),
+    removed=st.integers(0, 9),
+    inserted=st.sampled_from(["", "[", "{", "}", ",", '"', "null", "-1", "1e999", "\\ud800", "\n"]),
+)
+def test_whatever_happens_to_a_log_it_is_read_or_refused(
+    tmp_path_factory, name, place, removed, inserted
+):
+    content, columns, _ = LOGS[name]
+    start = int(place * len(content))
+    path = tmp_path_factory.mktemp("edits") / "log"
+    path.write_text(content[:start] + inserted + content[start + removed :])
+    for read in (read_trace, read_trace_skipping, read_measured):
+        said = f"{path}"
+        try:
+            read(path, 16_492, columns=columns or None)
+        except InstanceError as error:
+            said = str(error)
+        assert said.startswith(str(path))
+        assert "\n" not in said
 
 
 def test_rows_that_follow_others_are_not_left_out_or_sorted(trace):

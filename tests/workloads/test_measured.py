@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from trace_samples import MOONCAKE, lines
@@ -30,3 +32,22 @@ def test_instants_of_tokens_become_seconds_since_the_arrival(trace):
 def test_a_log_without_measured_times_is_refused(trace):
     with pytest.raises(InstanceError, match=r"x.jsonl has no times of tokens, only requests; pass"):
         read_measured(trace(MOONCAKE, "x.jsonl"), 10_000)
+
+
+def test_a_closed_loop_has_durations_but_no_instants(trace):
+    log = {"input_lens": [5, 6], "output_lens": [2, 3], "ttfts": [0.5, 1], "itls": [[1], [1, 2]]}
+    instance, measured = read_measured(trace(json.dumps(log), "x.json"), 100)
+    assert instance.seconds_per_step is None
+    assert [each.tolist() for each in measured] == [[0, 0], [0.5, 1], [1.5, 4]]
+    columns = "prompt=a,output=b,ttft=first_ms,latency=all_s"
+    path = trace("a,b,first_ms,all_s\n5,2,500,1.5\n6,3,,4\n")
+    measured = read_measured(path, 100, columns=columns)[1]
+    assert np.array_equal(measured.first_token, [0.5, np.nan], equal_nan=True)
+    assert measured.latency.tolist() == [1.5, 4]
+    path = trace("a,b,first,all\n5,2,500,1500\n")
+    columns = "prompt=a,output=b,ttft=first,latency=all"
+    with pytest.raises(InstanceError, match=r"the unit of column (first|all), with values such as"):
+        read_measured(path, 100, columns=columns)
+    without = lines(*({k: v for k, v in row.items() if "q" not in k} for row in ROWS))
+    with pytest.raises(InstanceError, match="has no times of tokens, only requests"):
+        read_measured(trace(without, "x.jsonl"), 100)  # they are on another clock
