@@ -11,7 +11,6 @@ by a tenth because of where its memory is, so each scheduler gets each of the mo
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import textwrap
@@ -22,7 +21,7 @@ import pandas as pd
 from validate_vllm import equal_batches, ours, write_between
 
 import optsched
-from optsched.clock import BatchContent, LinearClock
+from optsched.clock import LinearClock
 from optsched.problem.work import load_on_clock
 
 #: One thread, and one process, whose CPU time is that of the engines.
@@ -135,13 +134,6 @@ def made():
     return warm, fit
 
 
-def slower(clock, share):
-    """Return a clock that is slower by a share; orders by its times are the same."""
-    names = ("constant", *BatchContent._fields)
-    times = {name: (1 + share) * getattr(clock, name) for name in names}
-    return dataclasses.replace(clock, **times)
-
-
 def compared(engines, clock):
     """Yield label, batches, equal ones, preemptions and the worst time apart, on a clock."""
     requests = drawn(0, EXACT_REQUESTS, EXACT_LOAD, clock)
@@ -170,7 +162,7 @@ def measured(engines, clock):
             took = sum(end - begin for begin, end in served.spans)
             drift = took / sum(map(clock, served.sums)) - 1
             latencies = served.last - arrivals
-            predicted = ours(OPTIONS, requests, policy, slower(clock, drift))
+            predicted = ours(OPTIONS, requests, policy, clock.scaled(1 + drift))
             rows[label] = (
                 latencies.mean(),
                 np.percentile(latencies, 99),
@@ -191,7 +183,7 @@ def offline(engines, clock):
         requests = [(*each[:2], 0.0, 0) for each in drawn(seed + 10, REQUESTS, LOAD, clock)]
         found = in_turns(engines, requests, shift=seed)
         took = sum(end - begin for begin, end in found["vLLM"].spans)
-        real = slower(clock, took / sum(map(clock, found["vLLM"].sums)) - 1)
+        real = clock.scaled(took / sum(map(clock, found["vLLM"].sums)))
         prompts, outputs = np.array([each[:2] for each in requests]).T
         instance = optsched.Instance(prompts, outputs, MEMORY)
         least = optsched.bound(instance, objective="makespan", clock=real).value

@@ -53,7 +53,9 @@ def batches_of_vllm(folder):
             usable = (case["num_gpu_blocks"] - 1) * case["block_size"]
             memory = max(usable, int((table["prompt_tokens"] + table["output_tokens"]).max()))
             instance, order = requests_of(table, memory, priorities="priority")
-            policy = VllmPolicy("vllm", "", scheduling_policy=order_by, **options)
+            policy = VllmPolicy(
+                *("vllm", ""), scheduling_policy=order_by, enable_prefix_caching=False, **options
+            )
             ours = run(instance, policy, clock=clock)
             rows, spans = arrays[f"rows{number}"], arrays[f"span{number}"]
             shared = min(len(rows), len(ours.statistics))

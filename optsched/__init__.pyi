@@ -41,7 +41,6 @@ from .serving.capacity.slo import Slo as Slo
 from .simulate import RunSettings as RunSettings
 from .simulate import run as run
 from .solvers.backends.files import read_model as read_model
-from .solvers.backends.files import read_solution as read_solution
 from .solvers.backends.files import write_model as write_model
 from .workloads import family as family
 from .workloads import read_trace as read_trace

@@ -264,10 +264,15 @@ class Run(ABC):
         return data_frame({"request": np.array(every), "label": labels, **known, **columns})
 
     def by_client(self) -> list[dict[str, Any]]:
-        """Return requests, completed ones, mean and p99 of latency of each client, if known."""
-        clients, latencies = self.instance.clients, np.asarray(self.latencies, dtype=np.float64)
-        found = []
-        for client in () if clients is None else np.unique(clients).tolist():
+        """Return requests, completed ones, mean and percentiles of latency of each client.
+
+        Empty where clients are not known, or the run did not end (`why`).
+        """
+        clients, found = self.instance.clients, list[dict[str, Any]]()
+        if clients is None or self.why is not None:
+            return found
+        latencies = np.asarray(self.latencies, dtype=np.float64)
+        for client in np.unique(clients).tolist():
             times = latencies[clients == client]
             known = statistics_of(times[~np.isnan(times)], "_latency")
             done = int((~np.isnan(times)).sum())

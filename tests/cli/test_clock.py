@@ -128,7 +128,7 @@ def test_model_and_gpu_say_memory_and_clock(optsched_command):
     code, out, _ = optsched_command(
         "compare", family, "--policies", "fcfs", *hardware, "--json", "-"
     )
-    assert (code, json.loads(out)["instance"]["memory"]) == (0, 103_287)
+    assert (code, json.loads(out)["instance"]["memory"]) == (0, 50_859)
     code, out, err = optsched_command("simulate", family, "--policy", "fcfs", *hardware[:2])
     assert (code, out) == (2, "")
     assert "--llm llama-2-70b counts only with --gpu" in err
@@ -150,7 +150,7 @@ def test_hardware_without_a_clock_is_refused_and_unit_counts_in_steps(optsched_c
     given += ["--gpu", "h100-80gb"]
     code, out, err = optsched_command(*given)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "--clock is not known of llama-3-8b on 1 h100-80gb, only of llama-2-70b on 2" in err
+    assert "--clock is not known of llama-3-8b on 1 h100-80gb; optsched clock lists" in err
     if name == "capacity":
         given[given.index("ttft:p99<=2")] = "ttft:p99<=2steps"
     code, out, err = optsched_command(*given, "--clock", "unit", "--json", "-")
@@ -161,7 +161,7 @@ def test_what_counts_in_steps_alone_takes_any_hardware(optsched_command, tmp_pat
     given = ["family:exponential,n=6", "--llm", "llama-3-8b", "--gpu", "h100-80gb"]
     proof, plans = tmp_path / "proof.json", tmp_path / "plans"
     assert optsched_command("solve", *given, "--certificate", proof)[0] == 0
-    memory = optsched.clock.hardware.memory_tokens("llama-3-8b", "h100-80gb")
+    memory = optsched.clock.hardware.memory_tokens("llama-3-8b", "h100-80gb", share=0.9)
     compared = ["compare", given[0], "--memory", memory, "--policies", "fcfs"]
     assert optsched_command(*compared, "--schedules", plans)[0] == 0
     for made in (proof, plans / "fcfs.json"):
@@ -181,7 +181,7 @@ def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_command, tmp_
     )  # fmt: skip
     assert (code, json.loads(out)["clock"]) == (0, "mine")
     rows = (tmp_path / "batches.csv").read_text().splitlines()
-    assert rows[1:] == ["0.0,1.0,1,6,1,1,5,0", "1.0,1.5,2,4,2,1,2,0"]
+    assert rows[1:] == ["0.0,1.0,1,6,1,1,5,0,3", "1.0,1.5,2,4,2,1,2,0,4"]
     assert "first_s,last_s" in (tmp_path / "log.csv").read_text()
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import optsched
-from optsched import HindsightProgram, read_solution, write_model
+from optsched import HindsightProgram, write_model
 from optsched.errors import SolverError
+from optsched.solvers import read_solution
 
 INSTANCE = optsched.Instance([4, 9, 2, 7, 5], [3, 2, 6, 4, 5], 24, [0, 0, 1, 1, 2])
 PROGRAM = HindsightProgram(INSTANCE)
