@@ -110,6 +110,8 @@ def drawn_run(rng, names):
     if policy.needs.kind in ("vllm", "engine"):
         prompts = np.minimum(np.maximum(prompts, 1), memory - outputs)
         policy = replace(policy, **_limits(rng, policy.needs.kind))
+        if policy.needs.kind == "vllm":  # whose twin here has no cache
+            policy = replace(policy, enable_prefix_caching=False)
     instance = Instance(
         prompts, outputs, memory, ticks, weights=1 + ranks, priorities=ranks, seconds_per_step=0.5
     )

@@ -106,7 +106,7 @@ def test_engines_of_unequal_memory_plan_with_their_own():
     """As common bounds of outputs are cut to the memory, a plan admits less on the larger one."""
     arrivals = [2, 5, 7, 7, 9]
     instance = Instance([7, 1, 4, 5, 2], [11, 10, 6, 11, 11], 22, arrivals, seconds_per_step=0.5)
-    policy = replace(get_policy("vllm:work+plan"), block_size=1)
+    policy = replace(get_policy("vllm:work+plan"), block_size=1, enable_prefix_caching=False)
     for memories in ([22, 28], [28, 22, 5]):
         options = {"clock": DYADIC, "workers": memories, "intervals": "common:1,30"}
         for router in ("jsq", "vllm-dp", "least-work"):
@@ -137,5 +137,6 @@ def test_a_router_sees_requests_run_until_the_worker_preempts_them(policy):
 def test_a_token_in_flight_of_a_preempted_request_counts_as_made(seed, load, workers, policy):
     instance = family("binomial", n=19, seed=seed, load=load).replace(seconds_per_step=0.1)
     how = {"clock": "affine:0.2,0.001", "workers": workers, "router": "least-work"}
+    policy = replace(get_policy(policy), enable_prefix_caching=False)
     routed = run(instance, policy, **how)
     assert twin_of(instance, policy, **how).placement == routed.placement.tolist()

@@ -28,6 +28,8 @@ CLOCKS = [
     {"constant": 0.2},
     {"decode_requests": 0.01},
     {"held_tokens": 1e-6},
+    {"mixed_tokens": 1e-6},
+    {"ramps": [[8, 0.5]]},
 ]
 TRACE = Instance(
     *([4, 5, 6], [3, 2, 4], 40, [0, 1, 2]),
@@ -63,7 +65,13 @@ ENGINES = [
     {"max_num_batched_tokens": 512},
     {"watermark": 0.1},
     {"async_scheduling": False},
-    {"enable_prefix_caching": True},
+    {"enable_prefix_caching": False},
+    {"max_num_active_seqs": 2},
+    {"max_model_len": 4000},
+    {"long_prefill_token_threshold": 9},
+    {"long_prefill_token_threshold_adaptive": True},
+    {"prefill_schedule_interval": 2},
+    {"enable_chunked_prefill": False},
     {"scheduler_reserve_full_isl": False},
     {"plan": True},
     {"version": "0.32"},
