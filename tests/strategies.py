@@ -152,4 +152,5 @@ def _limits(rng, kind):
     if kind == "vllm":
         limits["async_scheduling"] = bool(rng.integers(2))
         limits["scheduling_policy"] = str(rng.choice(["fcfs", "priority"]))
+        limits["enable_prefix_caching"] = bool(rng.integers(2))
     return limits

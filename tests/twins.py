@@ -53,6 +53,8 @@ def twin_of(
 ) -> Twin | Routed | None:
     """Return what a literal run does; None where there is no twin, or rounding decides a tie."""
     chosen = with_rule(get_policy(policy), rule)
+    if getattr(chosen, "enable_prefix_caching", False):
+        return None  # its twin is in literal_prefix
     timed = UNIT if clock is None else get_clock(clock)
     world = World(timed, intervals, beliefs, seed, patience, until, clock is None)
     try:

@@ -18,6 +18,7 @@ from optsched import Beliefs, Cluster, Execution, Instance, bound, compare, get_
 from optsched.clock import LinearClock
 from optsched.errors import OptschedError
 from optsched.problem.premises import STORAGES, strongest
+from optsched.problem.work import going_on_from_a_cache
 from optsched.problem.workers import ROUTERS
 from optsched.simulate.cluster.routing import ROUTINGS
 from optsched.simulate.replicas.run import RoutedRun
@@ -215,6 +216,8 @@ def claimed(found, instance, policy, options, effort):
         return wrong
     how = {} if clock is None else {"clock": get_clock(clock)}
     claims = []
+    if getattr(found, "cached_tokens", 0) or isinstance(found, RoutedRun):  # its own ones
+        how = {name: going_on_from_a_cache(each) for name, each in how.items()}
     for storage in STORAGES if how else ("at-once",):
         stored = {"storage": storage} if how else {}
         several = {"workers": 3} if "workers" in options else {}

@@ -6,6 +6,7 @@ better schedule. If the program of what is left has no answer, the best schedule
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -24,6 +25,7 @@ from optsched.models.hindsight import HindsightProgram
 from optsched.models.solution import Stopped
 from optsched.optimum.stages.improve import price_configurations, raise_prices, search_schedules
 from optsched.optimum.state import EVENTS, EVENTS_FIRST, TOO_LARGE, Effort
+from optsched.problem.instance import Instance
 from optsched.search.exact.growth import solve_few
 from optsched.search.exact.parts import MOST, solve_parts
 from optsched.search.exact.search import solve_exact
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.models.solution import Solution
     from optsched.optimum.state import SolveState
-    from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
     from optsched.search.exact.search import ExactResult
     from optsched.solvers.backends.base import Options
@@ -186,8 +187,17 @@ def prove_first(state: SolveState) -> None:
         search_running_sets(state, _FIRST_BYTES)
     elif state.method == "auto":
         few = len(state.instance) <= EVENTS
+        if few and state.left > 5 * FIRST_SECONDS:
+            _start_cp_sat()
         share = FIRST_SHARE_MAKESPAN if state.objective == "makespan" else FIRST_SHARE
         solve_program(state, FIRST_SECONDS if few else share * state.left)
+
+
+@functools.cache
+def _start_cp_sat() -> None:
+    """Let the process of CP-SAT start, which may take longer than a first proof."""
+    one = Instance([0], [1], 1)
+    solve_events(EventProgram(one, "makespan", np.zeros(1, dtype=np.int64)), in_child=True)
 
 
 def prove_small(state: SolveState) -> None:

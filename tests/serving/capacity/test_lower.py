@@ -17,9 +17,8 @@ from optsched.bounds.on_clock import least_work
 from optsched.clock import UNIT, BatchContent, LinearClock
 from optsched.errors import CertificateError
 from optsched.policies import get_policy
-from optsched.problem.work import arrival_times
+from optsched.problem.work import arrival_times, going_on_from_a_cache
 from optsched.serving.capacity.bounds import Bounded, at_least, late_alone
-from optsched.serving.capacity.capacity import _going_on_from_a_cache
 from optsched.serving.capacity.capacity import _world as capacity_world
 from optsched.serving.capacity.slo import Charging, Demand
 from optsched.simulate.settings import settings_of
@@ -311,7 +310,7 @@ def test_what_one_worker_with_a_cache_has_met_is_never_said_to_need_two():
 def test_on_the_clock_of_a_cache_no_token_is_charged_more_than_it_may_take(numbers, known, data):
     prefill, decode, resident, squares = numbers
     clock = LinearClock("drawn", 0.001, prefill, decode, resident, squares)
-    charged = _going_on_from_a_cache(clock)
+    charged = going_on_from_a_cache(clock)
     computed = data.draw(st.integers(2, known))
     chunk = clock(BatchContent(computed, 0, 0, known**2 - (known - computed) ** 2, 0))
     token = charged(BatchContent(0, 1, known, 0, 0))
@@ -323,7 +322,7 @@ def test_where_a_cache_may_be_used_no_token_is_charged_by_time_more_than_two_fou
     rng = np.random.default_rng(6)
     charged = 0
     for _ in range(share(300)):
-        clock = _going_on_from_a_cache(
+        clock = going_on_from_a_cache(
             LinearClock("drawn", 0.05, 3e-4, *rng.choice([1e-5, 2e-4], 2), rng.choice([0.0, 1e-8]))
         )
         many = Instance(rng.integers(1, 3000, 5), rng.integers(2, 90, 5), 10_000)
