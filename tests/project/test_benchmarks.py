@@ -306,7 +306,7 @@ def test_requests_of_a_small_engine_bring_the_load_that_is_asked_for(benchmark, 
     later = [(prompt, output, 1.25 * at, 0) for prompt, output, at, _ in requests]
     for policy in ("vllm", "vllm:work+plan"):
         one = cpu.ours(cpu.OPTIONS, requests, policy, clock).mean_latency
-        other = cpu.ours(cpu.OPTIONS, later, policy, cpu.slower(clock, 0.25)).mean_latency
+        other = cpu.ours(cpu.OPTIONS, later, policy, clock.scaled(1.25)).mean_latency
         assert other == pytest.approx(1.25 * one, rel=1e-4)
 
 
