@@ -273,7 +273,9 @@ def test_names_of_a_model_and_its_gpus_lead_to_the_clock():
     assert clock_of("llama-2-70b", "a100-80gb", 2) == "llama-2-70b-2xa100-hinges"
     assert clock_of("llama-2-7b", "a100-80gb", 1) == "llama-2-7b-a100"
     for unknown in (("llama-3-8b", "h100-80gb", 1), ("llama-2-70b", "a100-80gb", 4)):
-        with pytest.raises(ClockError, match="only of llama-2-70b on 2 a100-80gb and llama-2-7b"):
+        model, gpu, gpus = unknown
+        said = f"is not known of {model} on {gpus} {gpu}; optsched clock lists those that are"
+        with pytest.raises(ClockError, match=said):
             clock_of(*unknown)
     for mistyped in ("llama-2-70", "Llama-2-70B"):
         with pytest.raises(ClockError, match="did you mean 'llama-2-70b-2xa100'"):
