@@ -195,8 +195,12 @@ def vllm_defaults(gpu: str | int) -> dict[str, int]:
     >>> vllm_defaults("a100-80gb"), vllm_defaults("h100-80gb")["max_num_batched_tokens"]
     ({'max_num_seqs': 256, 'max_num_batched_tokens': 2048}, 8192)
     """
-    large = _bytes_of(gpu) >= 70 * 2**30 and not str(gpu).startswith("a100")
-    return dict(zip(_LIMITS, (1024, 8192) if large else (256, 2048), strict=True))
+    held, limits = _bytes_of(gpu), (256, 2048)
+    if held >= 160 * 2**30:
+        limits = 1024, 16_384
+    elif held >= 70 * 2**30 and not str(gpu).startswith("a100"):
+        limits = 1024, 8192
+    return dict(zip(_LIMITS, limits, strict=True))
 
 
 def _named(what: str, name: str, known: dict[str, T]) -> T:
