@@ -97,7 +97,7 @@ def named(where: object) -> Iterator[None]:
         yield
     except OptschedError as error:
         said = str(error).removeprefix("the JSON text: ")
-        error.args = (said if said.startswith(str(where)) else f"{where}: {said}",)
+        error.args = (said if str(where) in said else f"{where}: {said}",)
         raise
 
 

@@ -13,13 +13,13 @@ from optsched.cli.given import DONE, Output, check_writable, only_for, take
 from optsched.cli.options import (
     ALL,
     COLUMNS,
-    DEFAULT_BLOCK,
     MEMORY,
     TICK,
     CommandGroup,
     Written,
     command,
     examples,
+    memory_of,
     option,
 )
 from optsched.cli.policies import ENGINE, of_engine
@@ -126,9 +126,7 @@ def _log(source: str, options: dict[str, Any]) -> tuple[Instance, Measured, Poli
     from optsched.policies import get_policy
     from optsched.workloads import read_measured
 
-    memory, blocks = options.pop("memory"), options["num_gpu_blocks"]
-    if memory is None and blocks is not None:
-        memory = (blocks - 1) * (options["block_size"] or DEFAULT_BLOCK)
+    memory = memory_of(options.pop("memory"), options)
     how = take(options, "columns", "time_unit")
     log = read_measured(source, memory, seconds_per_step=TICK, **how)
     return *log, of_engine(get_policy("vllm"), options)

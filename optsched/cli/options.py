@@ -362,9 +362,7 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     names = ("memory", "limit", "seconds_per_step", "skip_invalid", "columns", "time_unit")
     how = take(options, *names)
     on_clock = options.get("clock") not in (None, "unit")
-    if how["memory"] is None and options.get("num_gpu_blocks") is not None:
-        size = options["block_size"] or DEFAULT_BLOCK
-        how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
+    how["memory"] = memory_of(how["memory"], options)
     workers = options.get("workers")
     if isinstance(workers, str) and not workers.isdecimal():  # else they are counted
         from optsched.problem.workers import Workers
@@ -407,6 +405,13 @@ def _arriving(instance: Instance, rate: float, step: float, seed: int) -> Instan
     step = instance.seconds_per_step or step
     arrivals = poisson(len(instance), rate * step, np.random.default_rng(seed))
     return instance.replace(arrivals=arrivals, seconds_per_step=step)
+
+
+def memory_of(memory: int | None, options: dict[str, Any]) -> int | None:
+    """Return the memory that was given, or that of the blocks, of which one is not used."""
+    if memory is None and options.get("num_gpu_blocks") is not None:
+        memory = (options["num_gpu_blocks"] - 1) * (options["block_size"] or DEFAULT_BLOCK)
+    return memory
 
 
 def _beliefs(

@@ -106,7 +106,10 @@ def compare(
 
     warm_up = known.pop("warm_up")
     settings = _settings(known)
-    chosen = compared(None if policies is None else split_names(policies), settings)
+    chosen = [
+        on_its_gpu(policy)
+        for policy in compared(None if policies is None else split_names(policies), settings)
+    ]
     note_unforeseen(chosen)
     if several is not None:
         if baseline is not None:
@@ -301,12 +304,18 @@ def simulate(
     return DONE if run.loop is None and run.stall is None else NO
 
 
+def on_its_gpu(policy: Any) -> Policy:
+    """Return a policy, that of vLLM with what it does on the GPU that was named."""
+    if policy.needs.kind == "vllm":
+        policy = dataclasses.replace(policy, **click.get_current_context().meta.get(OF_GPU, {}))
+    return policy  # type: ignore[no-any-return]
+
+
 def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
     """Return a policy with what the options set of what only some policies have."""
     settings = {str(each.name): options[str(each.name)] for each in ENGINE}
     settings = {name: value for name, value in settings.items() if value is not None}
-    if policy.needs.kind == "vllm":
-        settings = click.get_current_context().meta.get(OF_GPU, {}) | settings
+    policy = on_its_gpu(policy)
     of_policy = {field.name for field in dataclasses.fields(policy)}
     if getattr(policy, "order", None) is not None:
         of_policy -= {"scheduling_policy"}  # the order is that
@@ -616,14 +625,14 @@ def route(
     from optsched.problem.workers import get_routers
 
     chosen = get_routers(routers.replace(" ", "").split(","))
-    names = split_names(policies)
-    note_unforeseen(get_policies(names))
+    served = [on_its_gpu(policy) for policy in get_policies(split_names(policies))]
+    note_unforeseen(served)
     with output.progress() as update:
 
         def show(run: RoutedRun) -> None:
             update(f"finished {run.router} with {run.policy}")
 
-        found = optsched.routing_loss(instance, workers, chosen, names, on_result=show, **options)
+        found = optsched.routing_loss(instance, workers, chosen, served, on_result=show, **options)
     output.show(found)
     return DONE
 

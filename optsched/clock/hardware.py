@@ -14,6 +14,11 @@ from optsched.errors import InstanceError, require_known
 
 T = TypeVar("T")
 
+#: What changes the size of weights or of a token in the KV cache in ways that are not known here.
+_UNKNOWN = (
+    *("quantization_config", "kv_lora_rank", "n_routed_experts", "first_k_dense_replace"),
+    *("shared_expert_intermediate_size", "sliding_window_pattern"),
+)
 _LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 #: The limit M of Jaillet, Sorted-F and Robust for Llama-2-70B on two A100. It follows from no
 #: reading of the formula printed there, which gives 7,629 tokens (8,192 with GB as 2^30 bytes).
@@ -68,6 +73,12 @@ class ModelFacts:
                 raise InstanceError(f"{where}: {names[0]} is {found!r}, but must be a whole number")
             return found
 
+        odd = [name for name in _UNKNOWN if content.get(name)]
+        odd += sorted({*content.get("layer_types", ())} - {"full_attention"})
+        if odd:
+            raise InstanceError(
+                f"{where} has {', '.join(odd)}, for which the memory is not known; pass --memory"
+            )
         hidden, layers = number("hidden_size"), number("num_hidden_layers")
         heads = number("num_attention_heads")
         kv_heads = number("num_key_value_heads", default=heads)

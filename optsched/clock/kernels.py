@@ -92,10 +92,9 @@ def kernel_batches(
     tokens, prefill = chunks.sum(axis=1) + decodes, chunks.sum(axis=1)
     squares = (chunks**2).sum(axis=1) + 2 * history * chunks[:, 0]
     dense = _pivot(path, "dense")
-    per_layer = dense.drop(columns=[name for name in _ONCE if name in dense])
-    per_layer["layernorm"] *= 2
-    dense_us = dense.sum(axis=1) - dense[per_layer.columns].sum(axis=1)
-    dense_us += layers * per_layer.sum(axis=1)
+    once = dense.columns.isin(_ONCE)
+    runs = np.where(once, 1, layers) * np.where(dense.columns == "layernorm", 2, 1)
+    dense_us = (dense * runs).sum(axis=1)
     time = np.interp(tokens, dense.index, dense_us)
     sampled = _pivot(path, "per_sequence").sum(axis=1)
     time += np.interp(decodes + (chunks > 0).sum(axis=1), sampled.index, sampled)
@@ -153,7 +152,8 @@ def _attention(
     behind = np.where(prefill > 0, (squares - chunk**2) / np.maximum(2 * chunk, 1), 0)
     points = np.column_stack([chunk, behind, decodes, context]).astype(np.float64)
     found = np.zeros(len(points))
-    grid = table[((table[list(_AXES)] & (table[list(_AXES)] - 1)) == 0).all(axis=1)]  # powers of 2
+    sizes = table[list(_AXES)].astype(np.int64)
+    grid = table[((sizes & (sizes - 1)) == 0).all(axis=1)]  # powers of two
     for mixed in (False, True):
         axes = _AXES if mixed else _AXES[2:]
         part = grid[((grid["prefill_chunk"] > 0) == mixed) & (grid["n_decode"] > 0)]
@@ -188,7 +188,10 @@ def _experts(table: pd.DataFrame, tokens: IntArray) -> FloatArray:
 def _pivot(path: Path, name: str) -> pd.DataFrame:
     """Return the times of kernels, a column for each, by the count of that file."""
     table = _read(path, name)
-    return table.pivot(index=table.columns[1], columns="layer", values="time_us")
+    by_count = table.pivot_table("time_us", table.columns[1], "layer").dropna()  # all were timed
+    if by_count.empty:
+        raise ClockError(f"{path}, {name}.csv: no {table.columns[1]} has the times of all kernels")
+    return by_count
 
 
 def _read(path: Path, name: str) -> pd.DataFrame:

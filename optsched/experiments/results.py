@@ -14,7 +14,7 @@ import numpy as np
 from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.extras import data_frame
 from optsched._internal.numbers import at_least, number, proven, round_down
-from optsched._internal.statistics import ConfidenceInterval, interval
+from optsched._internal.statistics import CONFIDENCE, ConfidenceInterval, interval
 from optsched.bounds.bound import bound as find_bound
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest
@@ -277,8 +277,9 @@ class Comparison:
 
         "against" is what it is held against: "vllm", "fcfs", or the next best that can be deployed.
         The difference of their mean latencies has a 95 % confidence interval by Student's t over
-        the consecutive tenths of the log, paired, as if these were independent; "p99" are those of
-        both. None without arrivals, or with fewer than 100 requests.
+        the consecutive tenths of the log, paired, as if these were independent, and together with
+        those to all other such policies (Bonferroni); "p99" are those of both.
+        None without arrivals, or with fewer than 100 requests.
         """
         able = [run for run in self.ranked() if run.knows != "outputs"] if self.comparable else []
         others = [run for run in able[1:] if not run.unfinished]
@@ -288,7 +289,8 @@ class Comparison:
         best, other = able[0], (known or others)[0]
         parts = np.array_split(best.latencies - other.latencies, _PARTS)
         tails = [float(np.percentile(run.latencies, 99)) for run in (best, other)]
-        found = interval(np.array([part.mean() for part in parts]))
+        risk = (1 - CONFIDENCE) / (len(able) - 1)  # against any of the others
+        found = interval(np.array([part.mean() for part in parts]), 1 - risk)
         return {"against": other.policy, **found.to_dict(), "p99": tails}
 
     @property
@@ -301,12 +303,15 @@ class Comparison:
         unit = self.best.unit
         found = deployable(rows, lambda value: f"{number(value)} {unit}")
         if (margin := self.margin) is not None and margin["mean"]:
-            less, least, most = (-margin[end] for end in ("mean", "high", "low"))
+            less, least, most = (
+                f"{number(abs(margin[end]))} {unit} {'more' if margin[end] > 0 else 'less'}"
+                for end in ("mean", "high", "low")
+            )
             tails = [number(tail) for tail in margin["p99"]]
             found.insert(
                 1,
-                f"That is {number(less)} {unit} less than {margin['against']}: {number(least)} to "
-                f"{number(most)} less, with 95 % confidence, by the tenths of the log; its p99 is "
+                f"That is {less} than with {margin['against']} ({least} to {most}, with 95 % "
+                "confidence if the tenths of the log are independent); its p99 is "
                 f"{tails[0]} {unit}, that of {margin['against']} {tails[1]}.",
             )
         if self.best_deployable is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from optsched._internal.numbers import at_least, percent
-from optsched.errors import InstanceError
+from optsched.errors import InstanceError, require_known
 from optsched.problem.work import load_on_clock
 from optsched.report.series import (
     gap_curves,
@@ -151,6 +151,7 @@ def plot_schedule(
     """
     from matplotlib.collections import LineCollection, PolyCollection
 
+    require_known("by", by, ("", "client"), InstanceError)
     if by or labels:
         return _plot_gantt(schedule, prepare(ax, height=1.2 + 0.16 * len(schedule.starts)), labels)
     ax = prepare(ax)

@@ -42,7 +42,7 @@ def test_a_margin_is_that_of_the_tenths_of_the_log():
     reach = 2.2622 * means.std(ddof=1) / np.sqrt(10)  # Student's t of nine degrees
     assert margin["high"] - margin["low"] == pytest.approx(2 * reach, rel=1e-4)
     assert margin["p99"][1] == pytest.approx(np.percentile(found[other].latencies, 99))
-    assert any(f"{-margin['mean']:.4g} s less than {other}" in line for line in found.headline)
+    assert any(f"{-margin['mean']:.4g} s less than with {other}" in line for line in found.headline)
     assert compare(log.take(range(99)), both, clock="unit").margin is None
 
 
@@ -101,6 +101,15 @@ def test_clients_have_results_of_their_own(optsched_command, lengths):
     assert clients[1]["mean_latency"] == pytest.approx(alone.mean())
     code, out, _ = optsched_command(*words)
     assert "client 1: 67 of 67 requests, latency mean" in out
+
+
+def test_a_gpu_sets_it_in_comparisons_too(optsched_command, lengths):
+    words = (lengths, "--rate", 900, "--llm", "llama-3.1-8b", "--gpu", "h100-80gb", "--json", "-")
+    one = json.loads(optsched_command("simulate", *words, "--policy", "vllm")[1])
+    several = json.loads(optsched_command("compare", *words, "--policies", "vllm")[1])
+    routed = json.loads(optsched_command("route", *words, "--workers", 1, "--policies", "vllm")[1])
+    means = one["mean_latency"], several["policies"][0]["mean_latency"]
+    assert means[0] == means[1] == pytest.approx(routed["routers"][0]["mean_latency"])
 
 
 def test_a_gpu_sets_what_vllm_serves_with(optsched_command, lengths):

@@ -102,6 +102,23 @@ def test_a_config_says_what_is_known_of_the_model(tmp_path, name):
     assert memory_tokens(str(path), "80GB", share=0.9) == memory_tokens(read, 80 * 10**9, share=0.9)
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"kv_lora_rank": 512}, "has kv_lora_rank, for which the memory is not known; pass --mem"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "has quantization_config, for which"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "has sliding_attention, for"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(tmp_path, more, words):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama-3.1-8b"] | more))
+    with pytest.raises(InstanceError, match=words):
+        ModelFacts.from_config(tmp_path / "config.json")
+    plain = {"layer_types": ["full_attention"] * 32, "quantization_config": None}
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama-3.1-8b"] | plain))
+    assert ModelFacts.from_config(tmp_path / "config.json").layers == 32
+
+
 def test_a_config_without_a_shape_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "config.json").write_text('{"hidden_size": 4096, "num_hidden_layers": "many"}')
     with pytest.raises(InstanceError, match="num_hidden_layers is 'many', but must be a whole num"):

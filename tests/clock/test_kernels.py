@@ -71,6 +71,10 @@ def test_experts_are_read_as_tokens_need_them(tmp_path):
     ("change", "words"),
     [
         (lambda f: (f / "dense.csv").unlink(), r"has no dense.csv; a folder of kernel times has"),
+        (
+            lambda f: (f / "dense.csv").write_text("layer,tokens,time_us\na,1,2\nb,2,3\n"),
+            "dense.csv: no tokens has the times of all kernels",
+        ),
         (lambda f: (f / "dense.csv").write_text("a,b\n1,2\n"), "needs the columns layer, tokens,"),
         (lambda f: (f / "dense.csv").write_bytes(b"\x80\xff"), "needs the columns layer, tokens,"),
         (

@@ -6,7 +6,6 @@ better schedule. If the program of what is left has no answer, the best schedule
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -31,7 +30,7 @@ from optsched.search.exact.parts import MOST, solve_parts
 from optsched.search.exact.search import solve_exact
 from optsched.search.exact.states import solve_by_states
 from optsched.solvers.backends.base import whole_multiple
-from optsched.solvers.backends.driver import solve_events, solve_linear
+from optsched.solvers.backends.driver import is_ready, solve_events, solve_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,17 +186,14 @@ def prove_first(state: SolveState) -> None:
         search_running_sets(state, _FIRST_BYTES)
     elif state.method == "auto":
         few = len(state.instance) <= EVENTS
-        if few and state.left > 5 * FIRST_SECONDS:
-            _start_cp_sat()
+        if few and state.left > 5 * FIRST_SECONDS and not is_ready():
+            one = EventProgram(Instance([0], [1], 1), "makespan", np.zeros(1, dtype=np.int64))
+            # Its process may take longer to start than a first proof.
+            if solve_events(one, stop=state.ended, in_child=True).status == "interrupted":
+                state.interrupt()
+                return
         share = FIRST_SHARE_MAKESPAN if state.objective == "makespan" else FIRST_SHARE
         solve_program(state, FIRST_SECONDS if few else share * state.left)
-
-
-@functools.cache
-def _start_cp_sat() -> None:
-    """Let the process of CP-SAT start, which may take longer than a first proof."""
-    one = Instance([0], [1], 1)
-    solve_events(EventProgram(one, "makespan", np.zeros(1, dtype=np.int64)), in_child=True)
 
 
 def prove_small(state: SolveState) -> None:

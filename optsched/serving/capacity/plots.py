@@ -127,7 +127,7 @@ def plot_growth(result: Capacity, ax: Axes | None = None) -> Axes:
         if pairs:
             ax.plot(*zip(*pairs, strict=True), marker=look.marker, label=name, **line_of(look))
     ax.set_ylim(bottom=0)
-    return finish(ax, "load (requests per second, relative to the trace)", "workers")
+    return finish(ax, "load (requests per second, relative to the trace)", "workers", counts="y")
 
 
 def capacity_page(result: Capacity) -> str:
