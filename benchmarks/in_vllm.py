@@ -1,7 +1,7 @@
 """Drives the scheduler of a real vLLM with dummy tokens, against a clock; no GPU takes part.
 
 Batches follow each other as in vLLM's engine: one at a time, or the next one formed while one runs.
-An `Engine` computes them on a CPU, with a model of random weights.
+An `Engine` computes them on a CPU or a GPU, with a model of random weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import process_time
+from time import perf_counter, process_time
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
@@ -59,6 +59,15 @@ _COMPUTED = _MODEL | {
     "intermediate_size": 704,
     "num_hidden_layers": 4,
     "vocab_size": 1024,
+}
+LLAMA_8B = _MODEL | {
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "vocab_size": 128_256,
+    "torch_dtype": "bfloat16",
 }
 _TOKEN = 7
 
@@ -152,31 +161,35 @@ def _clocked(asynchronous, planned, unlimited=False):
 
 
 class Engine:
-    """vLLM's engine with one of the classes, and a model that computes on one thread of a CPU.
+    """vLLM's engine with one of the classes, and a model that computes: on one thread of a CPU.
 
-    Prefix caching is off, and batches follow each other one at a time.
+    Prefix caching is off, and batches follow each other one at a time. On a GPU the model is that
+    of `LLAMA_8B`, and wall time counts.
     """
 
-    def __init__(self, options, longest, settings=None, planned=None):
+    def __init__(self, options, longest, settings=None, planned=None, *, gpu=False):
         from vllm.engine.arg_utils import EngineArgs
-        from vllm.triton_utils import dispatcher
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor.abstract import Executor
 
-        # It looks at all that is imported, and at objects of llvmlite that have no dict.
-        dispatcher.vars = lambda value: value.__dict__ if type(value).__dictoffset__ else {}
+        self.timer = perf_counter if gpu else process_time
+        if not gpu:
+            from vllm.triton_utils import dispatcher
+
+            # It looks at all that is imported, and at objects of llvmlite that have no dict.
+            dispatcher.vars = lambda value: value.__dict__ if type(value).__dictoffset__ else {}
         options = dict(options)
         options["num_gpu_blocks_override"] = options.pop("num_gpu_blocks")
         options["scheduling_policy"] = options.pop("policy")
-        with _model(_COMPUTED, longest) as folder:
+        with _model(LLAMA_8B if gpu else _COMPUTED, longest) as folder:
             arguments = EngineArgs(
                 model=folder,
                 skip_tokenizer_init=True,
                 load_format="dummy",
-                dtype="float32",  # not every CPU computes with half of the bits
+                dtype="auto" if gpu else "float32",  # not every CPU computes with half of the bits
                 max_model_len=longest,
                 enable_prefix_caching=False,
-                enforce_eager=True,
+                enforce_eager=not gpu,
                 scheduler_cls=_clocked(False, planned),
                 additional_config={} if settings is None else {"optsched": settings},
                 **options,
@@ -187,13 +200,13 @@ class Engine:
         self.made = None  # by the batch that was computed last
 
     def compute(self, output):
-        """Compute a batch; return its CPU seconds."""
+        """Compute a batch; return its seconds."""
         executor = self.core.model_executor
-        began = process_time()
+        began = self.timer()
         self.made = executor.execute_model(output)
         if self.made is None:
             self.made = executor.sample_tokens(None)
-        return process_time() - began
+        return self.timer() - began
 
     def forget(self, scheduler):
         """Tell the model of the last requests that they have ended."""
@@ -254,7 +267,7 @@ def batches(
     """Serve requests (prompt, output, arrival, priority); yield what became of them so far.
 
     It yields after each batch. Extras are what clients say of requests. An engine computes; without
-    a clock a batch takes the CPU time of forming, computing and taking note of it.
+    a clock a batch takes the time of forming, computing and taking note of it, by its timer.
 
     Texts are the tokens of each, prompt and output, where a prefix cache looks at them. Some come
     after another one has ended, and a pause: {request: (other one, seconds)}; some are aborted, at
@@ -268,6 +281,7 @@ def batches(
     for index, (other, pause) in after.items():
         followers.setdefault(other, []).append((index, pause))
     there, flying, done, now, free_from, cost = {}, [], 0, 0.0, 0.0, 0.0
+    timer = process_time if engine is None else engine.timer
     hasher = None
     if scheduler.kv_cache_manager.enable_caching:
         init_none_hash(sha256)
@@ -292,9 +306,9 @@ def batches(
         if len(flying) < depth and scheduler.has_requests():
             scheduler.time = now
             waited = len(scheduler.waiting)
-            begun = process_time()
+            begun = timer()
             output = scheduler.schedule()
-            spent = process_time() - begun
+            spent = timer() - begun
             served.cpu_s += spent
             cost += spent
             preempted = len(output.preempted_req_ids or ())
@@ -324,9 +338,9 @@ def batches(
             now = max(now, end)
             parts = [part for part in parts if part[0] in there]
             made = tokens_of(parts, there, texts) if engine is None else engine.made
-            begun = process_time()
+            begun = timer()
             scheduler.update_from_output(output, made)
-            cost += process_time() - begun
+            cost += timer() - begun
             for index, _, _, makes in parts:
                 request = there[index]
                 if makes and served.first[index] < 0:
