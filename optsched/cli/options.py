@@ -161,7 +161,9 @@ SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
 READING = (option("--limit N", int, "Take only the first N requests."), SKIP_INVALID, SEED)
 UNIT = click.Choice(["s", "ms", "us", "ns", "steps"])
 COLUMNS = (
-    option("--columns ROLES", str, "Your columns: prompt=A,output=B,arrival=C,client=D, ..."),
+    option(
+        "--columns ROLES", str, "Your columns, of --history too: prompt=A,output=B,arrival=C, ..."
+    ),
     option("--time-unit U", UNIT, "Unit of arrivals, where unknown: s, ms, us, ns or steps."),
 )
 TRACE = (
@@ -423,8 +425,11 @@ def _beliefs(
 
     history, log_error = take(options, "history", "log_error").values()
     if history is not None:
-        memory = None if history.startswith("family:") else MAX_TOKENS  # they need not fit
-        return read_instance(output, history, memory, skip_invalid=skip_invalid)
+        if history.startswith("family:"):
+            return read_instance(output, history, None, skip_invalid=skip_invalid)
+        given = click.get_current_context().params
+        how = {name: given[name] for name in ("columns", "time_unit")}  # of one engine, mostly
+        return read_instance(output, history, MAX_TOKENS, skip_invalid=skip_invalid, **how)
     if log_error is None:
         return None
     instance: Instance = options["instance"]

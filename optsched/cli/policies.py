@@ -124,12 +124,35 @@ def compare(
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
     output.show(comparison)
+    if settings.clock is not None:
+        _say_measured(instance, output)
     able = comparison.best_deployable
     for policy in chosen:
         options = getattr(policy, "serving_options", None)
         if able is not None and able.policy == policy.name and options is not None:
             output.say(options(known["clock"]))
     return code
+
+
+def _say_measured(instance: Instance, output: Output) -> None:
+    """Say what the log has measured of its requests, if it has."""
+    import numpy as np
+
+    from optsched.workloads import read_measured
+
+    given = click.get_current_context().params
+    how = {name: given[name] for name in ("columns", "time_unit")}
+    if given["trace"].startswith("family:") or given["skip_invalid"]:
+        return
+    try:
+        for limit in (100, given["limit"]):  # most logs measure nothing: their head says so
+            log = read_measured(given["trace"], instance.memory, limit=limit, **how)[1]
+    except OptschedError:
+        return
+    for name, times in (("latency", log.latency), ("TTFT", log.first_token)):
+        if len(known := times[np.isfinite(times)]):
+            mean, tail = number(known.mean()), number(np.percentile(known, 99))
+            output.say(f"measured in {given['trace']}: {name} mean {mean} s, p99 {tail} s")
 
 
 def _replicated(

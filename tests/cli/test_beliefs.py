@@ -59,3 +59,17 @@ def test_an_error_without_a_column_is_refused(optsched_command):
     )
     assert code == 2
     assert "the column output_estimate, which TRACE does not have" in err
+
+
+def test_a_history_is_read_by_the_columns_of_the_trace(optsched_command, tmp_path):
+    """The log of one engine, of yesterday and of today."""
+    rows = "\n".join(f"{3 + i % 5},{1 + i % 7},{i}" for i in range(40))
+    for name in ("yesterday", "today"):
+        (tmp_path / f"{name}.csv").write_text(f"in,out,at\n{rows}\n", encoding="utf-8")
+    code, out, err = optsched_command(
+        "simulate", tmp_path / "today.csv", "--history", tmp_path / "yesterday.csv",
+        "--columns", "prompt=in,output=out,arrival=at", "--time-unit", "steps",
+        "--memory", 100, *KNOWN,
+    )  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["requests"] == 40

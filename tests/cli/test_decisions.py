@@ -89,6 +89,20 @@ def test_a_rate_gives_arrivals_to_requests_without_any(optsched_command, lengths
     assert "--rate 3 counts only for a TRACE without arrivals; leave --rate out" in err
 
 
+def test_what_a_log_has_measured_is_set_beside_the_comparison(optsched_command, tmp_path):
+    log = tmp_path / "log.csv"
+    rows = (f"{20 + i},5,{i}.0,{(i + 1) / 10},{i + 2}" for i in range(150))
+    log.write_text("\n".join(["prompt,output,arrival_s,ttft_s,latency_s", *rows]), "utf-8")
+    words = ("compare", log, "--memory", 900, "--clock", "llama-2-7b-a100", "--policies", "fcfs")
+    columns = "prompt=prompt,output=output,arrival=arrival_s"
+    both = f"{columns},ttft=ttft_s,latency=latency_s"
+    out = optsched_command(*words, "--columns", both)[1]
+    assert f"measured in {log}: latency mean 76.5 s, p99 149.5 s" in out
+    assert f"measured in {log}: TTFT mean 7.55 s, p99 14.85 s" in out
+    assert "mean 51.5 s" in optsched_command(*words, "--columns", both, "--limit", 100)[1]
+    assert "measured in" not in optsched_command(*words, "--columns", columns)[1]
+
+
 def test_clients_have_results_of_their_own(optsched_command, lengths):
     words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000)
     words += ("--columns", "client=client")
