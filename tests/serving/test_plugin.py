@@ -32,8 +32,8 @@ import optsched.serving.plugin as inside
 from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
 from optsched.policies import get_policy
 from optsched.serving.learning import OutputLearner, Seen
-from optsched.serving.plugin import Foresight, Outlook, Settings, watch
-from optsched.serving.plugin.plan import AdmissionPlan, Row
+from optsched.serving.plugin import Settings, watch
+from optsched.serving.plugin.plan import AdmissionPlan, Foresight, Outlook, Row
 
 NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
 CASE = literal_vllm.Settings(num_gpu_blocks=24, block_size=4, max_num_seqs=8)

@@ -8,12 +8,13 @@ requests is expected to end.
 from __future__ import annotations
 
 from math import ceil, inf, isclose
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched.clock import get_clock
-from optsched.problem.forecasts import Beliefs
+from optsched.problem.forecasts import Beliefs, steps_ahead
 from optsched.problem.instance import Instance
 from optsched.serving.learning import Aging, OutputLearner, Seen, TokenCounters
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
+_FAR = 1024  # tokens between keys that are looked at: a power of two, so that sums are exact
 POINT = -1  # row of a request of which a number is known, no belief
 
 
@@ -63,7 +65,7 @@ class Foresight:
         self._above = np.concatenate(above) if above else np.zeros((0, 1))
         self._sums = np.cumsum(self._above[:, ::-1], axis=1)[:, ::-1]
         #: Batches ahead at which a plan by beliefs looks; None where there are none.
-        self.ahead = _ahead(self._above.shape[1]) if tables else None
+        self.ahead = steps_ahead(self._above.shape[1]) if tables else None
         self._formula = None if self._policy is None else _formula(settings, self._alone)
 
     def expect(self, request: Any, limit: int, priority: Any = 0) -> Expected:
@@ -147,21 +149,20 @@ class Foresight:
 def _formula(
     settings: Settings, key: Callable[[int, int], float]
 ) -> Callable[[int, int], float] | None:
-    """Return keys of an order of ours, all of them quadratic, without an instance for each."""
+    """Return keys of an order of ours without an instance for each, if they are quadratic."""
     if not settings.is_ours:
         return None
-    far = 1024  # a power of two: differences of whole numbers are exact
-    base, by_prompt, by_output = key(1, 1), key(1 + far, 1), key(1, 1 + far)
-    squares = (key(1 + 2 * far, 1) - 2 * by_prompt + base) / (2 * far**2)
-    outputs = (key(1, 1 + 2 * far) - 2 * by_output + base) / (2 * far**2)
-    both = (key(1 + far, 1 + far) - by_prompt - by_output + base) / far**2
-    prompt_slope = (by_prompt - base) / far - squares * far
-    output_slope = (by_output - base) / far - outputs * far
+
+    def terms(prompt: int, left: int) -> tuple[float, ...]:
+        p, o = (prompt - 1) / _FAR, (left - 1) / _FAR
+        return 1.0, p, o, p * p, p * o, o * o
+
+    points = [(1 + p * _FAR, 1 + o * _FAR) for p in range(3) for o in range(3 - p)]
+    table, keys = [terms(*at) for at in points], [key(*at) for at in points]
+    factors = np.linalg.solve(table, keys).tolist()
 
     def formula(prompt: int, left: int) -> float:
-        p, o = prompt - 1, left - 1
-        rising = p * (prompt_slope + squares * p + both * o)
-        return base + rising + o * (output_slope + outputs * o)
+        return float(sum(map(mul, factors, terms(prompt, left))))
 
     tried = ((7, 3), (1000, 300), (5000, 20))
     return formula if all(isclose(formula(*at), key(*at)) for at in tried) else None
@@ -180,14 +181,6 @@ def _beliefs(settings: Settings, longest: int) -> tuple[Beliefs | None, Beliefs 
             history = read_trace(history)
         past = Beliefs.of_history(history, np.arange(longest + 1), longest)
     return near, past
-
-
-def _ahead(most: int) -> IntArray:
-    """Return the batches ahead at which memory is looked at, each from 8 on a quarter further."""
-    found = [1]
-    while found[-1] < most:
-        found.append(found[-1] + max(1, found[-1] // 4))
-    return np.array(found)
 
 
 def _extra(request: Any, name: str) -> Any:

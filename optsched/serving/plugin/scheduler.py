@@ -46,6 +46,7 @@ _WITHOUT = {
 }
 _NEED = {"learning": ("order", "plan")}
 _OFF = "optsched.vllm.%s: the part %r failed and is off until the server is restarted; %s"
+_ORDERS = "the class only orders"
 _ON = "optsched.vllm.%s %s in vLLM %s, %ssynchronous: order %s, plan %s; %r"
 
 
@@ -95,14 +96,12 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             if settings.metrics_port is not None:
                 self._guarded("counting", self.watch.serve, settings.metrics_port)
             self.lag = int(isinstance(self, asynchronous))
-            if not planned:
-                why_not = "the class only orders"
-            elif not (why_not := _limit("plan", vllm_config)):
-                odd = sorted({type(spec).__name__ for spec in specs} - _KEPT)
-                why_not = (
-                    f"layers of the kind {', '.join(odd)} do not keep all tokens" if odd else ""
-                )
-            reasons = {"order": "" if self.orders else "vLLM's own is asked for", "plan": why_not}
+            odd = ", ".join(sorted({type(spec).__name__ for spec in specs} - _KEPT))
+            forgets = f"layers of the kind {odd} do not keep all tokens" if odd else ""
+            reasons = {
+                "order": "" if self.orders else "vLLM's own is asked for",
+                "plan": (_limit("plan", vllm_config) or forgets) if planned else _ORDERS,
+            }
             self.off |= {part: reason for part, reason in reasons.items() if reason}
             said = (f"off ({self.off[part]})" if part in self.off else "on" for part in reasons)
             mode = "a" * self.lag
@@ -288,11 +287,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
                         return None
             blocks = self._allocate(request, *args, **more)
             if blocks is not None:
-                hits, tag = (
-                    more.get("num_new_computed_tokens", 0),
-                    self._seen[request.request_id].tag,
-                )
+                hits = more.get("num_new_computed_tokens", 0)
                 self._guarded("counting", self.watch.admitted, request, hits)
+                tag = self._seen[request.request_id].tag
                 self._guarded("learning", self.foresight.admitted, request, tag)
                 self._guarded("plan", self._joins, request)
             return blocks
