@@ -10,6 +10,9 @@ numbers, from FIRST on, so that a campaign may be run in parts.
 
 `vllm_campaign.py memory [REQUESTS]` serves small requests of ever new clients, and prints the
 memory of the process.
+
+`vllm_campaign.py steps [STEPS]` serves alike requests by vLLM's own scheduler, ordered and planned,
+a batch of each in turn, and prints the CPU time of the scheduler per batch.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import resource
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, product
 from pathlib import Path
+from time import process_time
 from types import FunctionType, SimpleNamespace
 from unittest.mock import patch
 
@@ -297,7 +301,74 @@ def memory(requests, every=10_000):
                 print(f"{ended:,}: {mib:.1f} MiB, {remembered(scheduler)}", flush=True)
 
 
+class Lane:
+    """A scheduler whose memory, or whose seats, are full; other requests wait."""
+
+    def __init__(self, running, settings, planned, full):
+        blocks, seqs = (17, 4) if full == "memory" else (60, 1)
+        sized = {"num_gpu_blocks": running * blocks, "max_num_seqs": running * seqs}
+        sized["block_size"] = 16
+        given = options(asynchronous=True) | sized | {"max_num_batched_tokens": 2048}
+        known = {"unlimited": True, "caching": True}
+        self.scheduler = in_vllm.make(given, 2048, settings, planned, **known)
+        self.hasher = in_vllm.get_request_block_hasher(16, in_vllm.sha256)
+        self.rng, self.sent, self.there, self.texts = np.random.default_rng(1), 0, {}, {}
+        self.waiting, self.flying, self.spent, self.running = running, [], [], []
+
+    def step(self):
+        """Form a batch, and end the one before; note the CPU time of the scheduler."""
+        scheduler, coming = self.scheduler, []
+        while len(scheduler.waiting) + len(coming) < self.waiting:
+            prompt, output = 1 + self.rng.geometric([1 / 200, 1 / 100])
+            text = self.rng.integers(10**9, size=min(prompt, 900) + min(output, 900)).tolist()
+            facts = (min(prompt, 900), min(int(output), 900), scheduler.time, 0)
+            self.texts[self.sent] = text
+            made = in_vllm.request_of(self.sent, facts, None, self.texts, self.hasher)
+            self.there[self.sent] = made
+            coming.append(made)
+            self.sent += 1
+        scheduler.time += 0.02
+        spent = -process_time()
+        for request in coming:
+            scheduler.add_request(request)
+        output = scheduler.schedule()
+        spent += process_time()
+        self.flying.append((output, in_vllm.content_of(output, self.there)[0]))
+        if len(self.flying) > 1:
+            output, parts = self.flying.pop(0)
+            parts = [part for part in parts if part[0] in self.there]
+            made = in_vllm.tokens_of(parts, self.there, self.texts)
+            spent -= process_time()
+            scheduler.update_from_output(output, made)
+            spent += process_time()
+            for index in [index for index, *_ in parts if self.there[index].is_finished()]:
+                del self.there[index], self.texts[index]
+        self.spent.append(1000 * spent)
+        self.running.append(len(scheduler.running))
+
+
+def steps(count):
+    """Print the median time of each scheduler per batch, in milliseconds, and against vLLM's."""
+    in_vllm.init_none_hash(in_vllm.sha256)
+    kinds = {"vLLM": (None, None), "ordered": ({}, False), "planned": ({}, True)}
+    for full, running in product(("memory", "seats"), (8, 64, 256)):
+        lanes = {label: Lane(running, *kind, full) for label, kind in kinds.items()}
+        for _ in range(count + 300):  # the first are warm-up
+            for lane in lanes.values():
+                lane.step()
+        base = np.median(lanes["vLLM"].spent[300:])
+        for label, lane in lanes.items():
+            median, there = np.median(lane.spent[300:]), np.mean(lane.running[300:])
+            print(
+                f"{full} full, {running} {label}: {median:.3f} ms ({median / base:.2f}), "
+                f"{there:.0f} running",
+                flush=True,
+            )
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["steps"]:
+        sys.exit(steps(int((sys.argv[2:] or ["1000"])[0])))
     if sys.argv[1:2] == ["memory"]:
         sys.exit(memory(int((sys.argv[2:] or ["100000"])[0])))
     numbers = [int(word) for word in sys.argv[1:]]

@@ -7,6 +7,7 @@ requests is expected to end.
 
 from __future__ import annotations
 
+from itertools import chain
 from math import ceil, inf, isclose
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -220,17 +221,16 @@ class AdmissionPlan:
         shares: bool = False,
     ) -> None:
         self._foresight, self._lag, self._held = foresight, lag, held
-        columns = np.array(rows, dtype=np.int64).reshape(-1, len(Row._fields)).T
+        table = np.fromiter(chain.from_iterable(rows), np.int64)
+        columns = table.reshape(-1, len(Row._fields)).T
         self._ends = columns[3] + lag
         self._joined: list[int] = []  # ends of those admitted since
         self._life: IntArray | None = None
-        foreign = np.zeros(len(rows), dtype=np.int64)
-        if shares:
-            foreign = self._shared()
+        foreign = self._shared() if shares else np.zeros(len(rows), dtype=np.int64)
         self._ahead = foresight.ahead
         self._variance = np.zeros(1)
         if self._ahead is None:
-            self._mean: FloatArray = self._expected(columns, foreign).astype(np.float64)
+            self._mean = self._expected(columns, foreign)
         else:
             mean, variance = self._believed(columns, foreign[:, None])
             self._mean, self._variance = mean.sum(axis=0), variance.sum(axis=0)
@@ -265,10 +265,7 @@ class AdmissionPlan:
 
     def _blocks(self, stored: IntArray) -> IntArray:
         """Return the blocks of so many tokens."""
-        blocks = np.zeros(stored.shape, dtype=np.int64)
-        for size in self._foresight.sizes:
-            blocks -= -stored // size
-        return blocks
+        return np.asarray(-sum(-stored // size for size in self._foresight.sizes))
 
     def _fits(self, mean: FloatArray, variance: FloatArray) -> bool:
         """Whether blocks fit at all times, with a margin where they are only likely."""
@@ -276,22 +273,21 @@ class AdmissionPlan:
             mean = mean + self._foresight.deviations * np.sqrt(variance)
         return bool(mean.max(initial=0.0) <= self._foresight.room)
 
-    def _expected(self, columns: IntArray, foreign: IntArray) -> IntArray:
+    def _expected(self, columns: IntArray, foreign: IntArray) -> FloatArray:
         """Return the blocks that are held 1, 2, ... batches ahead."""
         tokens, _, _, left, _ = columns
         length = int(self._ends.max(initial=0)) + 1
-        change = np.zeros(length + 1, dtype=np.int64)
+        given_back = self._blocks(tokens + left - 1) - foreign
+        change = -np.bincount(self._ends + 1, given_back, length + 1)
         for size in self._foresight.sizes:
             # The last batch in which each request begins a block, all of them `size` apart.
-            last = left - (left + tokens - 2) % size
-            steps = np.bincount(last[last > 1], minlength=-(-(length + 1) // size) * size)
+            last = np.maximum(left - (left + tokens - 2) % size, 0)
+            steps = np.bincount(last, minlength=-(-(length + 1) // size) * size)
             steps = steps.reshape(-1, size)[::-1].cumsum(axis=0)[::-1].ravel()
             steps[:2] = 0  # what is begun in the first batch is counted below
             change += steps[: length + 1]
         change[1] += (self._blocks(tokens) - foreign).sum()
-        given_back = self._blocks(tokens + left - 1) - foreign
-        np.subtract.at(change, self._ends + 1, given_back)
-        return change.cumsum()[1:-1]
+        return np.asarray(change.cumsum()[1:-1])
 
     def _believed(
         self, columns: IntArray, foreign: IntArray | int
