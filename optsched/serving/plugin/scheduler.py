@@ -117,7 +117,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             self._seen: dict[str, Known] = {}
             self._by_arrival: dict[str, Any] = {}
             self._promoted_s, self._sorted = -inf, True
-            self._plan: AdmissionPlan | None = None
+            # One is made at once, so that its kernel is there when the first request comes.
+            begin = [self.foresight, [Row(1, 0, 1, 1)], self.lag]
+            self._plan: AdmissionPlan | None = self._guarded("plan", AdmissionPlan, *begin)
             self._tables: list[Any] = []  # of blocks, where others may find them
             manager = self.kv_cache_manager
             if "plan" not in self.off and caches:
