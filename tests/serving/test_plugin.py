@@ -9,8 +9,9 @@ import os
 import re
 import socket
 import sys
+import textwrap
 import tomllib
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from importlib.metadata import EntryPoint
 from math import ceil, inf, log
 from pathlib import Path
@@ -770,6 +771,20 @@ def test_what_is_active_is_said_at_the_start(caplog):
     )
     assert line.startswith(begun)
     assert "room=0.7" in line
+
+
+def test_the_how_to_names_all_settings_and_its_examples_work():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "vllm.md").read_text("utf-8")
+    table = page.partition("| setting |")[2].partition("A class of your own")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"\w+", row)]
+    assert sorted(named) == sorted(field.name for field in fields(Settings))
+    for text in re.findall(r"'(\{\"optsched\": .*?\})'", page):
+        Settings().updated(json.loads(text)["optsched"])
+    code = re.search(r"( {4}import optsched.vllm\n.*?)\n\S", page, re.DOTALL)
+    known = {}
+    exec(textwrap.dedent(code[1]), known)
+    assert known["ShortPromptsFirst"].settings.policy().rule == "prefix"
 
 
 def test_the_plugin_loads_nothing_that_only_schedulers_need():
