@@ -55,7 +55,6 @@ class Known:
     """What is known of a request."""
 
     until: float = -1  # tokens made up to which the outlook holds
-    limit: int = 0  # tokens that it may make at most
     look: Outlook = _UNSEEN
     learned: Any = None  # what is expected by what others made, since it arrived
     client: Any = 0  # the priority that a client has set
@@ -239,9 +238,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             """Return what is known of a request; a belief is looked at anew where it made much."""
             seen = self._seen[request.request_id]
             if made > seen.until:
-                seen.limit = self.limit_of(request)
                 if seen.learned is None:
-                    seen.learned = self.foresight.expect(request, seen.limit, seen.client)
+                    limit = self.limit_of(request)
+                    seen.learned = self.foresight.expect(request, limit, seen.client)
                 seen.look = self.foresight.outlook(request, made, seen.learned)
                 seen.expected = seen.expected or seen.look.output
                 seen.until = inf if seen.look.row == POINT else made + made // _REFRESH
@@ -332,7 +331,7 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             made = request.num_output_tokens + request.num_output_placeholders
             seen = self._look(request, made)
             left, tokens = max(seen.look.planned - made, 1), request.num_prompt_tokens + made
-            return Row(tokens, made, seen.limit, left, seen.look.row)
+            return Row(tokens, made, seen.learned.seen.limit, left, seen.look.row)
 
     Scheduler.__name__ = Scheduler.__qualname__ = name
     Scheduler.__module__ = "optsched.vllm"
