@@ -1,14 +1,18 @@
 """Our classes in the scheduler of a real vLLM under random abuse; counts what goes wrong.
 
-`vllm_campaign.py [WORKLOADS [SEED]]` draws small workloads with short memory and prefix caching:
-aborts of waiting and running requests, grammars that come late, resets of the cache while requests
-run, several answers to one prompt, sessions of streaming input that go on or end at any moment,
-priorities, wrong forecasts and none. In half of them one hook of ours, drawn at random, raises from
-some call on. All requests must end, every block must come back, and nothing may be kept of those
-that have left. Exits with 1 where that fails.
+`vllm_campaign.py [WORKLOADS [SEED [FIRST]]]` draws small workloads with short memory and prefix
+caching: aborts of waiting and running requests, grammars that come late, fail, or refuse a token,
+resets of the cache while requests run, several answers to one prompt, sessions of streaming input
+that go on or end at any moment, priorities, wrong forecasts and none. In half of them one hook of
+ours, drawn at random, raises from some call on. All requests must end, every block must come back,
+and nothing may be kept of those that have left. Exits with 1 where that fails. Workloads have
+numbers, from FIRST on, so that a campaign may be run in parts.
 
 `vllm_campaign.py memory [REQUESTS]` serves small requests of ever new clients, and prints the
 memory of the process.
+
+`vllm_campaign.py steps [STEPS]` serves alike requests by vLLM's own scheduler, ordered and planned,
+a batch of each in turn, and prints the CPU time of the scheduler per batch.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ import resource
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, product
 from pathlib import Path
+from time import process_time
 from types import FunctionType, SimpleNamespace
 from unittest.mock import patch
 
@@ -49,7 +54,7 @@ PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters
 #: What stands between vLLM and our parts, or is called when a server starts.
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
-    *("update_from_output", "_guarded", "_rank", "_alone", "__new__"),
+    *("update_from_output", "_guarded", "_rank", "_alone", "__new__", "serve"),
 }
 
 
@@ -57,11 +62,15 @@ def hooks(kind):
     """Return all functions of ours that a running scheduler may call, with their owners."""
     ours = next(each for each in kind.__mro__ if "_if_it_fits" in vars(each))
     return [
-        (owner, name)
+        (kind if owner is ours else owner, name)
         for owner in (*PARTS, ours)
         for name, member in vars(owner).items()
         if isinstance(member, FunctionType) and name not in BETWEEN
     ] + [(AdmissionPlan, "__init__")]
+
+
+class InjectedError(Exception):
+    """What a hook raises."""
 
 
 @contextmanager
@@ -71,7 +80,7 @@ def raising(owner, name, last):
 
     def hook(*args, **more):
         if next(calls) >= last:
-            raise ArithmeticError(name)
+            raise InjectedError(f"{owner.__name__}.{name}")
         return does(*args, **more)
 
     with patch.object(owner, name, hook):
@@ -100,32 +109,42 @@ def renewed(first, rng):
     config.scheduler_config.policy = str(rng.choice(["fcfs", "priority"]))
     config.scheduler_config.watermark = float(rng.choice([0, 0, 0.1]))
     manager = first.structured_output_manager
-    return type(first)(config, cache, manager, block_size=4, log_stats=False)
+    counts = bool(rng.integers(2))
+    return type(first)(config, cache, manager, block_size=4, log_stats=counts)
 
 
 def drawn(rng, blocks, hasher):
-    """Return requests that begin alike, with their texts."""
+    """Return requests that begin alike, with their texts, and how many are of a kind."""
     most = (blocks - 1) * 4
-    requests = []
-    for index in range(int(rng.integers(2, 16))):
+    requests, kinds = [], Counter()
+    count = int(rng.integers(2, 16))
+    while len(requests) < count:
         output = int(rng.integers(1, min(24, most - 2)))
         prompt = int(rng.integers(1, min(40, most - output)))
         goes_on = rng.random() < 0.2 and prompt + output + 12 <= most
         shared = prompt if rng.random() < 0.2 else int(rng.integers(0, prompt + 1))
-        text = [int(rng.integers(2)) * 1000 + place for place in range(shared)]
-        text += [10**6 + index * 1000 + place for place in range(prompt + output - shared)]
+        begin = [int(rng.integers(2)) * 1000 + place for place in range(shared)]
+        begin += [10**6 + len(requests) * 1000 + place for place in range(prompt - shared)]
         extra = (
             {} if rng.random() < 0.3 else {"expected_output": float(rng.choice([1, output, 50]))}
         )
         extra |= {"client": f"client {rng.integers(5)}"} if rng.random() < 0.5 else {}
         facts = (prompt, output, float(rng.choice([0, 0, 0.3, 1.0])), int(rng.integers(0, 2)))
-        text_of = {index: text}
-        request = in_vllm.request_of(index, facts, extra, text_of, hasher, goes_on=goes_on)
-        if not goes_on and rng.random() < 0.15:
-            request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-            request.structured_output_request = SimpleNamespace(grammar=None)
-        requests.append((request, text))
-    return requests
+        answers = int(rng.integers(2, 5)) if not goes_on and rng.random() < 0.15 else 1
+        grammar = not goes_on and rng.random() < 0.15
+        for index in range(len(requests), len(requests) + answers):  # as the front end of vLLM
+            text = begin + [2 * 10**6 + index * 1000 + place for place in range(output)]
+            of = {index: text}
+            request = in_vllm.request_of(index, facts, extra, of, hasher, goes_on=goes_on)
+            if grammar:
+                request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+                known = SimpleNamespace(grammar=None, reasoning_ended=True)
+                request.structured_output_request = known
+            requests.append((request, text))
+            kinds["answers beside others"] += answers > 1
+            kinds["sessions"] += goes_on
+            kinds["requests with a grammar"] += grammar
+    return requests, kinds
 
 
 def abused(scheduler, requests, rng, depth):
@@ -140,9 +159,10 @@ def abused(scheduler, requests, rng, depth):
             scheduler.add_request(coming.pop(0))
         active = [each for each in there.values() if each not in coming]
         for request in active:
-            if request.structured_output_request is not None and rng.random() < 0.1:
-                request.structured_output_request = None
-                request.status = RequestStatus.WAITING
+            known = request.structured_output_request
+            if known is not None and known.grammar is None and rng.random() < 0.1:
+                grammar = SimpleNamespace(accept_tokens=lambda *_: rng.random() < 0.95)
+                known.grammar = ValueError("odd") if rng.random() < 0.1 else grammar
                 seen["late grammars"] += 1
             if request.resumable and rng.random() < 0.2 and turns.get(request, 0) < 4:
                 turns[request] = turns.get(request, 0) + int(rng.integers(1, 5))  # 4: the last one
@@ -185,12 +205,13 @@ def texts_of(there, output):
     return {int(name): there[int(name)] for name in output.num_scheduled_tokens}
 
 
-def main(workloads, seed):
+def main(workloads, seed, begin):
     """Run workloads, and print what happened."""
-    total, raised = Counter(), []
-    LOG.addFilter(lambda record: not raised.append(record.getMessage()))
+    total, raised, there = Counter(), [], Counter()
+    LOG.addFilter(lambda record: not raised.append(record.exc_info))
     LOG.addHandler(logging.NullHandler())
     LOG.propagate = False
+    logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)  # tokens refused
     in_vllm.init_none_hash(in_vllm.sha256)
     hasher = in_vllm.get_request_block_hasher(4, in_vllm.sha256)
     firsts = [
@@ -199,19 +220,27 @@ def main(workloads, seed):
         for planned in (True, False)
         for settings in SETTINGS
     ]
-    for number in range(workloads):
+    for number in range(begin, begin + workloads):
         rng = np.random.default_rng([seed, number])
         first, asynchronous = firsts[number % len(firsts)]
         scheduler = renewed(first, rng)
-        requests = drawn(rng, scheduler.kv_cache_config.num_blocks, hasher)
+        requests, kinds = drawn(rng, scheduler.kv_cache_config.num_blocks, hasher)
+        total += kinds
+        total["workloads by clients' priorities"] += scheduler._by_client  # noqa: SLF001
         found = hooks(type(scheduler))
         owner, hook = found[int(rng.integers(len(found)))]
-        last = int(rng.integers(30)) if rng.random() < 0.5 else 10**9  # call that does not raise
+        last = int(30 ** rng.random()) - 1 if rng.random() < 0.5 else 10**9  # calls before it
         raised.clear()
         try:
             with raising(owner, hook, last):
                 total += abused(scheduler, requests, rng, 2 if asynchronous else 1)
-            total["workloads in which a hook raised"] += bool(raised)
+            errors = [str(each[1]) for each in filter(None, raised)]
+            injected = all(each[0] is InjectedError for each in filter(None, raised))
+            total["workloads in which a hook raised"] += bool(errors)
+            there.update({hook: 0} | ({hook: 1} if errors else {}))
+            if not injected:
+                total["crashes of a hook by itself"] += 1
+                print(f"workload {number}: {errors}", flush=True)
         except Exception as error:
             total["crashes"] += 1
             print(f"workload {number}: {type(error).__name__}: {error}", flush=True)
@@ -222,6 +251,9 @@ def main(workloads, seed):
         if number % 500 == 499:
             print(dict(total), flush=True)
     print(", ".join(f"{name}: {value:,}" for name, value in total.items()))
+    print(
+        f"of {len(there)} hooks these never raised:", *(name for name in there if not there[name])
+    )
     return any(
         "never" in name or "lost" in name or "kept" in name or "crash" in name for name in +total
     )
@@ -269,8 +301,75 @@ def memory(requests, every=10_000):
                 print(f"{ended:,}: {mib:.1f} MiB, {remembered(scheduler)}", flush=True)
 
 
+class Lane:
+    """A scheduler whose memory, or whose seats, are full; other requests wait."""
+
+    def __init__(self, running, settings, planned, full):
+        blocks, seqs = (17, 4) if full == "memory" else (60, 1)
+        sized = {"num_gpu_blocks": running * blocks, "max_num_seqs": running * seqs}
+        sized["block_size"] = 16
+        given = options(asynchronous=True) | sized | {"max_num_batched_tokens": 2048}
+        known = {"unlimited": True, "caching": True}
+        self.scheduler = in_vllm.make(given, 2048, settings, planned, **known)
+        self.hasher = in_vllm.get_request_block_hasher(16, in_vllm.sha256)
+        self.rng, self.sent, self.there, self.texts = np.random.default_rng(1), 0, {}, {}
+        self.waiting, self.flying, self.spent, self.running = running, [], [], []
+
+    def step(self):
+        """Form a batch, and end the one before; note the CPU time of the scheduler."""
+        scheduler, coming = self.scheduler, []
+        while len(scheduler.waiting) + len(coming) < self.waiting:
+            prompt, output = 1 + self.rng.geometric([1 / 200, 1 / 100])
+            text = self.rng.integers(10**9, size=min(prompt, 900) + min(output, 900)).tolist()
+            facts = (min(prompt, 900), min(int(output), 900), scheduler.time, 0)
+            self.texts[self.sent] = text
+            made = in_vllm.request_of(self.sent, facts, None, self.texts, self.hasher)
+            self.there[self.sent] = made
+            coming.append(made)
+            self.sent += 1
+        scheduler.time += 0.02
+        spent = -process_time()
+        for request in coming:
+            scheduler.add_request(request)
+        output = scheduler.schedule()
+        spent += process_time()
+        self.flying.append((output, in_vllm.content_of(output, self.there)[0]))
+        if len(self.flying) > 1:
+            output, parts = self.flying.pop(0)
+            parts = [part for part in parts if part[0] in self.there]
+            made = in_vllm.tokens_of(parts, self.there, self.texts)
+            spent -= process_time()
+            scheduler.update_from_output(output, made)
+            spent += process_time()
+            for index in [index for index, *_ in parts if self.there[index].is_finished()]:
+                del self.there[index], self.texts[index]
+        self.spent.append(1000 * spent)
+        self.running.append(len(scheduler.running))
+
+
+def steps(count):
+    """Print the median time of each scheduler per batch, in milliseconds, and against vLLM's."""
+    in_vllm.init_none_hash(in_vllm.sha256)
+    kinds = {"vLLM": (None, None), "ordered": ({}, False), "planned": ({}, True)}
+    for full, running in product(("memory", "seats"), (8, 64, 256)):
+        lanes = {label: Lane(running, *kind, full) for label, kind in kinds.items()}
+        for _ in range(count + 300):  # the first are warm-up
+            for lane in lanes.values():
+                lane.step()
+        base = np.median(lanes["vLLM"].spent[300:])
+        for label, lane in lanes.items():
+            median, there = np.median(lane.spent[300:]), np.mean(lane.running[300:])
+            print(
+                f"{full} full, {running} {label}: {median:.3f} ms ({median / base:.2f}), "
+                f"{there:.0f} running",
+                flush=True,
+            )
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["steps"]:
+        sys.exit(steps(int((sys.argv[2:] or ["1000"])[0])))
     if sys.argv[1:2] == ["memory"]:
         sys.exit(memory(int((sys.argv[2:] or ["100000"])[0])))
     numbers = [int(word) for word in sys.argv[1:]]
-    sys.exit(main(*(numbers + [1000, 1][len(numbers) :])))
+    sys.exit(main(*(numbers + [1000, 1, 0][len(numbers) :])))

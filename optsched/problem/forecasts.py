@@ -30,6 +30,7 @@ _BANDWIDTH = 0.12  # of the kernel that smooths a history, on the scale of the l
 _UNIFORM_SHARE = 0.02  # of a belief from a history, so that nothing is held to be impossible
 _GROUPS = 5  # of requests by their prompts, equally large
 _CHANCE = 48  # bytes of the chance of an output, and of what is made of it
+_ALL_UP_TO = 8  # steps ahead at which a plan by beliefs looks at the memory
 _PRIOR = 2.0  # completed requests that the first belief is worth while it learns
 
 
@@ -443,3 +444,11 @@ _FORMS = {
     "relative": (1, "relative:X with a number in [0, 1), such as relative:0.5"),
     "column": (0, "column"),
 }
+
+
+def steps_ahead(longest: int) -> IntArray:
+    """Return the steps ahead at which the memory is looked at, each from 8 on a quarter further."""
+    ahead = [*range(1, _ALL_UP_TO + 1)]
+    while ahead[-1] < longest:
+        ahead.append(ahead[-1] + ahead[-1] // 4)
+    return np.array(ahead, dtype=np.int64)

@@ -83,15 +83,6 @@ class Expected(NamedTuple):
         return max(1, self.median - made)
 
 
-class Errors(NamedTuple):
-    """How well outputs were expected at arrivals."""
-
-    requests: int
-    share: float  # mean absolute error over mean output
-    log_error: float  # root of the mean square of the logarithm
-    covered: float  # share of outputs up to the median that was expected
-
-
 class OutputLearner:
     """Expects outputs from those of requests that are complete."""
 
@@ -99,7 +90,6 @@ class OutputLearner:
         self._groups: dict[Hashable, tuple[float, FloatArray]] = {}
         self._claims: dict[Hashable, tuple[float, float, float, float]] = {}
         self._known: dict[Hashable, tuple[int, int]] = {}
-        self._totals = np.zeros(5)
 
     def expect(self, seen: Seen) -> Expected:
         """Return what is expected of a request."""
@@ -138,17 +128,6 @@ class OutputLearner:
             del self._groups[next(iter(self._groups))]
         if seen.claim is not None:
             self._check(log(output / seen.claim), seen.client)
-        guess = expected.left(0)
-        error = abs(guess - output), log(guess / output) ** 2, output <= expected.planned(0)
-        self._totals += (1, output, *error)
-
-    @property
-    def errors(self) -> Errors:
-        """How well what was expected at arrivals has fitted outputs so far."""
-        count, outputs, absolute, squares, covered = self._totals.tolist()
-        each = max(count, 1.0)  # before any is complete all are 0
-        share = absolute / max(outputs, 1.0)
-        return Errors(int(count), share, (squares / each) ** 0.5, covered / each)
 
     def _check(self, ratio: float, client: Hashable) -> None:
         """Take note of by how much, on the logarithm, an output differed from a claim."""

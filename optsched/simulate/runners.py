@@ -16,7 +16,7 @@ from optsched.clock import LinearClock
 from optsched.errors import PolicyError
 from optsched.policies.base import window_of
 from optsched.problem.execution import Execution, Loop, Stall, kept_before
-from optsched.problem.forecasts import Beliefs, forecast
+from optsched.problem.forecasts import Beliefs, forecast, steps_ahead
 from optsched.problem.work import work_by_output
 from optsched.simulate.replicas.workers import EngineWorkers, OrderedWorkers, Replicas
 from optsched.simulate.seconds import serving
@@ -29,7 +29,7 @@ from optsched.simulate.seconds.execution import (
 )
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.simulate.steps import chance, decisions, preemption
-from optsched.simulate.steps.chance import steps_ahead, tables
+from optsched.simulate.steps.chance import tables
 from optsched.simulate.steps.decisions import (
     admit_chosen,
     admit_in_order_of,

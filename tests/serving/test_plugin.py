@@ -9,8 +9,9 @@ import os
 import re
 import socket
 import sys
+import textwrap
 import tomllib
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from importlib.metadata import EntryPoint
 from math import ceil, inf, log
 from pathlib import Path
@@ -32,8 +33,8 @@ import optsched.serving.plugin as inside
 from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
 from optsched.policies import get_policy
 from optsched.serving.learning import OutputLearner, Seen
-from optsched.serving.plugin import Foresight, Outlook, Settings, watch
-from optsched.serving.plugin.plan import AdmissionPlan, Row
+from optsched.serving.plugin import Settings, watch
+from optsched.serving.plugin.plan import AdmissionPlan, Foresight, Outlook, Row
 
 NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
 CASE = literal_vllm.Settings(num_gpu_blocks=24, block_size=4, max_num_seqs=8)
@@ -770,6 +771,20 @@ def test_what_is_active_is_said_at_the_start(caplog):
     )
     assert line.startswith(begun)
     assert "room=0.7" in line
+
+
+def test_the_how_to_names_all_settings_and_its_examples_work():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "vllm.md").read_text("utf-8")
+    table = page.partition("| setting |")[2].partition("A class of your own")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"\w+", row)]
+    assert sorted(named) == sorted(field.name for field in fields(Settings))
+    for text in re.findall(r"'(\{\"optsched\": .*?\})'", page):
+        Settings().updated(json.loads(text)["optsched"])
+    code = re.search(r"( {4}import optsched.vllm\n.*?)\n\S", page, re.DOTALL)
+    known = {}
+    exec(textwrap.dedent(code[1]), known)
+    assert known["ShortPromptsFirst"].settings.policy().rule == "prefix"
 
 
 def test_the_plugin_loads_nothing_that_only_schedulers_need():

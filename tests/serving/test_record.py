@@ -97,7 +97,7 @@ def test_requests_are_written_as_a_trace(tmp_path):
     assert read.hash_ids is None
     text = path.read_text(encoding="utf-8")
     assert "Ann" not in text
-    assert json.loads(text.splitlines()[0])["request"]["request_id"] != "0"
+    assert json.loads(text.splitlines()[0])["label"] != "0"
 
 
 def test_blocks_that_are_alike_are_written_as_numbers_of_one_file(tmp_path):

@@ -10,11 +10,12 @@ import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched.errors import PolicyError
+from optsched.problem.forecasts import steps_ahead
 from optsched.problem.instance import Instance
 from optsched.problem.work import step_of
 from optsched.serving.learning import Aging, OutputLearner, Seen, TokenCounters
 from optsched.simulate.seconds.batches import called_back
-from optsched.simulate.steps.chance import TOLERANCE, chance_of_more, steps_ahead, tables
+from optsched.simulate.steps.chance import TOLERANCE, chance_of_more, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -140,43 +140,31 @@ class VllmPolicy(NamedPolicy):
     def __post_init__(self) -> None:
         limits = self.max_num_seqs, self.max_num_batched_tokens
         require_limits(self, self.block_size, *limits, self.watermark)
-        self.require(
-            self.num_gpu_blocks is None or self.num_gpu_blocks >= 2,
-            f"num_gpu_blocks is {self.num_gpu_blocks}, but must be at least 2 (one of them is not "
-            "used)",
-        )
-        for name, least, most in (
-            ("max_num_active_seqs", 1, self.max_num_seqs),
-            ("max_model_len", 2, np.inf),
-            ("long_prefill_token_threshold", 0, np.inf),
-            ("prefill_schedule_interval", 1, np.inf),
+        aging = self.aging
+        number = not isinstance(aging, str | None) and 0 < aging < np.inf
+        ages = aging is None or (self.order is not None and (number or aging == "load"))
+        seqs = self.max_num_seqs
+        for name, good, wish in (
+            ("num_gpu_blocks", lambda count: count >= 2, "at least 2 (one of them is not used)"),
+            (
+                "max_num_active_seqs",
+                lambda count: 1 <= count <= seqs,
+                f"at least 1 and at most max_num_seqs, {seqs}",
+            ),
+            ("max_model_len", lambda count: count >= 2, "at least 2"),
+            ("long_prefill_token_threshold", lambda count: count >= 0, "at least 0"),
+            ("prefill_schedule_interval", lambda count: count >= 1, "at least 1"),
+            ("deviations", lambda number: 0 <= number < np.inf, "a number of at least 0"),
+            ("aging", lambda _: ages, "a finite number above 0 or 'load', beside order"),
+            ("scheduling_policy", ("fcfs", "priority").__contains__, "fcfs or priority"),
+            ("version", ("0.32", "0.33").__contains__, "0.32 or 0.33, whose schedulers are known"),
         ):
             value = getattr(self, name)
-            self.require(
-                value is None or least <= value <= most,
-                f"{name} is {value}, but must be at least {least}"
-                + (f" and at most max_num_seqs, {most}" if most < np.inf else ""),
-            )
-        self.require(
-            0 <= self.deviations < np.inf,
-            f"deviations is {self.deviations}, but must be a number of at least 0",
-        )
-        number = not isinstance(self.aging, str | None) and 0 < self.aging < np.inf
-        self.require(
-            self.aging is None or (self.order is not None and (number or self.aging == "load")),
-            f"aging is {self.aging!r}, but must be a finite number above 0 or 'load', beside order",
-        )
+            said = f"{name} is {value!r}, but must be {wish}"
+            self.require(value is None or good(value), said)
         self.require(
             not (self.fair and self.order is not None),
             "fair serves clients in turn, in place of an order; leave one of them out",
-        )
-        self.require(
-            self.scheduling_policy in ("fcfs", "priority"),
-            f"scheduling_policy is {self.scheduling_policy!r}, but must be fcfs or priority",
-        )
-        self.require(
-            self.version in ("0.32", "0.33"),
-            f"version is {self.version!r}, but must be 0.32 or 0.33, whose schedulers are known",
         )
         later = self.max_num_active_seqs is not None or self.prefill_schedule_interval > 1
         self.require(

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from optsched.errors import OptschedError, nearest
 
 if TYPE_CHECKING:
-    from optsched.serving.plugin.plan import Foresight as Foresight
-    from optsched.serving.plugin.plan import Outlook as Outlook
     from optsched.serving.plugin.settings import Settings as Settings
 
 _VERSIONS = ("0.33.0", "0.32.0")  # against whose recorded batches optsched is tested
@@ -24,21 +22,18 @@ _BASES = (
     ("vllm.v1.core.sched.scheduler", "Scheduler"),
     ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler"),
 )
-#: The rest, and where it is: vLLM's processes import this module whether they need it or not.
-_PARTS = {"Foresight": "plan", "Outlook": "plan", "Settings": "settings"}
 _PREFIX = "optsched.vllm."
 _METHODS = ("schedule", "add_request", "_preempt_request", "_free_request", "update_from_output")
 
 
 def __getattr__(name: str) -> Any:
     """Make a scheduler class when it is first asked for."""
-    if name in _PARTS:
-        return getattr(import_module(f"{__name__}.{_PARTS[name]}"), name)
+    if name == "Settings":  # vLLM's processes import this module whether they need it or not
+        return import_module(f"{__name__}.settings").Settings
     title = name.replace("AsyncScheduler", "Scheduler")  # one class serves both modes
     if title not in _CLASSES:
         raise AttributeError(f"optsched.vllm has no class {name!r}: {nearest(name, _CLASSES)}")
-    if wrong := _wrong_version(name):
-        raise OptschedError(wrong)
+    _require_version(name)
     if title not in globals():
         from optsched.serving.plugin.scheduler import scheduler_class
 
@@ -63,22 +58,21 @@ def _base(module: str, title: str) -> Any:
     return base
 
 
-def _wrong_version(name: str) -> str:
-    """Return why a class cannot be had in this environment, nothing if it can."""
+def _require_version(name: str) -> None:
+    """Refuse a class where vLLM, or a version that is known, is not installed."""
     try:
         version = import_module("vllm").__version__
     except ImportError as error:
-        return (
+        raise OptschedError(
             f"optsched.vllm.{name} needs vLLM, which cannot be imported here ({error}); install "
             f"version {_SUPPORTED}"
+        ) from None
+    if version.partition("+")[0] not in _VERSIONS:
+        raise OptschedError(
+            f"optsched.vllm.{name} is tested with vLLM {_SUPPORTED}, but this is {version}, whose "
+            "scheduler may decide otherwise; install one of these versions, or start without "
+            "--scheduler-cls"
         )
-    if version.partition("+")[0] in _VERSIONS:
-        return ""
-    return (
-        f"optsched.vllm.{name} is tested with vLLM {_SUPPORTED}, but this is {version}, whose "
-        "scheduler may decide otherwise; install one of these versions, or start without "
-        "--scheduler-cls"
-    )
 
 
 def plugin() -> None:

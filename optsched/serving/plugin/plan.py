@@ -7,13 +7,16 @@ requests is expected to end.
 
 from __future__ import annotations
 
+from itertools import chain
 from math import ceil, inf, isclose
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.compiled import compiled
 from optsched.clock import get_clock
-from optsched.problem.forecasts import Beliefs
+from optsched.problem.forecasts import Beliefs, steps_ahead
 from optsched.problem.instance import Instance
 from optsched.serving.learning import Aging, OutputLearner, Seen, TokenCounters
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
+_FAR = 1024  # tokens between keys that are looked at: a power of two, so that sums are exact
+_OWN = np.zeros(1, dtype=np.int64)  # foreign blocks of a request that has none
 POINT = -1  # row of a request of which a number is known, no belief
 
 
@@ -43,7 +48,7 @@ class Foresight:
 
     def __init__(self, settings: Settings, usable: int, sizes: Sequence[int], longest: int) -> None:
         self.usable = usable
-        self.sizes = sizes
+        self.sizes = np.array(sizes, dtype=np.int64)
         self.room = usable * settings.room
         self.deviations = settings.deviations
         self._settings = settings
@@ -63,7 +68,7 @@ class Foresight:
         self._above = np.concatenate(above) if above else np.zeros((0, 1))
         self._sums = np.cumsum(self._above[:, ::-1], axis=1)[:, ::-1]
         #: Batches ahead at which a plan by beliefs looks; None where there are none.
-        self.ahead = _ahead(self._above.shape[1]) if tables else None
+        self.ahead = steps_ahead(self._above.shape[1]) if tables else None
         self._formula = None if self._policy is None else _formula(settings, self._alone)
 
     def expect(self, request: Any, limit: int, priority: Any = 0) -> Expected:
@@ -147,21 +152,20 @@ class Foresight:
 def _formula(
     settings: Settings, key: Callable[[int, int], float]
 ) -> Callable[[int, int], float] | None:
-    """Return keys of an order of ours, all of them quadratic, without an instance for each."""
+    """Return keys of an order of ours without an instance for each, if they are quadratic."""
     if not settings.is_ours:
         return None
-    far = 1024  # a power of two: differences of whole numbers are exact
-    base, by_prompt, by_output = key(1, 1), key(1 + far, 1), key(1, 1 + far)
-    squares = (key(1 + 2 * far, 1) - 2 * by_prompt + base) / (2 * far**2)
-    outputs = (key(1, 1 + 2 * far) - 2 * by_output + base) / (2 * far**2)
-    both = (key(1 + far, 1 + far) - by_prompt - by_output + base) / far**2
-    prompt_slope = (by_prompt - base) / far - squares * far
-    output_slope = (by_output - base) / far - outputs * far
+
+    def terms(prompt: int, left: int) -> tuple[float, ...]:
+        p, o = (prompt - 1) / _FAR, (left - 1) / _FAR
+        return 1.0, p, o, p * p, p * o, o * o
+
+    points = [(1 + p * _FAR, 1 + o * _FAR) for p in range(3) for o in range(3 - p)]
+    table, keys = [terms(*at) for at in points], [key(*at) for at in points]
+    factors = np.linalg.solve(table, keys).tolist()
 
     def formula(prompt: int, left: int) -> float:
-        p, o = prompt - 1, left - 1
-        rising = p * (prompt_slope + squares * p + both * o)
-        return base + rising + o * (output_slope + outputs * o)
+        return float(sum(map(mul, factors, terms(prompt, left))))
 
     tried = ((7, 3), (1000, 300), (5000, 20))
     return formula if all(isclose(formula(*at), key(*at)) for at in tried) else None
@@ -180,14 +184,6 @@ def _beliefs(settings: Settings, longest: int) -> tuple[Beliefs | None, Beliefs 
             history = read_trace(history)
         past = Beliefs.of_history(history, np.arange(longest + 1), longest)
     return near, past
-
-
-def _ahead(most: int) -> IntArray:
-    """Return the batches ahead at which memory is looked at, each from 8 on a quarter further."""
-    found = [1]
-    while found[-1] < most:
-        found.append(found[-1] + max(1, found[-1] // 4))
-    return np.array(found)
 
 
 def _extra(request: Any, name: str) -> Any:
@@ -227,19 +223,17 @@ class AdmissionPlan:
         shares: bool = False,
     ) -> None:
         self._foresight, self._lag, self._held = foresight, lag, held
-        columns = np.array(rows, dtype=np.int64).reshape(-1, len(Row._fields)).T
-        self._ends = columns[3] + lag
+        table = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(Row._fields))
+        self._ends = table[:, 3] + lag
         self._joined: list[int] = []  # ends of those admitted since
         self._life: IntArray | None = None
-        foreign = np.zeros(len(rows), dtype=np.int64)
-        if shares:
-            foreign = self._shared()
+        foreign = self._shared() if shares else np.zeros(len(rows), dtype=np.int64)
         self._ahead = foresight.ahead
         self._variance = np.zeros(1)
         if self._ahead is None:
-            self._mean: FloatArray = self._expected(columns, foreign).astype(np.float64)
+            self._mean = _held(table, foreign, lag, foresight.sizes)
         else:
-            mean, variance = self._believed(columns, foreign[:, None])
+            mean, variance = self._believed(table.T, foreign[:, None])
             self._mean, self._variance = mean.sum(axis=0), variance.sum(axis=0)
 
     def admits(self, row: Row, hits: Sequence[int] = ()) -> bool:
@@ -250,9 +244,8 @@ class AdmissionPlan:
             self._next = self._mean + mean[0], self._variance + variance[0]
             return self._fits(*self._next)
         end = row.left + self._lag
-        ahead = np.arange(1, end + 1)
-        stored = row.tokens - 1 + np.minimum(ahead, row.left)
-        mean = (self._blocks(stored) - self._in_use(hits, ahead)).astype(np.float64)
+        mean = _held(np.array([row]), _OWN, self._lag, self._foresight.sizes)
+        mean -= self._in_use(hits, np.arange(1, end + 1))
         known, later = self._mean[:end], self._mean[end:]
         mean[: len(known)] += known
         self._next = mean, self._variance
@@ -270,35 +263,11 @@ class AdmissionPlan:
             blocks = held()
             self._life[blocks] = np.maximum(self._life[blocks], row.left + self._lag)
 
-    def _blocks(self, stored: IntArray) -> IntArray:
-        """Return the blocks of so many tokens."""
-        blocks = np.zeros(stored.shape, dtype=np.int64)
-        for size in self._foresight.sizes:
-            blocks -= -stored // size
-        return blocks
-
     def _fits(self, mean: FloatArray, variance: FloatArray) -> bool:
         """Whether blocks fit at all times, with a margin where they are only likely."""
         if self._ahead is not None:
             mean = mean + self._foresight.deviations * np.sqrt(variance)
         return bool(mean.max(initial=0.0) <= self._foresight.room)
-
-    def _expected(self, columns: IntArray, foreign: IntArray) -> IntArray:
-        """Return the blocks that are held 1, 2, ... batches ahead."""
-        tokens, _, _, left, _ = columns
-        length = int(self._ends.max(initial=0)) + 1
-        change = np.zeros(length + 1, dtype=np.int64)
-        for size in self._foresight.sizes:
-            # The last batch in which each request begins a block, all of them `size` apart.
-            last = left - (left + tokens - 2) % size
-            steps = np.bincount(last[last > 1], minlength=-(-(length + 1) // size) * size)
-            steps = steps.reshape(-1, size)[::-1].cumsum(axis=0)[::-1].ravel()
-            steps[:2] = 0  # what is begun in the first batch is counted below
-            change += steps[: length + 1]
-        change[1] += (self._blocks(tokens) - foreign).sum()
-        given_back = self._blocks(tokens + left - 1) - foreign
-        np.subtract.at(change, self._ends + 1, given_back)
-        return change.cumsum()[1:-1]
 
     def _believed(
         self, columns: IntArray, foreign: IntArray | int
@@ -309,7 +278,7 @@ class AdmissionPlan:
         assert ahead is not None
         most = np.where(certain, left, np.maximum(limit - made, 1))
         stored = tokens[:, None] + np.minimum(ahead, most[:, None]) - 1
-        blocks = self._blocks(stored) - foreign
+        blocks = -(-stored[..., None] // self._foresight.sizes).sum(axis=-1) - foreign
         chances = (ahead <= left[:, None] + self._lag).astype(np.float64)
         if not certain.all():
             chances[~certain] = self._foresight.chances(made, limit, row, ahead - self._lag)[
@@ -339,3 +308,24 @@ class AdmissionPlan:
         assert self._life is not None
         lives = np.sort(self._life[np.asarray(hits)])
         return np.asarray(len(lives) - np.searchsorted(lives, ahead))
+
+
+@compiled
+def _held(rows: IntArray, foreign: IntArray, lag: int, sizes: IntArray) -> FloatArray:
+    """Return the blocks that requests hold 1, 2, ... batches ahead, without the foreign ones."""
+    last = 0
+    for at in range(len(rows)):
+        last = max(last, rows[at, 3] + lag)
+    held = np.zeros(last + 1)  # what is taken and given back, then what is held
+    for at in range(len(rows)):
+        tokens, left = rows[at, 0], rows[at, 3]
+        held[0] -= foreign[at]
+        held[left + lag] += foreign[at]
+        for size in sizes:
+            blocks = (tokens + size - 1) // size
+            held[0] += blocks
+            for begun in range(-tokens % size + 1, left, size):
+                held[begun] += 1
+                blocks += 1
+            held[left + lag] -= blocks
+    return held.cumsum()[:-1]

@@ -39,24 +39,19 @@ class Recorder:
     def ended(self, request: Any, client: Any) -> None:
         """Write a request that is complete."""
         prompt = request.num_prompt_tokens
-        known: dict[str, Any] = {
-            "request_id": str(self._hash(request.request_id.encode())),
-            "request_received_ms": int(1000 * request.arrival_time),
-            "input_tokens": prompt,
+        line: dict[str, Any] = {
+            "label": str(self._hash(request.request_id.encode())),
+            "arrival_s": round(request.arrival_time, 3),
+            "prompt_tokens": prompt,
             "output_tokens": request.num_output_tokens,
         }
+        if client is not None:
+            line["client"] = self._hash(repr(client).encode())
         if self._size is not None:
             blocks = ceil(prompt / self._size)
             ids = [self._hash(each) for each in request.block_hashes[:blocks]]
             ids += [self._hash(urandom(_BYTES)) for _ in range(blocks - len(ids))]
-            known["replay"] = {
-                "trace_block_size": self._size,
-                "input_length": prompt,
-                "input_sequence_hashes": ids,
-            }
-        said = {} if client is None else {"session_id": str(self._hash(repr(client).encode()))}
-        line: dict[str, Any] = {"schema": "dynamo.request.trace.v1", "event_type": "request_end"}
-        line |= {"request": known, "agent_context": said}
+            line |= {"hash_ids": ids, "hash_block": self._size}
         _add(self._requests, json.dumps(line))
 
     def formed(self, batch: Any, requests: dict[str, Any]) -> None:

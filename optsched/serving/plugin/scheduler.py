@@ -46,6 +46,7 @@ _WITHOUT = {
 }
 _NEED = {"learning": ("order", "plan")}
 _OFF = "optsched.vllm.%s: the part %r failed and is off until the server is restarted; %s"
+_ORDERS = "the class only orders"
 _ON = "optsched.vllm.%s %s in vLLM %s, %ssynchronous: order %s, plan %s; %r"
 
 
@@ -54,7 +55,6 @@ class Known:
     """What is known of a request."""
 
     until: float = -1  # tokens made up to which the outlook holds
-    limit: int = 0  # tokens that it may make at most
     look: Outlook = _UNSEEN
     learned: Any = None  # what is expected by what others made, since it arrived
     client: Any = 0  # the priority that a client has set
@@ -95,14 +95,12 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             if settings.metrics_port is not None:
                 self._guarded("counting", self.watch.serve, settings.metrics_port)
             self.lag = int(isinstance(self, asynchronous))
-            if not planned:
-                why_not = "the class only orders"
-            elif not (why_not := _limit("plan", vllm_config)):
-                odd = sorted({type(spec).__name__ for spec in specs} - _KEPT)
-                why_not = (
-                    f"layers of the kind {', '.join(odd)} do not keep all tokens" if odd else ""
-                )
-            reasons = {"order": "" if self.orders else "vLLM's own is asked for", "plan": why_not}
+            odd = ", ".join(sorted({type(spec).__name__ for spec in specs} - _KEPT))
+            forgets = f"layers of the kind {odd} do not keep all tokens" if odd else ""
+            reasons = {
+                "order": "" if self.orders else "vLLM's own is asked for",
+                "plan": (_limit("plan", vllm_config) or forgets) if planned else _ORDERS,
+            }
             self.off |= {part: reason for part, reason in reasons.items() if reason}
             said = (f"off ({self.off[part]})" if part in self.off else "on" for part in reasons)
             mode = "a" * self.lag
@@ -118,7 +116,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             self._seen: dict[str, Known] = {}
             self._by_arrival: dict[str, Any] = {}
             self._promoted_s, self._sorted = -inf, True
-            self._plan: AdmissionPlan | None = None
+            # One is made at once, so that its kernel is there when the first request comes.
+            begin = [self.foresight, [Row(1, 0, 1, 1)], self.lag]
+            self._plan: AdmissionPlan | None = self._guarded("plan", AdmissionPlan, *begin)
             self._tables: list[Any] = []  # of blocks, where others may find them
             manager = self.kv_cache_manager
             if "plan" not in self.off and caches:
@@ -238,9 +238,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             """Return what is known of a request; a belief is looked at anew where it made much."""
             seen = self._seen[request.request_id]
             if made > seen.until:
-                seen.limit = self.limit_of(request)
                 if seen.learned is None:
-                    seen.learned = self.foresight.expect(request, seen.limit, seen.client)
+                    limit = self.limit_of(request)
+                    seen.learned = self.foresight.expect(request, limit, seen.client)
                 seen.look = self.foresight.outlook(request, made, seen.learned)
                 seen.expected = seen.expected or seen.look.output
                 seen.until = inf if seen.look.row == POINT else made + made // _REFRESH
@@ -288,11 +288,9 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
                         return None
             blocks = self._allocate(request, *args, **more)
             if blocks is not None:
-                hits, tag = (
-                    more.get("num_new_computed_tokens", 0),
-                    self._seen[request.request_id].tag,
-                )
+                hits = more.get("num_new_computed_tokens", 0)
                 self._guarded("counting", self.watch.admitted, request, hits)
+                tag = self._seen[request.request_id].tag
                 self._guarded("learning", self.foresight.admitted, request, tag)
                 self._guarded("plan", self._joins, request)
             return blocks
@@ -333,7 +331,7 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
             made = request.num_output_tokens + request.num_output_placeholders
             seen = self._look(request, made)
             left, tokens = max(seen.look.planned - made, 1), request.num_prompt_tokens + made
-            return Row(tokens, made, seen.limit, left, seen.look.row)
+            return Row(tokens, made, seen.learned.seen.limit, left, seen.look.row)
 
     Scheduler.__name__ = Scheduler.__qualname__ = name
     Scheduler.__module__ = "optsched.vllm"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,31 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.problem.instance import Instance
     from optsched.serving.learning import Scale
+
+
+def _number(value: Any) -> float:
+    """Return what is a number, and what is none as one that no comparison holds for."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else nan
+
+
+def _positive(value: Any) -> bool:
+    """Whether a value is a finite number above 0."""
+    return 0 < _number(value) < inf
+
+
+_FINITE = "a finite number above 0"
+_SWITCH = (lambda value: isinstance(value, bool), "true or false")
+#: What values but the default must be, and in words.
+_MUST_BE: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "factor": (_positive, _FINITE),
+    "patience": (lambda value: _number(value) > 0, "a number above 0"),
+    "log_error": (_positive, _FINITE),
+    "deviations": (lambda value: 0 <= _number(value) < inf, "a finite number of at least 0"),
+    "aging": (lambda value: value in (None, "load") or _positive(value), f"{_FINITE} or 'load'"),
+    **dict.fromkeys(("trusted", "fair", "dry_run"), _SWITCH),
+    "room": (lambda value: 0 < _number(value) <= 1, "a share above 0 and at most 1"),
+    "metrics_port": (lambda value: 0 < _number(value) < 65_536, "a port from 1 to 65535"),
+}
 
 
 @dataclass(frozen=True)
@@ -92,30 +116,9 @@ class Settings:
     metrics_port: int | None = None
 
     def __post_init__(self) -> None:
-        finite = "a finite number above 0"
-        for name, holds, wish in (
-            *(
-                (name, isinstance(getattr(self, name), bool), "true or false")
-                for name in ("trusted", "fair", "dry_run")
-            ),
-            ("factor", 0 < _number(self.factor) < inf, finite),
-            ("log_error", self.log_error is None or 0 < _number(self.log_error) < inf, finite),
-            (
-                "aging",
-                self.aging in (None, "load") or 0 < _number(self.aging) < inf,
-                f"{finite} or 'load'",
-            ),
-            ("patience", _number(self.patience) > 0, "a number above 0"),
-            ("room", 0 < _number(self.room) <= 1, "a share above 0 and at most 1"),
-            (
-                "metrics_port",
-                self.metrics_port is None or 0 < _number(self.metrics_port) < 65_536,
-                "a port from 1 to 65535",
-            ),
-            ("deviations", 0 <= _number(self.deviations) < inf, "a finite number of at least 0"),
-        ):
-            if not holds:
-                value = getattr(self, name)
+        for name, (good, wish) in _MUST_BE.items():
+            value = getattr(self, name)
+            if value is not getattr(Settings, name) and not good(value):
                 raise OptschedError(f"optsched.vllm: {name} is {value!r}, but must be {wish}")
 
     def updated(self, given: dict[str, Any]) -> Settings:
@@ -146,13 +149,9 @@ class Settings:
 
     def policy(self) -> PriorityPolicy | None:
         """Return the order."""
-        order = self.order
-        if isinstance(order, str) and ":" in order and "." in order.partition(":")[0]:
-            module, _, name = order.partition(":")
-            order = getattr(import_module(module), name)
-        if order is None or self.fair:
+        if self.order is None or self.fair:
             return None
-        policy = get_policy(order)
+        policy = get_policy(self.order)
         if not isinstance(policy, PriorityPolicy) or policy.rule != "prefix":
             raise OptschedError(
                 f"optsched.vllm: {policy.name!r} is no plain order; use one such as area, work or "
@@ -164,8 +163,3 @@ class Settings:
                 "clock to a name or a JSON file"
             )
         return policy
-
-
-def _number(value: Any) -> float:
-    """Return what is a number, and what is none as one that no comparison holds for."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else nan

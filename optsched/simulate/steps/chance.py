@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from optsched.simulate.steps.decisions import Worker
 
 
-_ALL_UP_TO = 8
 TOLERANCE = 1e-6  # tokens: what rounding may add to a sum that fits exactly
 
 
@@ -61,14 +60,6 @@ def tables(beliefs: forecasts.Beliefs, known: forecasts.Forecast) -> ChanceTable
         np.minimum(known.lower - 1, longest),
         np.minimum(known.upper, longest),
     )
-
-
-def steps_ahead(longest: int) -> IntArray:
-    """Return the steps ahead at which the memory is looked at, each from 8 on a quarter further."""
-    ahead = [*range(1, _ALL_UP_TO + 1)]
-    while ahead[-1] < longest:
-        ahead.append(ahead[-1] + ahead[-1] // 4)
-    return np.array(ahead, dtype=np.int64)
 
 
 @compiled_inside
