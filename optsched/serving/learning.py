@@ -54,6 +54,7 @@ class Seen(NamedTuple):
     priority: int = 0
     turn: int = 0  # of its conversation
     claim: float | None = None  # the output that its client expects
+    weight: float = 1.0  # of its client, where clients are served in turn
 
     @property
     def groups(self) -> tuple[Hashable, ...]:
@@ -159,8 +160,9 @@ class TokenCounters:
     """Serves clients in turn, by virtual counters of their tokens (Sheng et al., OSDI 2024).
 
     A request is tagged with its client's counter, which then rises by the tokens of its prompt and
-    twice those that are expected of its output; what the output differs by is made up for at its
-    end. The least tag is served first. A client that was away begins where those served last began.
+    twice those that are expected of its output, over its weight; what the output differs by is made
+    up for at its end. The least tag is served first. A client that was away begins where those
+    served last began.
     """
 
     def __init__(self) -> None:
@@ -170,7 +172,7 @@ class TokenCounters:
     def tag(self, seen: Seen, output: int) -> float:
         """Return the tag of a request that arrives, of which this output is expected."""
         tag = max(self._counters.pop(seen.client, 0.0), self._served)
-        self._counters[seen.client] = tag + seen.prompt + _PER_OUTPUT * output
+        self._counters[seen.client] = tag + (seen.prompt + _PER_OUTPUT * output) / seen.weight
         while len(self._counters) > _GROUPS:  # longest without a request
             del self._counters[next(iter(self._counters))]
         return tag
@@ -182,7 +184,7 @@ class TokenCounters:
     def settle(self, seen: Seen, expected: int, output: int) -> None:
         """Make up for what an output differed from what was expected."""
         if seen.client in self._counters:
-            self._counters[seen.client] += _PER_OUTPUT * (output - expected)
+            self._counters[seen.client] += _PER_OUTPUT * (output - expected) / seen.weight
 
 
 class Aging:

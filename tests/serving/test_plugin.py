@@ -138,6 +138,7 @@ LEARNING = (
     *(":area+learned", ":mc-sf+plan+learned", ":area,0.2+plan+learned", "+fair"),
     *(":area,load+learned", ":mc-sf,load+plan+learned"),
 )
+WEIGHTS = {"1": 3.0, "2": 0.7}  # of clients; that of the others is 1
 client_requests = st.tuples(
     *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
     *(st.sampled_from([None, 1, 2]), st.one_of(st.none(), st.integers(1, 30))),
@@ -149,10 +150,10 @@ client_requests = st.tuples(
     st.lists(client_requests, min_size=1, max_size=14),
     st.sampled_from(LEARNING),
     st.integers(0, 8),
-    *(st.booleans(), st.booleans(), st.booleans()),
+    *(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
 )
 def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
-    rows, name, blocks, later, clients, claims
+    rows, name, blocks, later, clients, claims, weighted
 ):
     arrivals = np.sort([ticks for _, _, ticks, *_ in rows]).tolist()
     case = literal_vllm.Settings(
@@ -163,7 +164,7 @@ def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
     order, aging = name.partition("+")[0][1:].partition(",")[::2]
     aging = float(aging) if aging[:1].isdigit() else aging or None
     extra = {"order": order or None, "aging": aging}
-    extra["fair"] = name == "+fair"
+    extra["fair"] = name == "+fair" and (not weighted or WEIGHTS)
     kind = f"{'Planned' if 'plan' in name else 'Ordered'}{'Async' if later else ''}Scheduler"
     requests = []
     for index, (prompt, output, _, priority, client, claim) in enumerate(rows):
@@ -189,6 +190,9 @@ def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
         clients=[row[4] or 0 for row in rows] if clients else None,
         output_estimates=[row[5] or 1 for row in rows] if claims else None,
     )
+    if weighted and clients and name == "+fair":
+        weights = [WEIGHTS.get(str(client), 1.0) for client in instance.clients.tolist()]
+        instance = instance.replace(weights=weights)
     run = optsched.run(instance, policy_of(asdict(case), f"vllm{name}"), clock=CLOCK)
     assert same(run, range(len(rows)), ours)
 
@@ -674,7 +678,8 @@ def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
         ("PlannedScheduler", {"log_error": inf}, "log_error is inf, but must be a finite"),
         ("PlannedScheduler", {"deviations": -1}, "deviations is -1, but must be a finite"),
         ("PlannedScheduler", {"trusted": "yes"}, "trusted is 'yes', but must be true or false"),
-        ("PlannedScheduler", {"fair": 1}, "fair is 1, but must be true or false"),
+        ("PlannedScheduler", {"fair": 1}, "fair is 1, but must be true, false or weights of"),
+        ("PlannedScheduler", {"fair": {"a": 0}}, "fair is {'a': 0}, but must be true, false or"),
     ],
 )
 def test_settings_that_are_wrong_are_refused_in_one_sentence(name, given, words):

@@ -138,6 +138,7 @@ def _seen(instance: Instance, longest: int | None) -> list[Seen]:
     columns = {
         **{"prompt": instance.prompts, "limit": limits, "client": instance.clients, "turn": turns},
         **{"priority": instance.priorities, "claim": instance.output_estimates},
+        "weight": instance.weights,
     }
     known = {name: column.tolist() for name, column in columns.items() if column is not None}
     rows = zip(*known.values(), strict=True)

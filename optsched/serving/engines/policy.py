@@ -95,8 +95,8 @@ class VllmPolicy(NamedPolicy):
         right (`optsched.serving.learning`). The outputs and intervals of the run are not looked at.
         In an order, a preempted request goes on first.
     fair
-        Serve `clients` in turn, by virtual counters of their tokens, in place of an order; outputs
-        are learned for that.
+        Serve `clients` in turn, by virtual counters of their tokens over `weights`, in place of an
+        order; outputs are learned for that.
     deviations
         Where there are beliefs, a plan leaves this many standard deviations of the blocks that
         running requests are likely to hold free.

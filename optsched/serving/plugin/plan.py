@@ -56,7 +56,8 @@ class Foresight:
         self._aging = Aging(settings.scale)
         self.clock = get_clock("unit" if settings.clock is None else settings.clock)
         self._memory = usable * min(sizes, default=1)
-        self.fair = settings.fair
+        self.fair = bool(settings.fair)
+        self._weights = settings.fair if isinstance(settings.fair, dict) else {}
         self._learner, self._counters = OutputLearner(), TokenCounters()
         tables: list[FloatArray] = []
         self._rows: list[IntArray | None] = []  # of beliefs, by forecast from 1 on and by prompt
@@ -77,7 +78,8 @@ class Foresight:
         client = client if isinstance(client, str | int) else None
         turn = turn if isinstance(turn, int) and turn > 0 else 0
         prompt, claim = request.num_prompt_tokens, _forecast_of(request)
-        return self._learner.expect(Seen(prompt, limit, client, priority, turn, claim))
+        weight = self._weights.get(str(client), 1.0)
+        return self._learner.expect(Seen(prompt, limit, client, priority, turn, claim, weight))
 
     def outlook(self, request: Any, made: int, learned: Expected) -> Outlook:
         """Return what is expected of a request that has made so many tokens."""

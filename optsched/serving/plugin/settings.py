@@ -28,6 +28,12 @@ def _positive(value: Any) -> bool:
     return 0 < _number(value) < inf
 
 
+def _shares(value: Any) -> bool:
+    """Whether a value is a switch, or weights of clients."""
+    weighted = isinstance(value, dict) and value and all(map(_positive, value.values()))
+    return isinstance(value, bool) or bool(weighted)
+
+
 _FINITE = "a finite number above 0"
 _SWITCH = (lambda value: isinstance(value, bool), "true or false")
 #: What values but the default must be, and in words.
@@ -37,7 +43,8 @@ _MUST_BE: dict[str, tuple[Callable[[Any], bool], str]] = {
     "log_error": (_positive, _FINITE),
     "deviations": (lambda value: 0 <= _number(value) < inf, "a finite number of at least 0"),
     "aging": (lambda value: value in (None, "load") or _positive(value), f"{_FINITE} or 'load'"),
-    **dict.fromkeys(("trusted", "fair", "dry_run"), _SWITCH),
+    **dict.fromkeys(("trusted", "dry_run"), _SWITCH),
+    "fair": (_shares, 'true, false or weights of clients above 0, such as {"a": 2}'),
     "room": (lambda value: 0 < _number(value) <= 1, "a share above 0 and at most 1"),
     "metrics_port": (lambda value: 0 < _number(value) < 65_536, "a port from 1 to 65535"),
 }
@@ -79,7 +86,8 @@ class Settings:
         (`optsched.serving.learning`), and before that no less than the median of similar
         requests is.
     fair
-        Serve clients in turn, by virtual counters of their tokens, in place of the order.
+        Serve clients in turn, by virtual counters of their tokens, in place of the order; with
+        weights of some, a token of a client of weight 2 counts half.
     room
         Share of the blocks that a plan counts on. Below 1 it leaves blocks to what nobody uses now
         but may be found in the prefix cache again.
@@ -109,7 +117,7 @@ class Settings:
     deviations: float = 1.0
     aging: Scale = "load"
     trusted: bool = False
-    fair: bool = False
+    fair: bool | dict[str, float] = False
     room: float = 1.0
     dry_run: bool = False
     record: str | Path | None = None
@@ -134,7 +142,7 @@ class Settings:
     @property
     def orders(self) -> bool:
         """Whether priorities are set."""
-        return self.fair or self.order is not None
+        return bool(self.fair) or self.order is not None
 
     @property
     def is_ours(self) -> bool:

@@ -152,14 +152,20 @@ def test_fair_turns_keep_a_flood_from_the_others():
 
 
 @examples(60)
-@given(st.lists(st.tuples(st.integers(1, 80), st.integers(1, 40)), min_size=80, max_size=80))
-def test_two_clients_that_always_wait_are_served_alike(rows):
+@given(
+    st.lists(st.tuples(st.integers(1, 80), st.integers(1, 40)), min_size=80, max_size=80),
+    st.sampled_from([1.0, 2.0, 3.5]),
+)
+def test_two_clients_that_always_wait_are_served_by_their_weights(rows, weight):
     prompts, outputs = np.array(rows).T
     clients = np.arange(80) % 2
-    instance = Instance(prompts, outputs, 240, seconds_per_step=1.0, clients=clients)
+    weights = np.where(clients, weight, 1.0)
+    instance = Instance(
+        prompts, outputs, 240, seconds_per_step=1.0, clients=clients, weights=weights
+    )
     policy = replace(get_policy("vllm+fair"), max_num_seqs=1, async_scheduling=False)
     run = optsched.run(instance, policy, clock=SMALL)
-    cost = (prompts + 2 * outputs)[np.argsort(run.completions)]
+    cost = ((prompts + 2 * outputs) / weights)[np.argsort(run.completions)]
     order = clients[np.argsort(run.completions)]
     served = np.stack([np.cumsum(np.where(order == client, cost, 0)) for client in (0, 1)])
     waiting = np.stack([np.cumsum(order == client) < 40 for client in (0, 1)]).all(axis=0)
