@@ -312,6 +312,7 @@ def to_steps(
     size = seconds if times.dtype.kind == "i" else (np.abs(times) + abs(start)) / units_per_second
     with np.errstate(over="ignore"):
         steps = np.ceil((seconds - _ROUNDING * np.abs(size)) / seconds_per_step)
+        steps = np.maximum(steps, np.floor(seconds / seconds_per_step))  # if rounding passes a step
     return np.clip(steps, -MAX_STEP, MAX_STEP + 1).astype(np.int64)
 
 

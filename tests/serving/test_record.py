@@ -92,6 +92,8 @@ def test_requests_are_written_as_a_trace(tmp_path):
     read = optsched.read_trace(path, 500, seconds_per_step=0.001)
     assert [*zip(read.prompts.tolist(), read.outputs.tolist(), strict=True)] == facts
     assert read.arrivals.tolist() == [125 * index for index in range(len(requests))]
+    fine = optsched.read_trace(path, 500, seconds_per_step=1e-6)
+    assert np.abs(fine.arrivals - 125_000 * np.arange(len(requests))).max() <= 5
     assert np.unique(read.clients).size == 2
     assert (read.clients[1::3] == read.clients[1]).all()
     assert read.hash_ids is None

@@ -30,6 +30,14 @@ def test_steps_are_the_exact_quotients_rounded_up(seconds, step):
     assert to_steps(milliseconds, 0, 1000, float(step)).tolist() == [expected]
 
 
+@given(start=st.decimals(10**9, 2 * 10**9, places=3), gap=st.decimals(0, 10**4, places=3))
+def test_doubles_since_1970_are_no_earlier_than_the_first_in_short_steps(start, gap):
+    times = np.array([float(start), float(start + gap)])
+    first, later = to_steps(times, times[0], 1, 1e-6).tolist()
+    assert first == 0
+    assert abs(later - gap * 10**6) <= 5  # a double is that coarse
+
+
 @given(start=st.decimals(10**6, 10**8, places=3), gap=st.decimals(0, 10**4, places=3))
 def test_steps_after_a_late_start_do_not_carry_its_rounding(start, gap):
     times = np.array([float(start), float(start + gap)])
