@@ -18,7 +18,7 @@ enough, nor, if not a token of it fits there, before the next completion after t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -224,6 +224,7 @@ _REQUEST = (
     *("arrival", "arriving"),  # of this number by arrival: when, and which request it is
     "started",  # of this number by the last call: which request it is
 )
+_NODE = ("prompt", "output", "index", "not_before")  # the least of those that wait below a node
 _ROOM = ("least", "tightest")  # how much there is at least, and at which step
 
 # Counts of a queue: requests that have come, where those waiting lie, those that the last call
@@ -265,9 +266,14 @@ def admit_in_window(
 ) -> IntArray:
     """Admit requests in a fixed order under the window rule."""
     queue = new_queue(instance.prompts, instance.outputs, instance.arrivals, instance.memory, order)
-    admit = interruptible_kernel(admit_window, len(instance))
-    first, usage = int(instance.arrivals[0]), empty_worker(int(instance.outputs.max()))
-    admit(queue, instance.memory, float(ratio), length, first, NEVER, *usage)
+    usage, count = empty_worker(int(instance.outputs.max())), len(instance)
+    if ratio == np.inf and length >= count:
+        tree = tree_over(instance.prompts[order], instance.outputs[order])
+        interruptible_kernel(admit_whatever_fits, count)(queue, instance.memory, *tree, *usage)
+    else:
+        rule, first = (float(ratio), length), int(instance.arrivals[0])
+        admit = interruptible_kernel(admit_window, count)
+        admit(queue, instance.memory, *rule, first, NEVER, *usage)
     starts: IntArray = queue.requests.start[ranks_in(order)].copy()
     return starts
 
@@ -295,6 +301,110 @@ def let_wait(waiting: IntArray, begin: int, end: int, index: int) -> tuple[int, 
     return begin, end
 
 
+@compiled_inside
+def delay_of(
+    request: Any, memory: int, clock: int, usage: IntArray, window: IntArray, room: Any, seen: Any
+) -> tuple[int, tuple[int, int, int]]:
+    """Return for how many steps a request cannot start, none where it fits, and what was seen.
+
+    That is how many steps of the least room are up to date, a step that is full, and the next one
+    at which some complete: none as soon as one has started.
+    """
+    (known, full, leaving), output = seen, request.output
+    base, ahead = clock - window[0], window[1] - clock
+    while known < output:
+        known += 1
+        left = memory - known
+        if known <= ahead:
+            left -= usage[base + known]
+        tight, step = room[known - 1].least, room[known - 1].tightest
+        if left < tight:
+            tight, step = left, known
+        room[known].least, room[known].tightest = tight, step
+    delay = request.prompt - room[output].least  # until its own part has shrunk enough
+    if delay > 0 and delay >= room[output].tightest:  # or until one completes: no token of it fits
+        if full != room[output].tightest:
+            full = leaving = room[output].tightest
+            while leaving < ahead and usage[base + leaving + 1] >= usage[base + leaving]:
+                leaving += 1
+        delay = leaving
+    return delay, (known, full, leaving)
+
+
+def tree_over(prompts: IntArray, outputs: IntArray) -> tuple[Records, IntArray]:
+    """Make a tree below which none waits, and the leaf of each request: beside similar ones."""
+    count = len(prompts)
+    curve = np.zeros(count, dtype=np.int64)  # that of Morton
+    for axis, lengths in enumerate((prompts, outputs)):
+        ranks = ranks_in(np.argsort(lengths, kind="stable"))
+        for bit in range(count.bit_length()):
+            curve |= (ranks >> bit & 1) << 2 * bit + axis
+    leaves = 1 << (count - 1).bit_length()
+    tree = records(2 * leaves, _NODE, **dict.fromkeys(_NODE, NEVER))
+    return tree, leaves + ranks_in(np.argsort(curve))
+
+
+@compiled_inside
+def put_below(
+    tree: Records, node: int, prompt: int, output: int, index: int, not_before: int
+) -> None:
+    """Let a request wait at a leaf, or none where all is `NEVER`."""
+    leaf = tree[node]
+    leaf.prompt, leaf.output, leaf.index, leaf.not_before = prompt, output, index, not_before
+    while node > 1:
+        node //= 2
+        above, left, right = tree[node], tree[2 * node], tree[2 * node + 1]
+        above.prompt = min(left.prompt, right.prompt)
+        above.output = min(left.output, right.output)
+        above.index = min(left.index, right.index)
+        above.not_before = min(left.not_before, right.not_before)
+
+
+@compiled
+def admit_whatever_fits(
+    queue: Queue, memory: int, tree: Records, leaf: IntArray, usage: IntArray, window: IntArray
+) -> None:
+    """Admit all requests, each as soon as it fits where its turn comes.
+
+    A node of the tree stands for those that wait below it, with the least prompt and the least
+    output of any: where this does not fit, none of them does.
+    """
+    requests, _, room, _ = queue
+    leaves, released, clock = len(tree) // 2, 0, requests[0].arrival
+    while clock < NEVER:
+        while released < len(requests) and requests[released].arrival <= clock:
+            index = requests[released].arriving
+            put_below(
+                tree, leaf[index], requests[index].prompt, requests[index].output, index, clock
+            )
+            released += 1
+        node, first, seen = 1, NEVER, (0, 0, 0)
+        while node > 0:
+            below = tree[node]
+            if below.not_before <= clock and below.index < first:
+                delay, seen = delay_of(below, memory, clock, usage, window, room, seen)
+                if delay > 0:
+                    below.not_before = clock + delay
+                elif node >= leaves:
+                    first = below.index
+                else:  # the more urgent side first
+                    node = 2 * node + (tree[2 * node + 1].index < tree[2 * node].index)
+                    continue
+            while node > 1 and tree[node].index > tree[node ^ 1].index:
+                node //= 2
+                tree[node].not_before = min(
+                    tree[2 * node].not_before, tree[2 * node + 1].not_before
+                )
+            node = node ^ 1 if node > 1 else 0
+        if first < NEVER:
+            occupy(usage, window, requests[first].prompt, requests[first].output, clock)
+            requests[first].start = clock
+            put_below(tree, leaf[first], NEVER, NEVER, NEVER, NEVER)
+        else:
+            due = requests[released].arrival if released < len(requests) else NEVER
+            clock = min(tree[1].not_before, due)
+
+
 @compiled
 def admit_window(
     queue: Queue,
@@ -316,8 +426,7 @@ def admit_window(
             requests[index].not_before = clock
             begin, end = let_wait(waiting, begin, end, index)
         due = requests[released].arrival if released < len(requests) else NEVER
-        known, most, place = 0, 0.0, begin
-        full = leaving = 0  # a step that is full, and the next one at which some complete
+        most, place, seen = 0.0, begin, (0, 0, 0)
         while place < end and place - begin < length:
             request = requests[waiting[place]]
             if place == begin:
@@ -328,21 +437,10 @@ def admit_window(
             if request.area > most:
                 continue
             if request.not_before <= clock:
-                prompt, output = request.prompt, request.output
-                base, ahead = clock - window[0], window[1] - clock
-                while known < output:  # so many steps of the least room are up to date
-                    known += 1
-                    left = memory - known
-                    if known <= ahead:
-                        left -= usage[base + known]
-                    tight, step = room[known - 1].least, room[known - 1].tightest
-                    if left < tight:
-                        tight, step = left, known
-                    room[known].least, room[known].tightest = tight, step
-                delay = prompt - room[output].least  # until its own part has shrunk enough
+                delay, seen = delay_of(request, memory, clock, usage, window, room, seen)
                 if delay <= 0:
-                    occupy(usage, window, prompt, output, clock)
-                    known = full = 0
+                    occupy(usage, window, request.prompt, request.output, clock)
+                    seen = 0, 0, 0
                     request.start = clock
                     requests[count].started = waiting[place - 1]
                     count += 1
@@ -350,14 +448,6 @@ def admit_window(
                     for other in range(place - 1, begin - 1, -1):
                         waiting[other] = waiting[other - 1]
                     continue
-                if delay >= room[output].tightest:  # or until a completion, as no token of it fits
-                    if full != room[output].tightest:
-                        full = leaving = room[output].tightest
-                        while (
-                            leaving < ahead and usage[base + leaving + 1] >= usage[base + leaving]
-                        ):
-                            leaving += 1
-                    delay = leaving
                 request.not_before = clock + delay
             if request.not_before < due:
                 due = request.not_before

@@ -225,7 +225,8 @@ def cheapest_starts(
             return cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
-    sums += map(PriceSums.of, least_ahead(prices))
+    sums = [PriceSums.of(np.pad(prices, (0, int(instance.outputs.max()))))]
+    sums += map(PriceSums.of, (*least_ahead(prices), convex_below(prices)))
     guesses = np.ascontiguousarray(guesses).view()
     guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
     starts, costs = np.empty((2, len(instance)), dtype=np.int64)
@@ -247,6 +248,32 @@ def least_ahead(values: IntArray) -> list[IntArray]:
         if reach in (NEAR, FAR):
             found.append(lowest.copy())
     return found
+
+
+@compiled
+def convex_below(values: IntArray) -> IntArray:
+    """Return the largest convex sequence below values, rounded down; zeros follow.
+
+    No product overflows, as the moments of the values do not.
+    """
+    count, top = len(values), 0
+    corners, below = np.zeros(count + 1, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+    below[:count] = values
+    for place in range(1, count + 1):
+        while top > 0:
+            one, other = corners[top - 1], corners[top]
+            rise, length = below[other] - below[one], other - one
+            if rise * (place - other) < (below[place] - below[other]) * length:
+                break
+            top -= 1
+        top += 1
+        corners[top] = place
+    for corner in range(top):
+        one, other = corners[corner], corners[corner + 1]
+        rise, length = below[other] - below[one], other - one
+        for place in range(one + 1, other):
+            below[place] = below[one] + rise * (place - one) // length
+    return below[:count]
 
 
 def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatArray:
@@ -359,9 +386,15 @@ def _cheapest_starts(
     near_moment: IntArray,
     far_total: IntArray,
     far_moment: IntArray,
+    below_total: IntArray,
+    below_moment: IntArray,
 ) -> None:
-    """Search from each arrival on, by blocks whose least prices the near and far sums hold."""
-    horizon = len(total) - 1
+    """Search from each arrival on, by blocks whose least prices the near and far sums hold.
+
+    At prices that are convex over time, so are the costs of starts: where they rise away from the
+    guess by more than a token-step's rounding each, what is beyond costs more still.
+    """
+    horizon = len(near_total) - 1
     for request in range(len(prompts)):
         prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
         weight = weights[request]
@@ -377,25 +410,42 @@ def _cheapest_starts(
         cost += price_of_start(prompt, output, guess, total, moment)
         if cost < best:
             start, best = guess, cost
-        for far in range(arrival, horizon, FAR):
+        latency = weight * (output - arrival)
+        least = price_of_start(prompt, output, guess, below_total, below_moment)
+        least += latency + weight * guess + prompt * output + output * (output + 1) // 2
+        most, first, last = max(best, least), guess, guess
+        least = 0
+        while first > arrival and least < most:
+            first = max(2 * first - guess - NEAR, arrival)
+            least = price_of_start(prompt, output, first, below_total, below_moment)
+            least += latency + weight * first
+        least = 0
+        while last < horizon and least < most:
+            last = min(2 * last - guess + NEAR, horizon)
+            least = price_of_start(prompt, output, last, below_total, below_moment)
+            least += latency + weight * last
+        for far in range(first, last, FAR):
             latency = weight * (far + output - arrival)
             if latency >= best:
                 break  # later starts cost even more
             least = price_of_start(prompt, output, far, far_total, far_moment)
             if latency + least >= best:
                 continue
-            far_end = far + FAR if far + FAR < horizon else horizon
+            far_end = far + FAR if far + FAR < last else last
             for near in range(far, far_end, NEAR):
                 latency = weight * (near + output - arrival)
                 least = price_of_start(prompt, output, near, near_total, near_moment)
                 if latency + least >= best:
                     continue
-                near_end = near + NEAR if near + NEAR < horizon else horizon
-                for at in range(near, near_end):
-                    cost = weight * (at + output - arrival)
-                    cost += price_of_start(prompt, output, at, total, moment)
+                near_end = near + NEAR if near + NEAR < far_end else far_end
+                paid, moved = total[near:near_end], moment[near:near_end]
+                paid_then = total[near + output : near_end + output]
+                moved_then = moment[near + output : near_end + output]
+                for at in range(near_end - near):  # quick, as no place is below zero
+                    cost = latency + weight * at + (prompt - near - at) * (paid_then[at] - paid[at])
+                    cost += moved_then[at] - moved[at]
                     if cost < best:
-                        start, best = at, cost
+                        start, best = near + at, cost
         starts[request], costs[request] = start, best
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import bound, family, verify
+from optsched import Instance, bound, family, verify
 from optsched.bounds import lagrangian
 from optsched.bounds.lagrangian import cheapest_starts, kinds_of
 
@@ -42,3 +42,35 @@ def test_the_verifier_finds_the_same_bound():
     certificate = bound(instance, "lagrangian").certificate
     assert kinds_of(instance, len(certificate.prices)) is not None
     assert verify(certificate, instance) == certificate.value
+
+
+@pytest.mark.parametrize("shape", ["any", "falling", "convex", "rounded"])
+def test_the_cheapest_starts_are_those_of_a_look_at_every_step(shape):
+    """The guess comes before all others, and the first step before later ones."""
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        count, steps = 30, int(rng.choice([1, 90, 1500, 9000]))
+        prices = rng.integers(0, 1000, steps)
+        if shape == "falling":
+            prices = np.sort(prices)[::-1]
+        elif shape != "any":
+            convex = (np.linspace(1, 0, steps) ** 2 * rng.choice([5, 300, 40_000])).astype(np.int64)
+            prices = convex + (shape == "rounded") * rng.integers(0, 2, steps)
+        prompts, outputs = rng.integers(0, 300, count), rng.integers(1, 200, count)
+        arrivals = np.sort(rng.integers(0, rng.choice([1, steps + 50]), count))
+        instance = Instance(prompts, outputs, 500, arrivals)
+        guesses, weight = rng.integers(0, steps + 10, count), int(rng.choice([0, 1, 900, 10**6]))
+        starts, costs = cheapest_starts(instance, prices, np.full(count, weight), guesses)
+        ahead = np.concatenate([prices, np.zeros(200, dtype=np.int64)])
+        for request, arrival in enumerate(arrivals.tolist()):
+            prompt, output, end = int(prompts[request]), int(outputs[request]), max(steps, arrival)
+            guess = min(max(int(guesses[request]), arrival), end)
+            held = prompt + 1 + np.arange(output)
+            paid = np.convolve(ahead, held[::-1], "full")[output - 1 :]  # for starts from 0 on
+            cost = weight * (np.arange(end + 1) + output - arrival)
+            cost[:steps] += paid[:steps]
+            cost[:arrival] = np.iinfo(np.int64).max
+            order = [end, guess, *range(arrival, end)]
+            assert (starts[request], costs[request]) == min(
+                ((at, cost[at]) for at in order), key=lambda pair: pair[1]
+            )

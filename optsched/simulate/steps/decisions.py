@@ -509,14 +509,14 @@ def _backfill(
     base, running_end = window[0], window[1]
     planned = np.empty(len(order), dtype=np.int64)
     count = 0
-    least = prompts[order]  # of this and later ones
+    least, shortest = prompts[order], outputs[order]  # of this and later ones
     for place in range(len(order) - 2, -1, -1):
         least[place] = min(least[place], least[place + 1])
+        shortest[place] = min(shortest[place], shortest[place + 1])
     free = clock  # none of them fits at a step before
     for request in order:
         prompt, output = prompts[request], outputs[request]
-        while free < window[1] and usage[free + 1 - base] + least[count] + 1 > memory:
-            free += 1
+        free = earliest_start(usage, window, memory, least[count], shortest[count], free)
         if free >= until:
             break
         start = earliest_start(usage, window, memory, prompt, output, free)

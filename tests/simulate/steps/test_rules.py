@@ -12,6 +12,7 @@ from literal_orders import Batches, simulate_backfill, simulate_skip, simulate_w
 from strategies import instances
 
 from optsched import Instance, bound, compare, family, read_trace, run
+from optsched.admission import NEVER, admit_in_window, admit_window, empty_worker, new_queue
 from optsched.errors import PolicyError
 from optsched.policies import BASIC, RULES, PriorityPolicy, get_policy, with_rule
 
@@ -58,6 +59,22 @@ def test_the_window_of_many_requests_equals_the_literal_simulator():
         for name, key in (("area", instance.areas), ("fcfs", instance.arrivals)):
             starts = run(instance, name, rule="window").schedule.starts
             assert starts.tolist() == simulate_window(instance, by_key(key.tolist()))
+
+
+def test_skip_of_many_requests_equals_looking_at_each_of_those_that_wait():
+    rng = np.random.default_rng(5)
+    for case in range(60):
+        count, memory = int(rng.integers(100, 600)), int(rng.integers(30, 800))
+        outputs = rng.integers(1, memory // int(rng.integers(2, 9)), count)
+        prompts = rng.integers(0, (memory - outputs) // int(rng.integers(1, 6)) + 1)
+        arrivals = np.sort(rng.integers(0, int(rng.choice([1, 100, 5000])), count))
+        instance = Instance(prompts, outputs, memory, arrivals)
+        order = instance.areas.argsort(kind="stable") if case % 2 else rng.permutation(count)
+        queue = new_queue(prompts, outputs, arrivals, memory, order)
+        usage = empty_worker(int(outputs.max()))
+        admit_window(queue, memory, np.inf, count, int(arrivals[0]), NEVER, *usage)
+        starts = admit_in_window(instance, order, np.inf, count)
+        assert np.array_equal(starts[order], queue.requests.start)
 
 
 @pytest.mark.parametrize("rule", SIMULATORS)
