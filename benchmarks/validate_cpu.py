@@ -222,7 +222,7 @@ def text_of(fit, first, second, third):
         "|---" * (len(second) + 2) + "|",
     ]
     for label, *_ in KINDS:
-        cells = [cell(rows[label], rows["vLLM"]) for _, rows in second]
+        cells = [_cell(rows[label], rows["vLLM"]) for _, rows in second]
         total, plain = (sum(rows[each][0] for _, rows in second) for each in (label, "vLLM"))
         cells.append(f"{100 * (total / plain - 1):+.0f} %" if label != "vLLM" else "")
         lines.append(f"| {label} | {' | '.join(cells)} |")
@@ -246,7 +246,7 @@ def _end(row, plain):
     return f"{row[0]:.2f}" + ("" if row is plain else " ({:+.1f} %; {:+.1f} %)".format(*gains))
 
 
-def cell(row, plain):
+def _cell(row, plain):
     """Write what was measured, and by how much it changed."""
     mean, p99, first, drift, predicted = row
     gains = mean / plain[0] - 1, predicted / plain[-1] - 1

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from validate_cpu import cell
 from validate_vllm import ours, write_between
 
 import optsched
@@ -92,43 +91,46 @@ def serve(folder, seconds):
 
 
 def report(folder, page):
-    """Hold what was measured against predictions; write the tables into a page."""
+    """Hold what was measured against predictions; write the table into a page."""
     kernels = optsched.get_clock(KERNELS)
     batches = run_of(folder, "fit")
     fit = fitted(batches)
-    slower = np.diff(batches["spans"]).sum() / seconds_of(kernels, batches["sums"])
-    seeds = [seed for seed in SEEDS if (folder / f"seed-{seed}-{len(KINDS) - 1}.npz").exists()]
-    rows = {
-        (seed, label): row_of(run_of(folder, f"seed-{seed}-{at}"), policy, kernels, fit.clock)
-        for seed in seeds
-        for at, (label, *_, policy) in enumerate(KINDS)
-    }
+    faster = 1 - np.diff(batches["spans"]).sum() / seconds_of(kernels, batches["sums"])
     lines = [
-        f"{len(batches['sums']):,} batches of vLLM took {100 * (slower - 1):+.1f} % against the "
-        f"clock `{KERNELS}`; one fitted to half of them has a mean error of "
+        f"{len(batches['sums']):,} batches of vLLM took {100 * faster:.1f} % less time than by the "
+        f"clock `{KERNELS}`. One fitted to half of them has a mean error of "
         f"{100 * fit.mean_error:.1f} % on the others.",
         "",
-        f"| {REQUESTS} requests | {' | '.join(f'seed {seed}' for seed in seeds)} |",
-        "|---" * (len(seeds) + 1) + "|",
+        f"| {REQUESTS} requests | mean | change | predicted | p99 | mean TTFT | slower "
+        "| off, blind | off |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for label, *_ in KINDS:
-        cells = (cell(rows[seed, label][0], rows[seed, "vLLM"][0]) for seed in seeds)
-        lines.append(f"| {label} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "Predicted mean latency against measured: by kernel times alone, and by the fitted clock, "
-        "slowed as the batches of the run were:",
-        "",
-        f"| | {' | '.join(f'seed {seed}' for seed in seeds)} |",
-        "|---" * (len(seeds) + 1) + "|",
-    ]
-    for label, *_ in KINDS:
-        cells = ("{:+.1f} %, {:+.1f} %".format(*rows[seed, label][1]) for seed in seeds)
-        lines.append(f"| {label} | {' | '.join(cells)} |")
+    for seed in SEEDS:
+        if not (folder / f"seed-{seed}-{len(KINDS) - 1}.npz").exists():
+            continue
+        plain = None
+        for at, (label, *_, policy) in enumerate(KINDS):
+            row = row_of(run_of(folder, f"seed-{seed}-{at}"), policy, kernels, fit.clock)
+            mean, p99, first, slower, blind, predicted = row
+            plain = plain or (mean, predicted)
+            gains = (
+                percent(each / of - 1) for each, of in zip((mean, predicted), plain, strict=True)
+            )
+            change = " | ".join(gains) if at else "|"
+            off = " | ".join(percent(each / mean - 1, 1) for each in (blind, predicted))
+            lines.append(
+                f"| seed {seed}: {label} | {mean:.2f} s | {change} | {p99:.1f} s | {first:.2f} s "
+                f"| {percent(slower, 1)} | {off} |"
+            )
     text = "\n".join(lines)
     print(text)
     if page is not None:
         write_between(page, "validate_gpu.py", text)
+
+
+def percent(share, digits=0):
+    """Write a change in percent, without a zero below zero."""
+    return f"{round(100 * share, digits) + 0.0:+.{digits}f} %"
 
 
 def fitted(run):
@@ -149,23 +151,24 @@ def seconds_of(clock, sums):
 
 
 def row_of(run, policy, kernels, fit):
-    """Return what was measured and predicted, and how far predicted means are off, in percent."""
+    """Return mean, p99, TTFT, how much slower batches were, and the mean predicted, blind and so.
+
+    Blind is by kernel times alone; then by the fitted clock, slowed as the batches of the run were.
+    """
     requests = [(int(p), int(o), float(a), 0) for p, o, a, _ in run["requests"]]
     arrivals = run["requests"][:, 2]
     slower = np.diff(run["spans"]).sum() / seconds_of(fit, run["sums"])
     latencies = run["last"] - arrivals
-    blind, predicted = (
-        ours(OPTIONS, requests, policy, clock).mean_latency
-        for clock in (kernels, fit.scaled(slower))
-    )
-    measured = (
+    return (
         latencies.mean(),
         np.percentile(latencies, 99),
         (run["first"] - arrivals).mean(),
         slower - 1,
-        predicted,
+        *(
+            ours(OPTIONS, requests, policy, clock).mean_latency
+            for clock in (kernels, fit.scaled(slower))
+        ),
     )
-    return measured, [100 * (each / measured[0] - 1) for each in (blind, predicted)]
 
 
 if __name__ == "__main__":
