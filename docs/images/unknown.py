@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib import pyplot
 
 import optsched
+from optsched.report.style import BLUE, LIMIT, REFERENCE, line_of, line_styles, prepare
 
 STEPS, MEMORIES = 6, (8, 10, 12)
 KINDS = (((1, 2), (4, 4)), ((2, 1), (2, 5)), ((1, 1), (3, 5)), ((1, 4), (5, 1)))
@@ -114,14 +115,18 @@ def draw_unknown(path: Path) -> None:
     for name, values in (("online optimum", online), ("best policy", best)):
         print(f"{name}: {values.mean():.2f} % in the mean, {values.max():.2f} % at most")
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    for name, values in zip(("online optimum", *POLICIES), found.mean(axis=0).T, strict=True):
-        left.plot(PROBABILITIES, values, "o-" if name == "online optimum" else "o--", label=name)
+    for ax in (left, right):
+        prepare(ax)
+    optimum, *means = found.mean(axis=0).T
+    left.plot(PROBABILITIES, optimum, color=LIMIT, linewidth=2, label="online optimum")
+    for name, look, values in zip(POLICIES, line_styles(POLICIES), means, strict=True):
+        left.plot(PROBABILITIES, values, **line_of(look), marker=look.marker, label=name)
     left.set(
         xlabel="probability of an arrival", ylabel="latency above hindsight (%)", ylim=(0, None)
     )
     left.legend(frameon=False)
-    right.axline((0, 0), slope=1, color="grey", linewidth=0.8)
-    right.plot(online.ravel(), best.ravel(), "o", markersize=4)
+    right.axline((0, 0), slope=1, **REFERENCE)
+    right.plot(online.ravel(), best.ravel(), "o", color=BLUE, markersize=4)
     right.set(xlabel="online optimum above hindsight (%)", ylabel="best policy above hindsight (%)")
     figure.savefig(path, dpi=140, metadata={"Software": None})
 
