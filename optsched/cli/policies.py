@@ -131,6 +131,8 @@ def compare(
         options = getattr(policy, "serving_options", None)
         if able is not None and able.policy == policy.name and options is not None:
             output.say(options(known["clock"]))
+            if getattr(policy, "fair", False) and instance.weights is not None:
+                output.say('In place of true say the weights of clients, such as {"a": 2}.')
     return code
 
 
@@ -142,8 +144,8 @@ def _say_measured(instance: Instance, output: Output) -> None:
 
     given = click.get_current_context().params
     how = {name: given[name] for name in ("columns", "time_unit")}
-    if given["trace"].startswith("family:") or given["skip_invalid"]:
-        return
+    if given["trace"].startswith("family:") or given["skip_invalid"] or given["rate"] is not None:
+        return  # or they are not those requests, or did not arrive so
     try:
         for limit in (100, given["limit"]):  # most logs measure nothing: their head says so
             log = read_measured(given["trace"], instance.memory, limit=limit, **how)[1]

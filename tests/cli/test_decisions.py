@@ -73,6 +73,16 @@ def test_each_engine_has_its_options(name, words):
     assert words in get_policy(name).serving_options()
 
 
+def test_weights_are_in_what_is_advised(optsched_command, tmp_path):
+    log = tmp_path / "log.csv"
+    rows = (f"20,5,{i / 10},{i % 2},{1 + i % 2}" for i in range(60))
+    log.write_text("\n".join(["prompt_tokens,output_tokens,arrival_s,client,weight", *rows]))
+    words = ("compare", log, "--memory", 900, "--clock", "llama-2-7b-a100")
+    out = optsched_command(*words, "--policies", "vllm+fair")[1]
+    assert out.rstrip().endswith('In place of true say the weights of clients, such as {"a": 2}.')
+    assert "In place of true" not in optsched_command(*words, "--policies", "vllm")[1]
+
+
 def test_a_rate_gives_arrivals_to_requests_without_any(optsched_command, lengths):
     words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--seed", 4, "--json", "-")
     clocked = (*words, "--clock", "llama-2-7b-a100", "--rate", 2)
