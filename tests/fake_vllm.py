@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import literal_vllm
+
+import optsched.serving.plugin as inside
 
 
 @dataclass(eq=False)
@@ -202,3 +204,13 @@ def config(settings, extra=None, longest=10**6, spec=FullAttentionSpec):
         ),
         SimpleNamespace(num_blocks=settings.num_gpu_blocks, kv_cache_groups=[group]),
     )
+
+
+NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
+CASE = literal_vllm.Settings(num_gpu_blocks=24, block_size=4, max_num_seqs=8)
+
+
+def made(name, case=CASE, extra=None, **attributes):
+    """Make a scheduler of ours, of a name."""
+    kind = type("Mine", (getattr(inside, name),), attributes)
+    return kind(*config(replace(case, async_scheduling="Async" in name), extra))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from dataclasses import replace
 from types import FunctionType
 
 import fake_vllm
@@ -13,6 +12,7 @@ import literal_vllm
 import numpy as np
 import pytest
 from effort import examples
+from fake_vllm import NAMES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +20,9 @@ import optsched.serving.plugin as inside
 from optsched.serving.learning import Aging, OutputLearner, TokenCounters
 from optsched.serving.plugin.plan import AdmissionPlan, Foresight
 from optsched.serving.plugin.record import Recorder
+from optsched.serving.plugin.scheduler import Scheduler
 from optsched.serving.plugin.watch import Watch
 
-NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
 SETTINGS = ({}, {"order": None}, {"fair": True}, {"patience": 0.2}, {"log_error": 0.4})
 PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters, Aging)
 #: What stands between vLLM and our parts, or is called when a server starts.
@@ -73,18 +73,15 @@ def test_a_port_that_is_taken_switches_counting_off(caplog):
     serve(scheduler, np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_list_of_hooks_is_complete(name):
-    kind = getattr(inside, name)
-    own = {each for each, member in vars(kind).items() if isinstance(member, FunctionType)}
+def test_the_list_of_hooks_is_complete():
+    own = {each for each, member in vars(Scheduler).items() if isinstance(member, FunctionType)}
     assert own - BETWEEN - CACHED == {each for owner, each in HOOKS if owner is None}
 
 
 def made(name, extra):
     """Make a scheduler of a name, which counts."""
     attributes = {"time": 0.0, "now": lambda self: self.time, "log_stats": True}
-    kind = type("Mine", (getattr(inside, name),), attributes)
-    return kind(*fake_vllm.config(replace(CASE, async_scheduling="Async" in name), extra))
+    return fake_vllm.made(name, CASE, extra, **attributes)
 
 
 def serve(scheduler, rng):

@@ -64,280 +64,292 @@ class Known:
     blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
 
 
+_BASE: Any = object  # to mypy, the scheduler of vLLM
+
+
+class Scheduler(_BASE):  # type: ignore[misc]
+    """What our classes add to a scheduler of vLLM, which comes after it among their bases."""
+
+    title: str
+    plans: bool
+    asynchronous: type  # the scheduler of vLLM for that mode
+    running_status: Any
+    #: What it goes by; a subclass may set its own.
+    settings = Settings()
+
+    def __new__(cls, vllm_config: Any, *args: Any, **more: Any) -> Any:
+        """Make one for the mode that a server is in."""
+        kind = cls
+        if vllm_config.scheduler_config.async_scheduling and not issubclass(cls, cls.asynchronous):
+            kind = type(cls.__name__, (cls, cls.asynchronous), {})
+        return super().__new__(kind)
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any, *args: Any, **more: Any) -> None:
+        settings = self.settings_of(vllm_config)
+        self._by_client = vllm_config.scheduler_config.policy == "priority"
+        self.orders, self.acts = settings.orders, not settings.dry_run
+        if self.orders and self.acts:
+            vllm_config.scheduler_config.policy = "priority"
+        super().__init__(vllm_config, kv_cache_config, *args, **more)
+        specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+        longest, sizes = self.max_model_len, [spec.block_size for spec in specs]
+        self.patience = settings.patience
+        self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
+        self.watch = Watch(_of(vllm_config, "parallel_config.data_parallel_index") or 0)
+        self.off: dict[str, str] = {}
+        if settings.metrics_port is not None:
+            self._guarded("counting", self.watch.serve, settings.metrics_port)
+        self.lag = int(isinstance(self, self.asynchronous))
+        odd = ", ".join(sorted({type(spec).__name__ for spec in specs} - _KEPT))
+        forgets = f"layers of the kind {odd} do not keep all tokens" if odd else ""
+        reasons = {
+            "order": "" if self.orders else "vLLM's own is asked for",
+            "plan": (_limit("plan", vllm_config) or forgets) if self.plans else _ORDERS,
+        }
+        self.off |= {part: reason for part, reason in reasons.items() if reason}
+        said = (f"off ({self.off[part]})" if part in self.off else "on" for part in reasons)
+        mode = "a" * self.lag
+        LOG.info(
+            _ON, self.title, __version__, import_module("vllm").__version__, mode, *said, settings
+        )
+        caches = vllm_config.cache_config.enable_prefix_caching
+        self._recorder: Recorder | None = None
+        if settings.record is not None:
+            size = self.hash_block_size if caches else None
+            given = settings.record, self.watch.engine, size, self.now
+            self._recorder = self._guarded("recording", Recorder, *given)
+        self._seen: dict[str, Known] = {}
+        self._by_arrival: dict[str, Any] = {}
+        self._promoted_s, self._sorted = -inf, True
+        # One is made at once, so that its kernel is there when the first request comes.
+        begin = [self.foresight, [Row(1, 0, 1, 1)], self.lag]
+        self._plan: AdmissionPlan | None = self._guarded("plan", AdmissionPlan, *begin)
+        self._tables: list[Any] = []  # of blocks, where others may find them
+        manager = self.kv_cache_manager
+        if "plan" not in self.off and caches:
+            self._tables = list(manager.coordinator.single_type_managers)
+        self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
+
+    @classmethod
+    def settings_of(cls, vllm_config: Any) -> Settings:
+        """Return the settings of a server; raises where they, or it, will not do."""
+        if reason := _limit("all", vllm_config):
+            raise OptschedError(f"optsched.vllm: {reason}; start without --scheduler-cls")
+        extra = vllm_config.additional_config
+        given = extra.get("optsched", {}) if isinstance(extra, dict) else {}
+        settings = cls.settings.updated(given)
+        Foresight(settings, 1, (), 1)  # which reads clocks and histories
+        return settings
+
+    def _guarded(self, part: str, does: Any, *given: Any, otherwise: Any = None) -> Any:
+        """Return what a part does, or what it is without it: once it raises, it is off."""
+        if part not in self.off:
+            try:
+                return does(*given)
+            except Exception:
+                LOG.exception(_OFF, self.title, part, _WITHOUT[part])
+                self.off |= dict.fromkeys((part, *_NEED.get(part, ())), "it failed")
+                if "order" in self.off:
+                    for request in self.requests.values():
+                        self._rank(request)
+                    self._sorted = False  # not now: who is peeked at must be who is popped
+        return otherwise
+
+    def limit_of(self, request: Any) -> int:
+        """Return the maximum number of tokens that a request may make."""
+        room = self.max_model_len - request.num_prompt_tokens
+        return int(min(request.max_tokens, room))
+
+    def now(self) -> float:
+        """Return the time on the clock of arrivals."""
+        return time()
+
+    def add_request(self, request: Any) -> None:
+        """Let a request wait in its place."""
+        if seen := self._seen.get(request.request_id):
+            seen.until, seen.learned = -1, None  # a session goes on with another prompt
+        else:
+            self._seen[request.request_id] = Known(client=request.priority)
+            self._guarded("learning", self._arrives, request)
+            self._rank(request)
+            if self.patience < inf:
+                self._by_arrival[request.request_id] = request
+        super().add_request(request)
+
+    def _arrives(self, request: Any) -> None:
+        seen = self._look(request, 0)
+        seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
+
+    def schedule(self, *args: Any, **more: Any) -> Any:
+        """Form a batch."""
+        self._plan = None
+        if self._by_arrival:
+            self._guarded("order", self._promote)
+        if not self._sorted:
+            self.waiting.remove_requests(())  # which sorts the queue anew
+            self._sorted = True
+        batch = super().schedule(*args, **more)
+        if getattr(self, "log_stats", False):
+            self._guarded("counting", self._tell)
+        if self._recorder is not None:
+            self._guarded("recording", self._recorder.formed, batch, self.requests)
+        return batch
+
+    def update_from_output(self, scheduler_output: Any, *args: Any, **more: Any) -> Any:
+        """Take the tokens of a batch that has ended."""
+        if self._recorder is not None:
+            self._guarded("recording", self._recorder.done, scheduler_output)
+        return super().update_from_output(scheduler_output, *args, **more)
+
+    def _tell(self) -> None:
+        self.watch.tell(self.now(), len(self.waiting), len(self.running))
+
+    def _promote(self) -> None:
+        """Let requests that waited beyond the patience come first."""
+        now, patience = self.now(), self.patience
+        if now < self._promoted_s + patience / _PROMOTIONS:
+            return
+        by_arrival = self._by_arrival.values()
+        overdue = list(takewhile(lambda each: each.arrival_time < now - patience, by_arrival))
+        for request in overdue:
+            del self._by_arrival[request.request_id]
+            self._seen[request.request_id].first = True
+            self._rank(request)
+        if overdue:
+            self._promoted_s, self._sorted = now, False
+
+    def _rank(self, request: Any) -> None:
+        """Set the priority of a request; without an order all of a client's are alike."""
+        if self.orders:
+            key = self._guarded("order", self._key, request, otherwise=0.0)
+            client = self._seen[request.request_id].client
+            if self.acts:
+                request.priority = (client, key) if self._by_client else key
+
+    def _key(self, request: Any) -> float:
+        """Return the key of a request that waits."""
+        made = request.num_output_tokens
+        seen, prompt = self._look(request, made), request.num_prompt_tokens + made
+        key = plain = seen.tag
+        if not self.foresight.fair:
+            plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
+            key = self.foresight.aged(plain, key)
+        # In a dry run whoever comes by arrival is held against all of the order.
+        known = plain if self.acts else key
+        self._guarded("counting", self.watch.waits, request.request_id, known)
+        return -inf if seen.first else key
+
+    def _look(self, request: Any, made: int) -> Known:
+        """Return what is known of a request; a belief is looked at anew where it made much."""
+        seen = self._seen[request.request_id]
+        if made > seen.until:
+            if seen.learned is None:
+                limit = self.limit_of(request)
+                seen.learned = self.foresight.expect(request, limit, seen.client)
+            seen.look = self.foresight.outlook(request, made, seen.learned)
+            seen.expected = seen.expected or seen.look.output
+            seen.until = inf if seen.look.row == POINT else made + made // _REFRESH
+        return seen
+
+    def _preempt_request(self, request: Any, *args: Any, **more: Any) -> None:
+        seen = self._seen[request.request_id]
+        seen.until, seen.blocks = -1, ()
+        # What was expected of it was too little: by its key it would be preempted again.
+        seen.first = seen.first or (seen.look.learned and not self.foresight.fair)
+        self._rank(request)
+        super()._preempt_request(request, *args, **more)
+
+    def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
+        if request.request_id in self._seen:
+            self._guarded("learning", self._ends, request)
+            del self._seen[request.request_id]
+        self._by_arrival.pop(request.request_id, None)
+        self._guarded("counting", self.watch.leaves, request.request_id)
+        return super()._free_request(request, *args, **more)
+
+    def _ends(self, request: Any) -> None:
+        """Take note of what a request has made."""
+        made = request.num_output_tokens
+        seen = self._look(request, made)  # a session may have gone on and ended at once
+        complete = made > 0 and request.status.name in _COMPLETE
+        self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
+        if complete:
+            self._guarded("counting", self.watch.completed, seen.expected, made)
+            if self._recorder is not None:
+                client = seen.learned.seen.client
+                self._guarded("recording", self._recorder.ended, request, client)
+
+    def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
+        """Allocate blocks; none for a request whose admission would lead to preemptions."""
+        # A request that holds blocks already must not wait behind others.
+        if request.status is self.running_status or request.num_computed_tokens:
+            return self._allocate(request, *args, **more)
+        if self.running:
+            found = more.get("new_computed_blocks")
+            found = found.blocks if found is not None else ()
+            if not self._guarded("plan", self.fits, request, found, otherwise=True):
+                self.watch.counts["refused"] += 1
+                if self.acts:
+                    return None
+        blocks = self._allocate(request, *args, **more)
+        if blocks is not None:
+            hits = more.get("num_new_computed_tokens", 0)
+            self._guarded("counting", self.watch.admitted, request, hits)
+            tag = self._seen[request.request_id].tag
+            self._guarded("learning", self.foresight.admitted, request, tag)
+            self._guarded("plan", self._joins, request)
+        return blocks
+
+    def _joins(self, request: Any) -> None:
+        """Count in the plan on a request that is admitted."""
+        if self._plan is not None:
+            self._plan.joined(self._candidate, lambda: self._blocks_of(request))
+
+    def fits(self, request: Any, found: Any = ()) -> bool:
+        """Whether a waiting request is planned to run beside those that run."""
+        if self._plan is None:
+            rows = [self.row_of(each) for each in self.running]
+            held = lambda: [self._blocks_of(each) for each in self.running]  # noqa: E731
+            self._plan = AdmissionPlan(self.foresight, rows, self.lag, held, self._shares())
+        hits = [block.block_id for group in found for block in group if block.ref_cnt > 0]
+        self._candidate = self.row_of(request)
+        return self._plan.admits(self._candidate, hits)
+
+    def _blocks_of(self, request: Any) -> Any:
+        """Return the blocks that a request holds, where others may find them."""
+        seen = self._seen[request.request_id]
+        held = [each.req_to_blocks.get(request.request_id, ()) for each in self._tables]
+        if sum(map(len, held)) != len(seen.blocks):
+            seen.blocks = np.array([block.block_id for blocks in held for block in blocks])
+        return seen.blocks
+
+    def _shares(self) -> bool:
+        """Whether some block has several users."""
+        names = [request.request_id for request in self.running]
+        tables = [each.req_to_blocks for each in self._tables]
+        held = sum(len(table.get(name, ())) for table in tables for name in names)
+        usable, manager = self.foresight.usable, self.kv_cache_manager
+        return bool(tables) and usable != held + manager.block_pool.get_num_free_blocks()
+
+    def row_of(self, request: Any) -> Row:
+        """Return what a plan sees of a request."""
+        made = request.num_output_tokens + request.num_output_placeholders
+        seen = self._look(request, made)
+        left, tokens = max(seen.look.planned - made, 1), request.num_prompt_tokens + made
+        return Row(tokens, made, seen.learned.seen.limit, left, seen.look.row)
+
+
 def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> type:
     """Return one of the classes, on top of the schedulers of vLLM for both modes."""
-    running_status = import_module("vllm.v1.request").RequestStatus.RUNNING
-
-    class Scheduler(base):  # type: ignore[misc]
-        #: What it goes by; a subclass may set its own.
-        settings = Settings()
-
-        def __new__(cls, vllm_config: Any, *args: Any, **more: Any) -> Any:
-            """Make one for the mode that a server is in."""
-            kind = cls
-            if vllm_config.scheduler_config.async_scheduling and not issubclass(cls, asynchronous):
-                kind = type(cls.__name__, (cls, asynchronous), {})
-            return super().__new__(kind)
-
-        def __init__(self, vllm_config: Any, kv_cache_config: Any, *args: Any, **more: Any) -> None:
-            settings = self.settings_of(vllm_config)
-            self._by_client = vllm_config.scheduler_config.policy == "priority"
-            self.orders, self.acts = settings.orders, not settings.dry_run
-            if self.orders and self.acts:
-                vllm_config.scheduler_config.policy = "priority"
-            super().__init__(vllm_config, kv_cache_config, *args, **more)
-            specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
-            longest, sizes = self.max_model_len, [spec.block_size for spec in specs]
-            self.patience = settings.patience
-            self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
-            self.watch = Watch(_of(vllm_config, "parallel_config.data_parallel_index") or 0)
-            self.off: dict[str, str] = {}
-            if settings.metrics_port is not None:
-                self._guarded("counting", self.watch.serve, settings.metrics_port)
-            self.lag = int(isinstance(self, asynchronous))
-            odd = ", ".join(sorted({type(spec).__name__ for spec in specs} - _KEPT))
-            forgets = f"layers of the kind {odd} do not keep all tokens" if odd else ""
-            reasons = {
-                "order": "" if self.orders else "vLLM's own is asked for",
-                "plan": (_limit("plan", vllm_config) or forgets) if planned else _ORDERS,
-            }
-            self.off |= {part: reason for part, reason in reasons.items() if reason}
-            said = (f"off ({self.off[part]})" if part in self.off else "on" for part in reasons)
-            mode = "a" * self.lag
-            LOG.info(
-                _ON, name, __version__, import_module("vllm").__version__, mode, *said, settings
-            )
-            caches = vllm_config.cache_config.enable_prefix_caching
-            self._recorder: Recorder | None = None
-            if settings.record is not None:
-                size = self.hash_block_size if caches else None
-                given = settings.record, self.watch.engine, size, self.now
-                self._recorder = self._guarded("recording", Recorder, *given)
-            self._seen: dict[str, Known] = {}
-            self._by_arrival: dict[str, Any] = {}
-            self._promoted_s, self._sorted = -inf, True
-            # One is made at once, so that its kernel is there when the first request comes.
-            begin = [self.foresight, [Row(1, 0, 1, 1)], self.lag]
-            self._plan: AdmissionPlan | None = self._guarded("plan", AdmissionPlan, *begin)
-            self._tables: list[Any] = []  # of blocks, where others may find them
-            manager = self.kv_cache_manager
-            if "plan" not in self.off and caches:
-                self._tables = list(manager.coordinator.single_type_managers)
-            self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
-
-        @classmethod
-        def settings_of(cls, vllm_config: Any) -> Settings:
-            """Return the settings of a server; raises where they, or it, will not do."""
-            if reason := _limit("all", vllm_config):
-                raise OptschedError(f"optsched.vllm: {reason}; start without --scheduler-cls")
-            extra = vllm_config.additional_config
-            given = extra.get("optsched", {}) if isinstance(extra, dict) else {}
-            settings = cls.settings.updated(given)
-            Foresight(settings, 1, (), 1)  # which reads clocks and histories
-            return settings
-
-        def _guarded(self, part: str, does: Any, *given: Any, otherwise: Any = None) -> Any:
-            """Return what a part does, or what it is without it: once it raises, it is off."""
-            if part not in self.off:
-                try:
-                    return does(*given)
-                except Exception:
-                    LOG.exception(_OFF, name, part, _WITHOUT[part])
-                    self.off |= dict.fromkeys((part, *_NEED.get(part, ())), "it failed")
-                    if "order" in self.off:
-                        for request in self.requests.values():
-                            self._rank(request)
-                        self._sorted = False  # not now: who is peeked at must be who is popped
-            return otherwise
-
-        def limit_of(self, request: Any) -> int:
-            """Return the maximum number of tokens that a request may make."""
-            room = self.max_model_len - request.num_prompt_tokens
-            return int(min(request.max_tokens, room))
-
-        def now(self) -> float:
-            """Return the time on the clock of arrivals."""
-            return time()
-
-        def add_request(self, request: Any) -> None:
-            """Let a request wait in its place."""
-            if seen := self._seen.get(request.request_id):
-                seen.until, seen.learned = -1, None  # a session goes on with another prompt
-            else:
-                self._seen[request.request_id] = Known(client=request.priority)
-                self._guarded("learning", self._arrives, request)
-                self._rank(request)
-                if self.patience < inf:
-                    self._by_arrival[request.request_id] = request
-            super().add_request(request)
-
-        def _arrives(self, request: Any) -> None:
-            seen = self._look(request, 0)
-            seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
-
-        def schedule(self, *args: Any, **more: Any) -> Any:
-            """Form a batch."""
-            self._plan = None
-            if self._by_arrival:
-                self._guarded("order", self._promote)
-            if not self._sorted:
-                self.waiting.remove_requests(())  # which sorts the queue anew
-                self._sorted = True
-            batch = super().schedule(*args, **more)
-            if getattr(self, "log_stats", False):
-                self._guarded("counting", self._tell)
-            if self._recorder is not None:
-                self._guarded("recording", self._recorder.formed, batch, self.requests)
-            return batch
-
-        def update_from_output(self, scheduler_output: Any, *args: Any, **more: Any) -> Any:
-            """Take the tokens of a batch that has ended."""
-            if self._recorder is not None:
-                self._guarded("recording", self._recorder.done, scheduler_output)
-            return super().update_from_output(scheduler_output, *args, **more)
-
-        def _tell(self) -> None:
-            self.watch.tell(self.now(), len(self.waiting), len(self.running))
-
-        def _promote(self) -> None:
-            """Let requests that waited beyond the patience come first."""
-            now, patience = self.now(), self.patience
-            if now < self._promoted_s + patience / _PROMOTIONS:
-                return
-            by_arrival = self._by_arrival.values()
-            overdue = list(takewhile(lambda each: each.arrival_time < now - patience, by_arrival))
-            for request in overdue:
-                del self._by_arrival[request.request_id]
-                self._seen[request.request_id].first = True
-                self._rank(request)
-            if overdue:
-                self._promoted_s, self._sorted = now, False
-
-        def _rank(self, request: Any) -> None:
-            """Set the priority of a request; without an order all of a client's are alike."""
-            if self.orders:
-                key = self._guarded("order", self._key, request, otherwise=0.0)
-                client = self._seen[request.request_id].client
-                if self.acts:
-                    request.priority = (client, key) if self._by_client else key
-
-        def _key(self, request: Any) -> float:
-            """Return the key of a request that waits."""
-            made = request.num_output_tokens
-            seen, prompt = self._look(request, made), request.num_prompt_tokens + made
-            key = plain = seen.tag
-            if not self.foresight.fair:
-                plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
-                key = self.foresight.aged(plain, key)
-            # In a dry run whoever comes by arrival is held against all of the order.
-            known = plain if self.acts else key
-            self._guarded("counting", self.watch.waits, request.request_id, known)
-            return -inf if seen.first else key
-
-        def _look(self, request: Any, made: int) -> Known:
-            """Return what is known of a request; a belief is looked at anew where it made much."""
-            seen = self._seen[request.request_id]
-            if made > seen.until:
-                if seen.learned is None:
-                    limit = self.limit_of(request)
-                    seen.learned = self.foresight.expect(request, limit, seen.client)
-                seen.look = self.foresight.outlook(request, made, seen.learned)
-                seen.expected = seen.expected or seen.look.output
-                seen.until = inf if seen.look.row == POINT else made + made // _REFRESH
-            return seen
-
-        def _preempt_request(self, request: Any, *args: Any, **more: Any) -> None:
-            seen = self._seen[request.request_id]
-            seen.until, seen.blocks = -1, ()
-            # What was expected of it was too little: by its key it would be preempted again.
-            seen.first = seen.first or (seen.look.learned and not self.foresight.fair)
-            self._rank(request)
-            super()._preempt_request(request, *args, **more)
-
-        def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
-            if request.request_id in self._seen:
-                self._guarded("learning", self._ends, request)
-                del self._seen[request.request_id]
-            self._by_arrival.pop(request.request_id, None)
-            self._guarded("counting", self.watch.leaves, request.request_id)
-            return super()._free_request(request, *args, **more)
-
-        def _ends(self, request: Any) -> None:
-            """Take note of what a request has made."""
-            made = request.num_output_tokens
-            seen = self._look(request, made)  # a session may have gone on and ended at once
-            complete = made > 0 and request.status.name in _COMPLETE
-            self.foresight.ended(request, seen.learned, seen.expected, complete=complete)
-            if complete:
-                self._guarded("counting", self.watch.completed, seen.expected, made)
-                if self._recorder is not None:
-                    client = seen.learned.seen.client
-                    self._guarded("recording", self._recorder.ended, request, client)
-
-        def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
-            """Allocate blocks; none for a request whose admission would lead to preemptions."""
-            # A request that holds blocks already must not wait behind others.
-            if request.status is running_status or request.num_computed_tokens:
-                return self._allocate(request, *args, **more)
-            if self.running:
-                found = more.get("new_computed_blocks")
-                found = found.blocks if found is not None else ()
-                if not self._guarded("plan", self.fits, request, found, otherwise=True):
-                    self.watch.counts["refused"] += 1
-                    if self.acts:
-                        return None
-            blocks = self._allocate(request, *args, **more)
-            if blocks is not None:
-                hits = more.get("num_new_computed_tokens", 0)
-                self._guarded("counting", self.watch.admitted, request, hits)
-                tag = self._seen[request.request_id].tag
-                self._guarded("learning", self.foresight.admitted, request, tag)
-                self._guarded("plan", self._joins, request)
-            return blocks
-
-        def _joins(self, request: Any) -> None:
-            """Count in the plan on a request that is admitted."""
-            if self._plan is not None:
-                self._plan.joined(self._candidate, lambda: self._blocks_of(request))
-
-        def fits(self, request: Any, found: Any = ()) -> bool:
-            """Whether a waiting request is planned to run beside those that run."""
-            if self._plan is None:
-                rows = [self.row_of(each) for each in self.running]
-                held = lambda: [self._blocks_of(each) for each in self.running]  # noqa: E731
-                self._plan = AdmissionPlan(self.foresight, rows, self.lag, held, self._shares())
-            hits = [block.block_id for group in found for block in group if block.ref_cnt > 0]
-            self._candidate = self.row_of(request)
-            return self._plan.admits(self._candidate, hits)
-
-        def _blocks_of(self, request: Any) -> Any:
-            """Return the blocks that a request holds, where others may find them."""
-            seen = self._seen[request.request_id]
-            held = [each.req_to_blocks.get(request.request_id, ()) for each in self._tables]
-            if sum(map(len, held)) != len(seen.blocks):
-                seen.blocks = np.array([block.block_id for blocks in held for block in blocks])
-            return seen.blocks
-
-        def _shares(self) -> bool:
-            """Whether some block has several users."""
-            names = [request.request_id for request in self.running]
-            tables = [each.req_to_blocks for each in self._tables]
-            held = sum(len(table.get(name, ())) for table in tables for name in names)
-            usable, manager = self.foresight.usable, self.kv_cache_manager
-            return bool(tables) and usable != held + manager.block_pool.get_num_free_blocks()
-
-        def row_of(self, request: Any) -> Row:
-            """Return what a plan sees of a request."""
-            made = request.num_output_tokens + request.num_output_placeholders
-            seen = self._look(request, made)
-            left, tokens = max(seen.look.planned - made, 1), request.num_prompt_tokens + made
-            return Row(tokens, made, seen.learned.seen.limit, left, seen.look.row)
-
-    Scheduler.__name__ = Scheduler.__qualname__ = name
-    Scheduler.__module__ = "optsched.vllm"
-    how = "planned" if planned else "ordered"
-    Scheduler.__doc__ = f"vLLM's scheduler, {how} by optsched."
-    return Scheduler
+    facts = {
+        "__module__": "optsched.vllm",
+        "__doc__": f"vLLM's scheduler, {'planned' if planned else 'ordered'} by optsched.",
+        "title": name,
+        "plans": planned,
+        "asynchronous": asynchronous,
+        "running_status": import_module("vllm.v1.request").RequestStatus.RUNNING,
+    }
+    return type(name, (Scheduler, base), facts)
 
 
 def _of(config: Any, path: str) -> Any:
