@@ -40,6 +40,7 @@ T = TypeVar("T")
 #: among the next ones that ask for hardly more than it are tried, as "window:RATIO,LENGTH" says.
 Rule = str
 RULES = ("prefix", "skip", "backfill", "window")
+SWITCHES = ("fair", "learned", "plan")  # of vllm, which stand in the place of a rule
 
 _FORESEES: dict[str, Literal["intervals", "beliefs"]] = {  # by kind
     "plan": "intervals",
@@ -266,7 +267,8 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     """
     name = str(rule).partition(":")[0]
     if name not in RULES or (":" in rule and name != "window"):
-        raise PolicyError(f"unknown rule {rule!r}: {nearest(name, RULES)}")
+        known = SWITCHES if policy.needs.kind == "vllm" else RULES
+        raise PolicyError(f"unknown rule {rule!r}: {nearest(name, known)}")
     if name == "window":
         window_of(rule)
     if rule == "prefix":

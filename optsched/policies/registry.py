@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal import extensions
 from optsched._internal.extras import imported, names_module
 from optsched.errors import PolicyError, require_distinct, require_known
-from optsched.policies.base import Policy, PriorityPolicy, with_rule
+from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
 from optsched.policies.decision import DecisionPolicy
 from optsched.policies.priorities import LARGEST, PRIORITIES, SELECTED, SORTED_F, SORTED_LP, WORK
 from optsched.policies.robust import CHANCE, OVERFLOW, ROBUST
@@ -88,7 +88,7 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
         found = POLICIES[name]
     if colon:
         found = found.parsed(parameters)
-    if plus and set(rule.split("+")) <= {"plan", "learned", "fair"}:
+    if plus and set(rule.split("+")) <= {*SWITCHES}:
         return found.with_options(rule)
     return with_rule(found, rule) if plus else found
 

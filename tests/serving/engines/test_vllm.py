@@ -194,6 +194,7 @@ def test_what_vllm_does_in_order_of_memory_time_is_what_area_predicts():
         ("vllm:area,lode", "aging is 'lode', but must be a finite number above 0 or 'load'"),
         ("area+plan", "policy 'area' has no rule 'plan', which is for vllm"),
         ("a-min+plan", "policy 'a-min' has no rule 'plan'"),
+        ("vllm+fare", "unknown rule 'fare': did you mean 'fair'"),
         ("vllm+skip", "policy 'vllm' has its own rules of admission"),
     ],
 )
