@@ -224,7 +224,7 @@ def test_the_dashboard_asks_for_metrics_that_are_there():
         name
         for panel in panels
         for target in panel["targets"]
-        for name in re.findall(r"optsched:(\w+)", target["expr"])
+        for name in re.findall(r"optsched\[:_\](\w+)", target["expr"])
     }
     assert asked == {f"{name}_total" for name in watch.COUNTERS} | set(watch.GAUGES)
     places = [tuple(panel["gridPos"][side] for side in "xywh") for panel in panels]
