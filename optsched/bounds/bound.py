@@ -213,27 +213,8 @@ def _find_on_clock(
         )
     instance, workers = instance.replace(memory=equals.memories[0]), len(equals)
     weights = weights_of(instance, objective)
-    if objective == "makespan":
-        shares = shares_of(instance, max_num_seqs or 0, storage)
-        lasts, share = makespan_on_clock(instance, timed, workers, shares)
-        first = Fraction(float(instance.arrivals[0]) * step_of(instance, timed))
-        value = round_down((first + Fraction(lasts)) * (1 - Fraction(SAFE)))
-    else:
-        share = best_share(instance, timed, weights, workers, max_num_seqs or 0, storage)
-        value = machine_bound(instance, timed, weights, workers, share)
-    certificate = ClockCertificate(
-        tuple(timed.coefficients.tolist()),
-        step_of(instance, timed),
-        instance.fingerprint,
-        timed.unit,
-        workers,
-        objective,
-        value=Fraction(value),
-        max_num_seqs=share.max_num_seqs,
-        by_requests=share.by_requests,
-        storage=storage,
-        origin=int(instance.arrivals[0]),
-    )
+    certificate = _closed_form(instance, timed, objective, workers, max_num_seqs, storage)
+    value = float(certificate.value)
     simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
     if method in ("auto", "stalls") and workers == 1 and objective == "total-latency":
         stalled = bound_by_stalls(instance, timed, certificate)
@@ -255,6 +236,39 @@ def _find_on_clock(
     seconds = stopwatch() - began
     best = ClockBound(round_down(priced.value), "lagrangian", seconds, priced, timed)
     return simple if method == "auto" and best.value < simple.value else best
+
+
+def _closed_form(
+    instance: Instance,
+    timed: LinearClock,
+    objective: Objective,
+    workers: int,
+    max_num_seqs: int | None,
+    storage: Storage,
+) -> ClockCertificate:
+    """Return the bound in closed form."""
+    weights = weights_of(instance, objective)
+    if objective == "makespan":
+        shares = shares_of(instance, max_num_seqs or 0, storage)
+        lasts, share = makespan_on_clock(instance, timed, workers, shares)
+        first = Fraction(float(instance.arrivals[0]) * step_of(instance, timed))
+        value = round_down((first + Fraction(lasts)) * (1 - Fraction(SAFE)))
+    else:
+        share = best_share(instance, timed, weights, workers, max_num_seqs or 0, storage)
+        value = machine_bound(instance, timed, weights, workers, share)
+    return ClockCertificate(
+        tuple(timed.coefficients.tolist()),
+        step_of(instance, timed),
+        instance.fingerprint,
+        timed.unit,
+        workers,
+        objective,
+        value=Fraction(value),
+        max_num_seqs=share.max_num_seqs,
+        by_requests=share.by_requests,
+        storage=storage,
+        origin=int(instance.arrivals[0]),
+    )
 
 
 def _boundable(

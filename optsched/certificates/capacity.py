@@ -276,6 +276,17 @@ class _Request(NamedTuple):
         )
 
 
+def _limits_of(
+    index: int, goals: list[tuple[list[bool], dict[str, Fraction]]], unit: int
+) -> dict[str, int]:
+    """Return the least limit of each metric for a request."""
+    mine: dict[str, int] = {}
+    for belongs, asked in goals:
+        for metric, limit in asked.items() if belongs[index] else ():
+            mine[metric] = min(mine.get(metric, int(limit * unit)), int(limit * unit))
+    return mine
+
+
 def _demands_in(
     certificate: CapacityCertificate, instance: Instance
 ) -> tuple[list[int | None], int, Fraction]:
@@ -315,10 +326,7 @@ def _demands_in(
     for index, (prompt, output) in enumerate(
         zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
     ):
-        mine: dict[str, int] = {}
-        for belongs, asked in goals:
-            for metric, limit in asked.items() if belongs[index] else ():
-                mine[metric] = min(mine.get(metric, int(limit * unit)), int(limit * unit))
+        mine = _limits_of(index, goals, unit)
         arrival = int(arrivals[index] * unit)
         request = charged_request(prompt, output, arrival, Fraction(1), own, shares)
         held = prompt + 1

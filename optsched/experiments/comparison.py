@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -386,33 +387,26 @@ def compare(
     _check_bound(bound, traces[0], settings)
     warm_up = _warm_up(warm_up, settings)
     chosen = compared(policies, settings)
-    for trace in traces:
-        for policy in chosen:
-            if clustered:
-                prepared_on_cluster(trace, policy, settings)
-            else:
-                prepared(trace, policy, settings.of(policy))
+    for trace, policy in itertools.product(traces, chosen):
+        if clustered:
+            prepared_on_cluster(trace, policy, settings)
+        else:
+            prepared(trace, policy, settings.of(policy))
     if not clustered:
         check_beliefs(chosen, settings)
     runs: dict[str, list[Any]] = {}
     times: list[float] = []
     incomplete: list[Execution] = []
-    for place, trace in enumerate(traces):
-        for policy in chosen:
-            own = settings if clustered else settings.of(policy)
-            _load(policy, settings)
-            began = stopwatch()
-            found = run(trace, policy, own, seed=settings.seed + place, on_progress=on_progress)
-            seconds = found.seconds if isinstance(found, ClusterRun) else stopwatch() - began
-            if isinstance(found, Execution) and not found.all_complete:
-                incomplete.append(found)
-                continue
-            _check(found, warm_up)
-            runs.setdefault(found.policy, []).append(found)
-            times.append(seconds)
-            if on_result is not None:
-                on_result(found, seconds)
-            raise_if_interrupted(found)
+    for found, seconds in _runs(traces, chosen, settings, on_progress):
+        if isinstance(found, Execution) and not found.all_complete:
+            incomplete.append(found)
+            continue
+        _check(found, warm_up)
+        runs.setdefault(found.policy, []).append(found)
+        times.append(seconds)
+        if on_result is not None:
+            on_result(found, seconds)
+        raise_if_interrupted(found)
     if not runs:
         raise PolicyError(
             f"no policy completes all requests; policy {incomplete[0].policy!r}: its run "
@@ -438,6 +432,20 @@ def compare_lookaheads(
         instances, [*baselines, *routings], cluster=cluster, **options
     )
     return found
+
+
+def _runs(
+    traces: Sequence[Instance], chosen: Sequence[Any], settings: RunSettings, on_progress: Any
+) -> Iterator[tuple[Any, float]]:
+    """Run policies on traces, each with the seconds that it took."""
+    for place, trace in enumerate(traces):
+        for policy in chosen:
+            own = settings if settings.cluster is not None else settings.of(policy)
+            _load(policy, settings)
+            began = stopwatch()
+            found = run(trace, policy, own, seed=settings.seed + place, on_progress=on_progress)
+            taken = stopwatch() - began
+            yield found, found.seconds if isinstance(found, ClusterRun) else taken
 
 
 def _load(policy: Any, settings: RunSettings) -> None:

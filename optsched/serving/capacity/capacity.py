@@ -458,20 +458,14 @@ def capacity(
     began = stopwatch()
     instances = [instance] if isinstance(instance, Instance) else list(instance)
     limit = options.pop("max_num_seqs", None)
-    settings = settings_of(None, options, "capacity")
-    if settings.cluster is not None or settings.workers is not None or settings.router is not None:
-        raise PolicyError(
-            "capacity finds the number of workers itself; leave cluster and router out"
-        )
+    settings = _settings(options)
     if not instances:
         raise PolicyError("there is no instance; pass one, or several")
     slos = as_slos(slo, "steps" if settings.clock is None else settings.batch_clock.unit)
     names = (IN_STEPS if settings.clock is None else ON_CLOCK) if policies is None else policies
     chosen = [_limited(policy, limit) for policy in get_policies(names)]
     several = get_routers([routers] if isinstance(routers, Router) else routers)
-    price = (
-        None if cost is None else as_number("cost", cost, lambda c: c >= 0, "a number from 0 on")
-    )
+    price = cost if cost is None else as_number("cost", cost, lambda c: c >= 0, "at least 0")
     faster = {load: [_faster(each, load) for each in instances] for load in loads}
     number = None if workers is None else as_count("workers", workers, 1, MAX_WORKERS)
     world = _world(instances[0], settings, chosen, limit)
@@ -479,10 +473,7 @@ def capacity(
     tell = on_progress or (lambda _: None)
     tell("proving how many workers anyone needs")
     if isinstance(settings.batch_clock, LinearClock):
-        found = max(
-            (_proven(replace(found, instance=each)) for each in instances),
-            key=lambda one: math.inf if one.at_least is None else one.at_least,
-        )
+        found = _proven_of(found, instances)
     plans = PlanSearch(instances, found, settings, tell)
     scaled: dict[float, Capacity] = {}
     interrupted = True
@@ -506,18 +497,33 @@ def capacity(
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise
+    seconds = stopwatch() - began
     return replace(
-        found,
-        plans=tuple(plans.found),
-        loads=scaled,
-        seconds=stopwatch() - began,
-        interrupted=interrupted,
+        found, plans=tuple(plans.found), loads=scaled, seconds=seconds, interrupted=interrupted
     )
 
 
 def _tell_of_load(tell: Callable[[str], object], load: float, news: str) -> None:
     """Say what is being done at another load."""
     tell(f"load x {load:g}: {news}")
+
+
+def _settings(options: dict[str, Any]) -> RunSettings:
+    """Return the settings of all runs."""
+    settings = settings_of(None, options, "capacity")
+    if settings.cluster is not None or settings.workers is not None or settings.router is not None:
+        raise PolicyError(
+            "capacity finds the number of workers itself; leave cluster and router out"
+        )
+    return settings
+
+
+def _proven_of(found: Capacity, instances: Sequence[Instance]) -> Capacity:
+    """Return what is proven of the instance that needs the most workers."""
+    return max(
+        (_proven(replace(found, instance=each)) for each in instances),
+        key=lambda one: math.inf if one.at_least is None else one.at_least,
+    )
 
 
 def _proven(found: Capacity) -> Capacity:

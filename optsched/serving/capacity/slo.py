@@ -330,30 +330,30 @@ class Demand:
         self.due = np.where(np.isinf(due), ttft, due)
         self.ttft = np.minimum(ttft, self.due)
         self.asked = np.isfinite(self.due) & ~self.impossible
-        self.allowed = sum(
-            goal.misses(int(goal.asked(instance).sum())) for goal in goals if goal.share is not None
-        )
-        self.allowed -= int(self.impossible.sum())
+        shared_goals = (goal for goal in goals if goal.share is not None)
+        missed = sum(goal.misses(int(goal.asked(instance).sum())) for goal in shared_goals)
+        self.allowed = missed - int(self.impossible.sum())
         self.share = share_of(
             instance, max_num_seqs, charging.by_requests, storage, charging.by_time
         )
-        self.charging = charging
-        self.timed = charging.by_time / PARTS
+        self.charging, self.timed = charging, charging.by_time / PARTS
         self._wait(instance, clock, paced, shared)
         span = float(self.arrivals[-1]) + float(self.own.max())
         self.slack = 0.0 if self.whole else _SAFE * span
         self.longest = float(self.due[self.asked].max(initial=0.0))
-        # Latencies that are looked at where they may be any, beyond those alone.
         self.offsets = np.zeros(0)
         if self.mean is not None:
-            most = max(_FEW_CELLS, min(_CELLS, _ALL_CELLS // len(instance)))
-            spare = float((self.due - self.own)[self.asked].max(initial=0.0))
-            near = min(_NEAR, max(_NEAREST, spare / self.mean)) if self.mean else 1.0
-            found = np.sinh(np.linspace(0.0, np.arcsinh(_FAR / near), most)) * near * self.mean
-            if self.whole:
-                found = np.unique(np.append(np.arange(most), np.ceil(found)))
-            self.offsets = found
-            self.longest = float((self.own[self.asked]).max(initial=0.0) + found[-1])
+            self.offsets = self._cells(len(instance), self.mean)
+            own = float((self.own[self.asked]).max(initial=0.0))
+            self.longest = own + float(self.offsets[-1])
+
+    def _cells(self, count: int, mean: float) -> FloatArray:
+        """Return the latencies that are looked at where they may be any, beyond those alone."""
+        most = max(_FEW_CELLS, min(_CELLS, _ALL_CELLS // count))
+        spare = float((self.due - self.own)[self.asked].max(initial=0.0))
+        near = min(_NEAR, max(_NEAREST, spare / mean)) if mean else 1.0
+        found: FloatArray = np.sinh(np.linspace(0.0, np.arcsinh(_FAR / near), most)) * near * mean
+        return np.unique(np.append(np.arange(most), np.ceil(found))) if self.whole else found
 
     def _wait(
         self, instance: Instance, clock: LinearClock, paced: FloatArray, shared: bool

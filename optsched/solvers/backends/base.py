@@ -212,21 +212,11 @@ def conclude(
     said = [answer.raw_status] if answer.raw_status else []
     if status in (*INFEASIBLE, Stopped.UNBOUNDED):
         bound = None
-    best: FloatArray | None = None
-    objective: Fraction | None = None
     sign = 1 if model.sense == "min" else -1
-    for position, values in enumerate([answer.values, *(others or [])]):
-        if values is None:
-            continue
-        clean, breach = _clean(model, values)
-        if clean is None:
-            if position == 0:
-                status = Stopped.ERROR
-                said.append(f"its answer is infeasible: {breach}")
-            continue
-        cost = model.exact_objective(clean)
-        if objective is None or sign * cost < sign * objective:
-            best, objective = clean + 0.0, cost  # no negative zeros
+    best, objective, breach = _best(model, [answer.values, *(others or [])], sign)
+    if breach is not None:
+        status = Stopped.ERROR
+        said.append(f"its answer is infeasible: {breach}")
     if best is not None and status in INFEASIBLE:
         status = Stopped.ERROR
         said.append("it denies that there is an answer, but one is known")
@@ -265,6 +255,26 @@ def conclude(
     if (claimed or status is Stopped.OPTIMAL) and not proven:
         return replace(solution, status=Stopped.WITHIN_TOLERANCE)
     return solution
+
+
+def _best(
+    model: LinearModel | EventModel, answers: list[FloatArray | None], sign: int
+) -> tuple[FloatArray | None, Fraction | None, str | None]:
+    """Return the best feasible answer and its cost, and what the first breaks, if anything."""
+    best: FloatArray | None = None
+    objective: Fraction | None = None
+    breach: str | None = None
+    for position, values in enumerate(answers):
+        if values is None:
+            continue
+        clean, broken = _clean(model, values)
+        if clean is None:
+            breach = broken if position == 0 else breach
+            continue
+        cost = model.exact_objective(clean)
+        if objective is None or sign * cost < sign * objective:
+            best, objective = clean + 0.0, cost  # no negative zeros
+    return best, objective, breach
 
 
 def _slack(model: LinearModel | EventModel, bound: float) -> Fraction:
