@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import as_count
+from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import in_units, percent, proven, round_down
 from optsched.errors import SolverError, shown
 from optsched.models.hindsight import cost_unit, schedule_cost
@@ -131,7 +131,7 @@ class Reporter:
     @property
     def seconds(self) -> float:
         """Wall time since the solve began."""
-        return time.perf_counter() - self._began
+        return stopwatch() - self._began
 
     def remaining(self, time_limit: float | None) -> float | None:
         """Return what is left of a time limit, at least a millisecond."""

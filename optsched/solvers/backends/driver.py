@@ -20,6 +20,8 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from optsched._internal import loading
+from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_nonzeros
 from optsched.errors import SolverError, nearest
 from optsched.models.solution import Solution, Stopped
@@ -183,19 +185,25 @@ def _leave() -> None:
 
 
 class ChildChannel:
-    """A job in a child process."""
+    """A job in a child process; the clock stands still while one starts, for `_STARTS` at most."""
 
     def __init__(self, job: Job, began: float) -> None:
         self._solver, self._limit = job.solver, job.options.memory_limit
         self._keep, self._begun, self._answered = self._limit is None, False, False
-        message = pickle.dumps((job, time.perf_counter() - began))
+        message = pickle.dumps((job, stopwatch() - began))
         # Where memory is limited, what earlier jobs held must not count.
         self._child = _take() if self._keep else _Child()
         self._child.jobs += 1
         self._child.send(message)
+        self._starting = True
+        loading.begin()
 
     def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
+        if self._starting:
+            timeout = _LOOK_EVERY
+            if time.perf_counter() > self._child.started + _STARTS:
+                self._has_started()
         try:
             if not self._child.connection.poll(timeout):
                 return None
@@ -206,17 +214,26 @@ class ChildChannel:
             return None
         if message == _BEGUN:
             self._begun = True
+            self._has_started()
             return None
         answer: Message = message
         self._answered = not isinstance(answer, Progress)
         return answer
 
+    def _has_started(self) -> None:
+        """Let the clock go on."""
+        if self._starting:
+            loading.end()
+        self._starting = False
+
     def stop(self) -> None:
         """Ask the solver to stop."""
+        self._has_started()  # so that it is not waited for
         self._child.send(_STOP + str(self._child.jobs).encode())
 
     def end(self) -> None:
         """Keep a child for the next job that has answered or is about to start; kill another."""
+        self._has_started()
         # On a busy machine the next one would again take all of its time to start.
         young = time.perf_counter() - self._child.started < _STARTS
         starting = not self._begun and young and self._child.process.poll() is None
@@ -247,7 +264,7 @@ class ChildChannel:
 def serve_jobs(fd: int) -> NoReturn:
     """Do jobs until the user's process closes the connection: what a child process runs."""
     connection, sending = Connection(fd), threading.Lock()
-    jobs: SimpleQueue[tuple[threading.Event, float, bytes]] = SimpleQueue()
+    jobs: SimpleQueue[tuple[threading.Event, bytes]] = SimpleQueue()
     stops: list[threading.Event] = []  # of each job
 
     def listen() -> None:
@@ -258,12 +275,12 @@ def serve_jobs(fd: int) -> NoReturn:
                     stops[int(message.removeprefix(_STOP)) - 1].set()
                 else:
                     stops.append(threading.Event())
-                    jobs.put((stops[-1], time.perf_counter(), message))
+                    jobs.put((stops[-1], message))
         os.killpg(0, signal.SIGKILL)  # the caller no longer waits, and what we started ends with us
 
     threading.Thread(target=listen, daemon=True).start()
     for number in itertools.count(1):
-        stop, arrived, message = jobs.get()
+        stop, message = jobs.get()
         if stop.is_set():  # nobody waits for it any more
             continue
 
@@ -275,8 +292,9 @@ def serve_jobs(fd: int) -> NoReturn:
             job, elapsed = pickle.loads(message)
             importlib.import_module(job.back_end).load()  # which takes most of a start
             send(_BEGUN)
+            began = stopwatch() - elapsed
             _limit_memory(job.options.memory_limit)
-            send(job.solve(send, stop, arrived - elapsed))
+            send(job.solve(send, stop, began))
         except MemoryError:
             send(Answer(Stopped.MEMORY_LIMIT, "child process", "out of memory"))
         except Exception as error:
@@ -334,7 +352,7 @@ def solve_linear(
 
     What is optimal up to a tolerance goes to CP-SAT for a proof, unless that would prove nothing.
     """
-    began = time.perf_counter()
+    began = stopwatch()
     able = capabilities(solver)
     require_nonzeros(model.matrix.nnz, "to solve", SolverError)
     if (refuse := getattr(BACK_ENDS.get(solver), "refuse", None)) is not None:
@@ -401,7 +419,7 @@ def solve_events(
     in_child: bool = False,
 ) -> Solution:
     """Solve an event program from start steps; a proven bound need not be proven again."""
-    began = time.perf_counter()
+    began = stopwatch()
     able = capabilities(solver)
     if not able.events:
         raise SolverError(
@@ -422,7 +440,7 @@ def run(
     began: float | None = None,
 ) -> Solution:
     """Run a job, watch clock, keyboard and stop token, and keep everything found."""
-    began = time.perf_counter() if began is None else began
+    began = stopwatch() if began is None else began
     if job.options.memory_limit is not None and not in_child:
         raise SolverError(
             f"memory_limit is {job.options.memory_limit}, but only a child process can be limited; "
@@ -439,7 +457,7 @@ def run(
     if answer.bound is None and watch.bound is not None:
         answer = replace(answer, bound=watch.bound)
     others = [values for values in (watch.values, job.start) if values is not None]
-    found = conclude(model, answer, time.perf_counter() - began, others)
+    found = conclude(model, answer, stopwatch() - began, others)
     if found.status is Stopped.WITHIN_TOLERANCE and job.options.gap_limit:
         return replace(found, status=Stopped.GAP_LIMIT)
     return found
@@ -479,7 +497,7 @@ class _Watch:
             if self.stop is not None and self.stop.is_set() and not self.interrupted:
                 self._interrupt()
             # Beyond the deadline only what has arrived already is taken, and not for ever.
-            late = time.perf_counter() - self.deadline
+            late = stopwatch() - self.deadline
             if late >= (0 if message is None else GRACE):
                 status = Stopped.INTERRUPTED if self.interrupted else Stopped.TIME_LIMIT
                 raw_status = f"did not stop when asked; its process was ended {GRACE} s later"
@@ -489,11 +507,11 @@ class _Watch:
         self.interrupted = True
         self.channel.stop()
         if isinstance(self.channel, ChildChannel):  # nothing can end a thread
-            self.deadline = min(self.deadline, time.perf_counter() + GRACE)
+            self.deadline = min(self.deadline, stopwatch() + GRACE)
 
     def _patience(self) -> float | None:
         """Return the seconds to wait for a message; a stop token has to be looked at."""
-        left = self.deadline - time.perf_counter()
+        left = self.deadline - stopwatch()
         if self.stop is not None and not self.interrupted:
             left = min(left, _LOOK_EVERY)
         return None if left == math.inf else max(0.0, min(left, _LONGEST_WAIT))

@@ -77,15 +77,43 @@ def test_a_child_that_answered_does_the_next_job(monkeypatch):
     assert len({pids[2], pids[3], pids[4]}) == 3
 
 
-def test_a_child_that_is_still_starting_when_time_is_up_does_the_next_job(monkeypatch):
-    """On a busy machine each new one would again take all of the time to start."""
+def none_idle():
+    """End the children that wait, so that the next job has to start one."""
     for idle in child._idle:  # noqa: SLF001
         idle.ended(kill=True)
     child._idle.clear()  # noqa: SLF001
+
+
+def test_a_child_that_starts_takes_none_of_the_time(monkeypatch):
+    """On a busy machine a solver would come to an end before it has begun."""
+    none_idle()
+    monkeypatch.setattr(child, "GRACE", 0.05)  # in so little time no child starts
+    began = time.perf_counter()
+    found = run_fake("good", time_limit=0.05)
+    assert found.status is Stopped.OPTIMAL
+    assert found.seconds < time.perf_counter() - began - 0.05
+
+
+def test_a_child_that_never_starts_is_ended(monkeypatch):
+    none_idle()
     pids = pids_of(monkeypatch)
-    with monkeypatch.context() as hurried:  # no child starts in so little time
+    with monkeypatch.context() as hurried:
         hurried.setattr(child, "GRACE", 0.0)
+        hurried.setattr(child, "_STARTS", 0.0)
         assert run_fake("good", time_limit=1e-3).status is Stopped.TIME_LIMIT
+    assert run_fake("good").objective == 7
+    assert pids[0] != pids[1]
+
+
+def test_a_child_that_is_stopped_while_it_starts_does_the_next_job(monkeypatch):
+    none_idle()
+    pids, asked = pids_of(monkeypatch), threading.Event()
+    asked.set()
+    job = Job(fake_back_end.__name__, "Fake", knapsack(), Options())
+    with monkeypatch.context() as hurried:
+        hurried.setattr(child, "GRACE", 0.0)
+        found = run(job, knapsack(), stop=asked, in_child=True)
+    assert found.status is Stopped.INTERRUPTED
     assert run_fake("good").objective == 7  # and not the answer that nobody waits for
     assert pids[0] == pids[1]
 
