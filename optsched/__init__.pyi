@@ -14,7 +14,7 @@ from .experiments.results import Comparison as Comparison
 from .experiments.sweep import read_sweep as read_sweep
 from .experiments.sweep import sweep as sweep
 from .models.hindsight import HindsightProgram as HindsightProgram
-from .models.linear.model import LinearModel as LinearModel
+from .models.linear import LinearModel as LinearModel
 from .models.solution import Solution as Solution
 from .optimum.gap import explain_gap as explain_gap
 from .optimum.programs import explain_infeasibility as explain_infeasibility
@@ -26,7 +26,6 @@ from .policies import POLICIES as POLICIES
 from .policies import DecisionPolicy as DecisionPolicy
 from .policies import PriorityPolicy as PriorityPolicy
 from .policies import RollingPolicy as RollingPolicy
-from .problem.cluster import Cluster as Cluster
 from .problem.execution import Execution as Execution
 from .problem.forecasts import Beliefs as Beliefs
 from .problem.forecasts import Forecast as Forecast
@@ -34,6 +33,7 @@ from .problem.forecasts import forecast as forecast
 from .problem.instance import Instance as Instance
 from .problem.request_types import RequestTypes as RequestTypes
 from .problem.schedule import Schedule as Schedule
+from .problem.workers import Cluster as Cluster
 from .problem.workers import Router as Router
 from .problem.workers import Workers as Workers
 from .serving.capacity.capacity import capacity as capacity

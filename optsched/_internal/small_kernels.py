@@ -5,13 +5,16 @@ The heaps `..._by_key` order entries by their keys, and those of equal keys by t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.compiled import compiled_inside
+from optsched._internal.arrays import prefix_sums
+from optsched._internal.compiled import compiled, compiled_inside
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from optsched._internal.arrays import FloatArray, IntArray
 
 
@@ -142,3 +145,78 @@ def ascending(sizes: IntArray) -> IntArray:
         order, sorted_so_far = sorted_so_far, order
         shift += 8
     return order
+
+
+#: Value of a position that is not there.
+ABSENT = cast("int", np.int64(np.iinfo(np.int64).max))
+
+
+def new_tree(positions: int) -> IntArray:
+    """Make a tree in which every position is absent."""
+    leaves = 1 << max(0, (positions - 1).bit_length())
+    return np.full(2 * leaves, ABSENT)
+
+
+@compiled
+def put(tree: IntArray, position: int, value: int) -> None:
+    """Set the value at a position; `ABSENT` takes it away."""
+    node = len(tree) // 2 + position
+    tree[node] = value
+    while node > 1:
+        node //= 2
+        left, right = tree[2 * node], tree[2 * node + 1]
+        tree[node] = left if left < right else right
+
+
+@compiled_inside
+def leftmost_below(tree: IntArray, bound: int) -> int:
+    """Find the first position with a value below `bound`, or -1."""
+    if tree[1] >= bound:
+        return -1
+    node = 1
+    leaves = len(tree) // 2
+    while node < leaves:
+        node *= 2
+        if tree[node] >= bound:
+            node += 1
+    return node - leaves
+
+
+class PriceSums(NamedTuple):
+    """Sums over steps 1 to t of the prices, and of step times price; integers or doubles."""
+
+    total: npt.NDArray[Any]  # (T + 1,)
+    moment: npt.NDArray[Any]  # (T + 1,)
+
+    @classmethod
+    def of(cls, prices: npt.NDArray[Any]) -> PriceSums:
+        """Add up the prices of steps 1 to T; later steps are free."""
+        return cls(prefix_sums(prices), prefix_sums(prices * np.arange(1, len(prices) + 1)))
+
+
+@compiled_inside
+def price_of_start(
+    prompt: int, output: int, start: int, total: npt.NDArray[Any], moment: npt.NDArray[Any]
+) -> Any:
+    """Return what the memory of a request costs that starts at a step, from both `PriceSums`."""
+    last = len(total) - 1
+    if start >= last:
+        return total[0]  # zero, of the type of the prices
+    end = start + output
+    if end > last:
+        end = last
+    return (prompt - start) * (total[end] - total[start]) + moment[end] - moment[start]
+
+
+@compiled
+def prices_of_starts(
+    prompts: IntArray, outputs: IntArray, starts: IntArray, sums: PriceSums
+) -> npt.NDArray[Any]:
+    """Return what the memory of each request costs, shape (n,)."""
+    total, moment = sums
+    paid = np.empty(len(starts), dtype=total.dtype)
+    for request in range(len(starts)):
+        paid[request] = price_of_start(
+            prompts[request], outputs[request], starts[request], total, moment
+        )
+    return paid

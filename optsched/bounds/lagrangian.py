@@ -34,8 +34,7 @@ import numpy as np
 from optsched._internal.arrays import MAX_SUM, ranks_in
 from optsched._internal.aside import pieces
 from optsched._internal.compiled import compiled
-from optsched._internal.small_kernels import pop, push
-from optsched._internal.start_prices import PriceSums, price_of_start, prices_of_starts
+from optsched._internal.small_kernels import PriceSums, pop, price_of_start, prices_of_starts, push
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError, SolverError
 from optsched.models.solution import Stopped

@@ -12,8 +12,7 @@ import click
 
 import optsched
 from optsched.cli import clocks, installation, optima, policies
-from optsched.cli.given import BAD_INPUT, DONE, INTERRUPTED, NO
-from optsched.cli.options import Examples, examples
+from optsched.cli.options import BAD_INPUT, DONE, INTERRUPTED, NO, Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
 
 if TYPE_CHECKING:

@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optsched.cli.given import DONE, Output, check_writable, only_for, take
 from optsched.cli.options import (
     ALL,
     COLUMNS,
+    DONE,
     MEMORY,
     TICK,
     CommandGroup,
+    Output,
     Written,
+    check_writable,
     command,
     examples,
     memory_of,
+    only_for,
     option,
+    take,
 )
 from optsched.cli.policies import ENGINE, of_engine
 from optsched.errors import OptschedError

@@ -15,8 +15,16 @@ import click
 import optsched
 from optsched._internal.extras import EXTRAS
 from optsched._internal.numbers import percent, proven
-from optsched.cli.given import DONE, NO, Output, check_writable, only_for
-from optsched.cli.options import Written, command, option
+from optsched.cli.options import (
+    DONE,
+    NO,
+    Output,
+    Written,
+    check_writable,
+    command,
+    only_for,
+    option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

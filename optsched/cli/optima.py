@@ -12,22 +12,15 @@ import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
-from optsched.cli.given import (
-    DONE,
-    INTERRUPTED,
-    LISTED,
-    NO,
-    Output,
-    check_writable,
-    only_for,
-    take,
-    typed,
-)
 from optsched.cli.options import (
     CLOCK,
+    DONE,
     HTML,
+    INTERRUPTED,
+    LISTED,
     MEMORY,
     MODEL_FILE,
+    NO,
     OBJECTIVE,
     SEED,
     SKIP_INVALID,
@@ -35,11 +28,16 @@ from optsched.cli.options import (
     TRACE,
     WORKERS,
     Numbers,
+    Output,
     Written,
+    check_writable,
     command,
     flag,
+    only_for,
     option,
     read_instance,
+    take,
+    typed,
 )
 from optsched.errors import InfeasibleError, OptschedError
 

@@ -15,38 +15,36 @@ import click
 
 import optsched
 from optsched._internal.numbers import number
-from optsched.cli.given import (
-    DONE,
-    INTERRUPTED,
-    LISTED,
-    NO,
-    Output,
-    check_writable,
-    note_unless,
-    only_for,
-    take,
-)
 from optsched.cli.options import (
     CLOCK,
+    DONE,
     HTML,
+    INTERRUPTED,
     INTERVALS,
     JOBS,
     KNOWLEDGE,
+    LISTED,
     LOG,
     MEMORY,
+    NO,
     OF_GPU,
     READING,
     SEED,
     TICK,
     TRACE,
     Numbers,
+    Output,
     Written,
     check_log,
+    check_writable,
     command,
     flag,
+    note_unless,
+    only_for,
     option,
     read_instance,
     seeds_of,
+    take,
 )
 from optsched.errors import OptschedError, is_interrupt, require_known
 

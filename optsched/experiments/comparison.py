@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.bounds.ascent import Bound
-    from optsched.problem.cluster import Cluster
     from optsched.problem.execution import Run
     from optsched.problem.premises import Knowledge
+    from optsched.problem.workers import Cluster
     from optsched.simulate import RunSettings
     from optsched.simulate.cluster.routing import Routing
 

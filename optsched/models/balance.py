@@ -12,15 +12,15 @@ from scipy import sparse
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import prefix_sums
 from optsched.errors import InstanceError, ModelError, require_known
-from optsched.models.linear.arrays import (
+from optsched.models.linear import (
     Family,
+    LinearModel,
     Rows,
     Variables,
     as_point,
     read_only,
     whole_numbers,
 )
-from optsched.models.linear.model import LinearModel
 from optsched.models.program import Program
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
 from optsched.errors import ModelError, require_known
-from optsched.models.linear.arrays import Family, Rows, Variables, whole_numbers
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
 from optsched.models.solution import Stopped
 from optsched.problem.instance import Instance

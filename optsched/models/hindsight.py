@@ -14,10 +14,16 @@ from scipy import sparse
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_WEIGHT, as_floats, prefix_sums, ranks_in
 from optsched._internal.numbers import exact_dot, in_units
-from optsched._internal.start_prices import PriceSums
+from optsched._internal.small_kernels import PriceSums
 from optsched.errors import InstanceError, ModelError, require_known
-from optsched.models.linear.arrays import Family, Rows, Variables, as_point, whole_numbers
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import (
+    Family,
+    LinearModel,
+    Rows,
+    Variables,
+    as_point,
+    whole_numbers,
+)
 from optsched.models.program import (
     NOTHING_RUNNING,
     Program,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear import LinearModel
 
 
 class Size(NamedTuple):

@@ -28,7 +28,7 @@ from optsched.models.batch import BatchSelection
 from optsched.models.events import EventProgram
 from optsched.models.fluid.wait import WaitThresholds, WholeThresholds
 from optsched.models.hindsight import HindsightProgram, LatencyRelaxation
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import LinearModel
 from optsched.models.program import NOTHING_RUNNING, Running
 from optsched.models.solution import RowConflict, Solution, Stopped, Windows
 from optsched.optimum.stages.plan import first_of

@@ -19,7 +19,7 @@ from optsched._internal.aside import Budget
 from optsched._internal.compiled import compiled
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
-from optsched._internal.start_prices import PriceSums
+from optsched._internal.small_kernels import PriceSums
 from optsched.admission import NEVER, admit_arriving, admit_window, empty_worker, new_queue, occupy
 from optsched.bounds.lagrangian import averaged_starts
 from optsched.errors import PolicyError, SolverError
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear import LinearModel
     from optsched.models.program import Running
     from optsched.policies.base import BatchPolicy, Rule
     from optsched.search.annealing import Usage as Held

@@ -15,14 +15,13 @@ import numpy as np
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
-from optsched._internal.small_kernels import copy
-from optsched._internal.start_prices import price_of_start
+from optsched._internal.small_kernels import copy, price_of_start
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched._internal.start_prices import PriceSums
+    from optsched._internal.small_kernels import PriceSums
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 

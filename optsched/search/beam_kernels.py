@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.small_kernels import pop_by_key, sink_by_key
-from optsched._internal.start_prices import price_of_start
+from optsched._internal.small_kernels import pop_by_key, price_of_start, sink_by_key
 from optsched.search.annealing import STEP_WORK, add_usage, earliest_fit
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import numpy as np
 
 from optsched._internal.aside import Budget, Token
 from optsched._internal.loading import stopwatch
-from optsched._internal.start_prices import PriceSums
+from optsched._internal.small_kernels import PriceSums
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import (

@@ -20,7 +20,7 @@ import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
-from optsched._internal.start_prices import price_of_start
+from optsched._internal.small_kernels import price_of_start
 from optsched.search.annealing import (
     MAX_STEPS,
     MOVE_WORK,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched._internal.start_prices import PriceSums
+    from optsched._internal.small_kernels import PriceSums
     from optsched.problem.schedule import Schedule
     from optsched.search.annealing import RandomState, Usage
     from optsched.search.beam_kernels import Large

@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from optsched._internal.compiled import compiled
-from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched._internal.numbers import round_down
+from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
 from optsched.errors import InfeasibleError, SolverError, require_known
 from optsched.models.solution import Stopped
 from optsched.problem.instance import Instance
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.models.batch import BatchSelection, Fit
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear import LinearModel
     from optsched.models.solution import Solution
 
 

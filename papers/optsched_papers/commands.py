@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from optsched.cli.given import DONE, INTERRUPTED, Output, only_for
-from optsched.cli.options import JOBS, command, flag, option
+from optsched.cli.options import DONE, INTERRUPTED, JOBS, Output, command, flag, only_for, option
 from optsched.errors import OptschedError
 
 

@@ -12,8 +12,7 @@ import optsched
 from optsched import HindsightProgram, Instance, OptschedError, RollingPolicy, Schedule, family
 from optsched._internal import room
 from optsched.models import EventProgram, Running
-from optsched.models.linear.arrays import Family, Rows, Variables
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import Family, LinearModel, Rows, Variables
 from optsched.solvers.backends.files import write_model
 
 GIB = 2**30

@@ -452,7 +452,7 @@ def test_running_out_of_memory_is_one_sentence(optsched_command, monkeypatch):
 def test_a_first_call_says_once_that_kernels_are_compiled(tmp_path):
     """In notebooks and scripts too; on the command line not where all is to be quiet."""
     said = "optsched: compiling kernels, which takes a while once on this machine\n"
-    code = "import optsched\nfrom optsched.cli.given import Output\n"
+    code = "import optsched\nfrom optsched.cli.options import Output\n"
     call = "optsched.run(optsched.Instance([1, 2], [3, 4], 9), 'fcfs')"
     in_progress = f"with Output(None, {{}}).progress('running'): {call}"
     for place, line, words in (

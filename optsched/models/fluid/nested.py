@@ -26,8 +26,7 @@ from optsched.models.fluid.wait import (
     queue_decay,
     reject_growth,
 )
-from optsched.models.linear.arrays import Family, Rows, Variables, whole_numbers
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
 from optsched.problem.request_types import decimal, stage_tokens, stage_work
 

@@ -17,8 +17,14 @@ from optsched._internal.extensions import draw
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
 from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium, exact_terms
-from optsched.models.linear.arrays import Family, Rows, Variables, as_point, whole_numbers
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import (
+    Family,
+    LinearModel,
+    Rows,
+    Variables,
+    as_point,
+    whole_numbers,
+)
 from optsched.models.program import Program
 from optsched.problem.request_types import decimal
 

@@ -15,9 +15,8 @@ import numpy as np
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.serving.plugin.plan import POINT, AdmissionPlan, Foresight, Outlook, Row
-from optsched.serving.plugin.record import Recorder
 from optsched.serving.plugin.settings import Settings
-from optsched.serving.plugin.watch import LOG, Watch
+from optsched.serving.plugin.watch import LOG, Recorder, Watch
 
 _REFRESH = 8  # an expectation is looked at again when this share more has been made: an eighth
 _UNSEEN = Outlook(1, 1)

@@ -1,6 +1,6 @@
 """A cluster whose workers wait for the slowest at every step: facts, routing, results."""
 
-from optsched.problem.cluster import Cluster, PowerLaw
+from optsched.problem.workers import Cluster, PowerLaw
 from optsched.simulate.cluster.results import ClusterRun, Profiles
 from optsched.simulate.cluster.routing import (
     ROUTINGS,

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.problem.cluster import Cluster
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
+    from optsched.problem.workers import Cluster
 
 
 @dataclass(frozen=True, eq=False)

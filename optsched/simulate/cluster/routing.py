@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
-    from optsched.problem.cluster import Cluster
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
+    from optsched.problem.workers import Cluster
 
 LONGEST_LOOKAHEAD = 10_000
 METHODS = ("swap", "greedy", "highs", "cp-sat")  # of BF-IO's step program

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from optsched._internal.arrays import IntArray
-    from optsched.problem.cluster import Cluster
     from optsched.problem.instance import Instance
+    from optsched.problem.workers import Cluster
     from optsched.simulate.cluster.kernels import ClusterSettings, KernelState
     from optsched.simulate.cluster.results import Gains
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing

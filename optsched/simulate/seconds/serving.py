@@ -22,7 +22,7 @@ import numpy as np
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
+from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, EngineProgress, add_batch, new_log, timing
 
 if TYPE_CHECKING:

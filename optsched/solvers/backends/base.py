@@ -15,7 +15,7 @@ from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import in_units, percent, proven, round_down
 from optsched.errors import SolverError, shown
 from optsched.models.hindsight import cost_unit, schedule_cost
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import LinearModel
 from optsched.models.solution import Solution, Stopped, next_cost
 
 if TYPE_CHECKING:

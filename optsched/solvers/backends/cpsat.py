@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear import LinearModel
 
 CAPABILITIES = Capabilities(
     name="cp-sat",

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.models.events import EventProgram
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear import LinearModel
 
 
 Message = Progress | Answer | BaseException

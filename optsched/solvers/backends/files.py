@@ -18,8 +18,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.files import write_whole
 from optsched._internal.room import require_nonzeros
 from optsched.errors import ModelError, SolverError
-from optsched.models.linear.arrays import Family, LinearArrays
-from optsched.models.linear.model import LinearModel
+from optsched.models.linear import Family, LinearArrays, LinearModel
 from optsched.solvers.backends import highs
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def write_model(model: LinearModel, path: str | Path, start: npt.ArrayLike | Non
     Examples
     --------
     >>> import tempfile
-    >>> from optsched.models.linear.model import Family, LinearModel, Rows, Variables
+    >>> from optsched.models.linear import Family, LinearModel, Rows, Variables
     >>> take = Variables(Family.of("take", item=[0, 1]), [1 / 3, 4], upper=1, integer=True)
     >>> weight = Rows(Family.of("weight"), {"take": [[4, 3]]}, upper=5)
     >>> model = LinearModel.build("knapsack", [take], [weight], sense="max")

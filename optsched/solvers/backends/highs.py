@@ -18,7 +18,7 @@ from optsched.solvers.backends.base import Answer, Capabilities, Options, Report
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear import LinearModel
 
 PIN = "highspy>=1.12,!=1.14.0,!=1.15.*"
 

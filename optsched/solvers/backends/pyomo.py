@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from optsched.errors import InfeasibleError, SolverError
-from optsched.models.linear.arrays import LinearArrays
+from optsched.models.linear import LinearArrays
 from optsched.models.solution import Stopped
 from optsched.solvers.backends import highs
 from optsched.solvers.backends.base import (
@@ -28,7 +28,7 @@ from optsched.solvers.backends.files import with_names
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear import LinearModel
 
 #: How to install solvers that Pyomo runs, under each of the names that it has for one.
 INSTALL = {

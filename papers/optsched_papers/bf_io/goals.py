@@ -33,7 +33,7 @@ from optsched._internal.arrays import prefix_sums
 from optsched.errors import InstanceError, PolicyError
 from optsched.models import BalanceProgram, BalanceState, Family
 from optsched.models.balance import WAITING, whole_row
-from optsched.models.linear.arrays import read_only
+from optsched.models.linear import read_only
 from optsched.simulate.cluster.results import longest_outputs
 
 if TYPE_CHECKING:

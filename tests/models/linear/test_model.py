@@ -15,7 +15,7 @@ from scipy import sparse
 from optsched import LinearModel
 from optsched.errors import ModelError
 from optsched.models import Family, Rows, Variables
-from optsched.models.linear.arrays import whole_numbers
+from optsched.models.linear import whole_numbers
 
 
 def knapsack():

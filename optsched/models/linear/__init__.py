@@ -1,1 +1,0 @@
-"""LinearModel: the one array language that every model becomes and every solver reads."""
