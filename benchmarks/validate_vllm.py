@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -285,10 +286,11 @@ def text_of(first, second):
 
     batches, equal, preemptions = (sum(counts) for counts in list(zip(*first, strict=True))[2:])
     kinds = "; ".join(dict.fromkeys(kind for kind, *_ in first))
-    lines = [
+    lines = textwrap.wrap(
         f"Real vLLM {in_vllm.VERSION}, {CASES} random cases each, synchronous and asynchronous "
-        f"({kinds}): {equal:,} of {batches:,} batches are equal, with {preemptions:,} preemptions."
-    ]
+        f"({kinds}): {equal:,} of {batches:,} batches are equal, with {preemptions:,} preemptions.",
+        110,
+    )
     heads = [
         f"{memory:,} tokens, load {load:g}; bound {bound:.1f} s" for memory, load, bound in second
     ]
