@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -280,20 +281,16 @@ def _cell(row):
 
 
 def text_of(first, second):
-    """Return the tables of the page."""
+    """Return what the page says."""
     import in_vllm
 
-    lines = [
-        f"Real vLLM {in_vllm.VERSION}, {CASES} random cases a row and mode: batches, equal ones, "
-        "preemptions.",
-        "",
-        "| scheduler | synchronous | asynchronous |",
-        "|---|---|---|",
-    ]
-    counts: dict[str, list[str]] = {}
-    for kind, _, *each in first:
-        counts.setdefault(kind, []).append(", ".join(f"{count:,}" for count in each))
-    lines += [f"| {kind} | {' | '.join(both)} |" for kind, both in counts.items()]
+    batches, equal, preemptions = (sum(counts) for counts in list(zip(*first, strict=True))[2:])
+    kinds = "; ".join(dict.fromkeys(kind for kind, *_ in first))
+    lines = textwrap.wrap(
+        f"Real vLLM {in_vllm.VERSION}, {CASES} random cases each, synchronous and asynchronous "
+        f"({kinds}): {equal:,} of {batches:,} batches are equal, with {preemptions:,} preemptions.",
+        110,
+    )
     heads = [
         f"{memory:,} tokens, load {load:g}; bound {bound:.1f} s" for memory, load, bound in second
     ]
@@ -341,7 +338,7 @@ def main(page):
     if page is not None:
         write_between(page, "make validate", text)
     if any(total != equal for _, _, total, equal, _ in first):
-        sys.exit("batches of optsched differ from those of vLLM; the table says where")
+        sys.exit("batches of optsched differ from those of vLLM; the lines above say where")
 
 
 if __name__ == "__main__":
