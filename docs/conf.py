@@ -11,7 +11,7 @@ import click
 import optsched
 from optsched._internal.numbers import percent, proven
 from optsched.cli import options
-from optsched.optimum.stages.plan import STAGES, STAGES_OF_SEVERAL
+from optsched.optimum.stages.plan import STAGES
 
 project = "optsched"
 author = "The optsched developers"
@@ -120,13 +120,12 @@ def _list_records(_: object, page: str, source: list[str]) -> None:
 
 
 def _list_stages(_: object, page: str, source: list[str]) -> None:
-    """Write what `solve` does, when and for how long, in the place of marks."""
+    """Write what `solve` does, when and for how long, in the place of a mark."""
     if page != "how-solve-works":
         return
-    for mark, stages in (("STAGES", STAGES), ("STAGES OF SEVERAL", STAGES_OF_SEVERAL)):
-        lines = ["| stage | when | budget |", "|---|---|---|"]
-        lines += [f"| {each.what} | {each.when} | {each.budget} |" for each in stages]
-        source[0] = source[0].replace(f"<!-- {mark} -->", "\n".join(lines))
+    lines = ["| stage | when | budget |", "|---|---|---|"]
+    lines += [f"| {each.what} | {each.when} | {each.budget} |" for each in STAGES]
+    source[0] = source[0].replace("<!-- STAGES -->", "\n".join(lines))
 
 
 def _leave_out_shared_options(_: object, context: click.Context, lines: list[str]) -> None:

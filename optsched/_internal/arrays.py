@@ -101,6 +101,13 @@ def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return copy
 
 
+def read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Return a read-only view: kernels are compiled once more for arrays that can be written."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def prefix_sums(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """Return the sums of the first 0, 1, 2, ... values along the last axis."""
     sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), dtype=values.dtype)

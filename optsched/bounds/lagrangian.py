@@ -31,10 +31,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_SUM, ranks_in
+from optsched._internal.arrays import MAX_SUM, ranks_in, read_only
 from optsched._internal.aside import pieces
 from optsched._internal.compiled import compiled
-from optsched._internal.small_kernels import PriceSums, pop, price_of_start, prices_of_starts, push
+from optsched._internal.small_kernels import (
+    PriceSums,
+    copy,
+    pop,
+    price_of_start,
+    prices_of_starts,
+    push,
+)
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError, SolverError
 from optsched.models.solution import Stopped
@@ -155,8 +162,8 @@ def _serve_smallest(
 def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
     """Return optimal prices of so many units of area at each step; areas are over weights."""
     request, begin, end, successor = relaxation
-    level = np.full(len(areas), -1.0)
-    prices = np.zeros(-(-end[-1] // memory))
+    level, prices = np.empty(len(areas)), np.empty(-(-end[-1] // memory))
+    level[:], prices[:] = -1.0, 0.0
     # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
     # number, its level, at all of them. Sweep backwards. A request completes at the price at which
     # the next waiting request would be served, which is zero if none waits.
@@ -226,9 +233,8 @@ def cheapest_starts(
     # that of a whole block of starts.
     sums = [PriceSums.of(np.pad(prices, (0, int(instance.outputs.max()))))]
     sums += map(PriceSums.of, (*least_ahead(prices), convex_below(prices)))
-    guesses = np.ascontiguousarray(guesses).view()
-    guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
     starts, costs = np.empty((2, len(instance)), dtype=np.int64)
+    guesses = read_only(np.ascontiguousarray(guesses))
     given = instance.prompts, instance.outputs, instance.arrivals, weights, guesses
     for part in pieces(len(instance), PIECE):
         of_part = (each[part] for each in (*given, starts, costs))
@@ -256,8 +262,9 @@ def convex_below(values: IntArray) -> IntArray:
     No product overflows, as the moments of the values do not.
     """
     count, top = len(values), 0
-    corners, below = np.zeros(count + 1, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
-    below[:count] = values
+    corners, below = np.empty(count + 1, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
+    copy(values, below, 0, count)
+    corners[0] = below[count] = 0
     for place in range(1, count + 1):
         while top > 0:
             one, other = corners[top - 1], corners[top]
@@ -346,11 +353,16 @@ def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArr
     return int(2 ** min(40, math.floor(math.log2(MAX_SUM / 2 / largest))))
 
 
-@compiled
 def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
     """Count the tokens held at steps 1 to horizon."""
-    growth = np.zeros(horizon + 2, dtype=np.int64)
-    tokens = np.zeros(horizon + 2, dtype=np.int64)
+    return _held_by(read_only(prompts), read_only(outputs), read_only(starts), horizon)
+
+
+@compiled
+def _held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
+    growth = np.empty(horizon + 2, dtype=np.int64)
+    tokens = np.empty(horizon + 2, dtype=np.int64)
+    growth[:], tokens[:] = 0, 0
     for request in range(len(starts)):
         start, prompt, end = starts[request], prompts[request], horizon
         if start >= horizon:

@@ -135,7 +135,7 @@ class Comparison:
         self, bound: Bound | ClockBound | None = None, method: BoundMethod = "auto"
     ) -> Comparison:
         """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
-        if self.turns:
+        if self.turns or self.cluster is not None:
             return self
         clock = self.clock
         known: dict[str, Any] = {"clock": clock} if self.timed else {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.arrays import read_only as read_only
 from optsched._internal.extensions import Shown
 from optsched._internal.numbers import exact_dot, in_units
 from optsched._internal.room import require_nonzeros
@@ -225,13 +226,6 @@ def whole_numbers(values: npt.ArrayLike, family: Family, tolerance: float = 1e-5
             "be read from whole numbers only"
         )
     return nearby.astype(np.int64)
-
-
-def read_only(array: Any) -> Any:
-    """Return a read-only view of an array."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 Sense = Literal["min", "max"]

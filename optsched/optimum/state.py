@@ -372,6 +372,11 @@ class SolveState:
     # What is asked.
 
     @property
+    def alone(self) -> bool:
+        """Whether there is one worker."""
+        return len(self.workers) == 1
+
+    @property
     def plain(self) -> bool:
         """Whether it is latency that is minimised, without deadlines or a horizon."""
         free = self.instance.deadlines is None and self.params.horizon is None
@@ -408,7 +413,7 @@ class SolveState:
         if self.instance.arrivals.any():
             seconds = self.work if self.by_work else self.time_limit
             most = max(most, BEAM_ARRIVALS * min(seconds, _WORK))
-        suits = self.plain and self.method in ("auto", "search")
+        suits = self.alone and self.plain and self.method in ("auto", "search")
         return suits and BEAM_LEAST <= len(self.instance) <= most
 
     @property
@@ -597,7 +602,7 @@ class SolveState:
                 f"no schedule was found in {self.elapsed:.1f} s ({status}); {advice}"
             )
         horizon, proof = self.params.horizon, self.bound.certificate
-        if len(self.workers) > 1 and isinstance(proof, Certificate) and not proof.pools:
+        if not self.alone and isinstance(proof, Certificate) and not proof.pools:
             proof = of_pool(proof, self.instance, self.workers)
         within = f" within horizon {horizon}" if horizon is not None else ""
         return Optimum(

@@ -131,6 +131,21 @@ def test_one_worker_gives_what_it_gave_before(count):
         assert verify_certificate(joint.certificate, instance, 1) == alone.certificate.value
 
 
+def test_makespan_of_many_requests_is_searched_to_the_end():
+    """A beam, which knows one worker, ended the search before it had begun."""
+    instance = family("uniform", n=160, seed=41)
+    found = solve(
+        instance,
+        objective="makespan",
+        workers=2,
+        method="search",
+        time_limit=None,
+        params=SolveParams(work=1),
+    )
+    assert "dense packing" in found.steps[-1]
+    assert not any("left out" in step for step in found.steps)
+
+
 def test_a_start_is_kept_and_must_fit_the_workers():
     instance = Instance([4] * 6, [3] * 6, memory=9)
     placement = [0, 0, 0, 1, 1, 1]

@@ -83,8 +83,11 @@ def price_sizes(state: SolveState) -> None:
 
 def choose_parts(state: SolveState) -> None:
     """Close the interval of few requests on equal workers: which share a worker, in which order."""
+    price_sizes(state)
     # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
+        return
+    if len(state.instance) > MOST or state.instance.deadlines is not None:
         return
     late = bool(state.instance.arrivals.any())
     end = state.elapsed + (PARTS_ARRIVALS if late else PARTS) * state.left
@@ -102,11 +105,6 @@ def choose_parts(state: SolveState) -> None:
         f"parts: {found.stopped}, {state.cost:,.10g}, bound {proven(state.lowest, digits=10)}, "
         f"{found.ordered:,} put in order"
     )
-
-
-def has_few_parts(state: SolveState) -> bool:
-    """Whether all subsets of the requests can be tabulated."""
-    return len(state.instance) <= MOST and state.instance.deadlines is None
 
 
 def kept_by_sizes(state: SolveState, latest: IntArray) -> tuple[IntArray, ...] | None:
@@ -284,7 +282,7 @@ def solve_program(state: SolveState, most: float = math.inf) -> None:
         state.status = "time limit"
         return
     latest = state.latest_starts()
-    kept = kept_by_sizes(state, latest) if len(state.workers) > 1 else None
+    kept = None if state.alone else kept_by_sizes(state, latest)
     if kept is not None and not all(map(len, kept)):
         state.raise_bound(Bound(state.cost, "configuration", state.elapsed), state.exact)
         state.note(f"configurations: no better start is left, {state.cost:,.10g}")
@@ -333,16 +331,16 @@ def _form(
 ) -> EventProgram | HindsightProgram | None:
     """Choose the event program or the time-indexed one; None where both are too large."""
     instance, params = state.instance, state.params
-    workers, method, several = state.workers, state.method, len(state.workers) > 1
+    workers, method = state.workers, state.method
 
     def by_events() -> EventProgram:
         return EventProgram(instance, state.objective, latest, workers=workers, kept=kept)
 
     most = EVENTS_FIRST if state.timely else state.events
     events = state.hard and method != "highs" and (method != "auto" or _suits_events(state, latest))
-    if events and len(instance) <= (MOST_PLACED if several else most):
+    if events and len(instance) <= (most if state.alone else MOST_PLACED):
         return by_events()
-    if events and several:
+    if events and not state.alone:
         state.status = TOO_LARGE
         return None
     program = HindsightProgram(
@@ -355,7 +353,7 @@ def _form(
     )
     # To build one of millions of nonzeros takes seconds, and to solve its linear relaxation much
     # longer: "auto" leaves it out where little time is left, and searches on.
-    if method == "auto" and not several:
+    if method == "auto" and state.alone:
         if program.nonzeros <= min(_NONZEROS, NONZEROS_PER_SECOND * state.left):
             return program
         if program.nonzeros > _NONZEROS:

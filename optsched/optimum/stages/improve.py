@@ -181,8 +181,7 @@ def raise_charges(state: SolveState) -> None:
     certificate, prices = state.bound.certificate, state.prices
     if not isinstance(certificate, SawtoothCertificate) or state.best is None or prices is None:
         return
-    after_beam = state.beamed and len(state.workers) == 1
-    share = CHARGES_BEAM if after_beam else CHARGES
+    share = CHARGES_BEAM if state.beamed else CHARGES
     ahead = _BEAM * share * state.searching * WORK_PER_SECOND
     if state.finished or ahead < _CLIMB * work_of_point(state.pool, prices):
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,8 +30,6 @@ from optsched.optimum.stages.exact import (
     branch_and_bound,
     choose_parts,
     enumerate_few,
-    has_few_parts,
-    price_sizes,
     prove_first,
     prove_small,
     solve_program,
@@ -81,7 +78,7 @@ from optsched.search.orders import list_on_workers
 from optsched.simulate import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from optsched._internal.arrays import FloatArray
     from optsched.models.events import EventProgram
@@ -109,11 +106,6 @@ def list_placed(state: SolveState) -> Iterator[Schedule]:
             yield list_on_workers(state.instance, state.workers, key, ratio, _LENGTH)
 
 
-def _nested(state: SolveState) -> bool:
-    """Whether some requests may run on some workers only."""
-    return len(Pools.of(state.instance, state.workers).members) > 1
-
-
 def _keys(state: SolveState) -> Iterator[tuple[FloatArray, float]]:
     """Return orders and ratios of the window."""
     instance = state.instance
@@ -132,7 +124,9 @@ def _keys(state: SolveState) -> Iterator[tuple[FloatArray, float]]:
 def raise_pool_prices(state: SolveState) -> None:
     """Raise the bound by better prices of the pool, and of the workers that few requests need."""
     raise_prices(state)
-    if not _nested(state) or state.prices is None or state.finished or state.left <= 0:
+    if state.alone or state.prices is None or state.finished or state.left <= 0:
+        return
+    if len(Pools.of(state.instance, state.workers).members) == 1:
         return
     before, seconds = state.lowest, state.share(PRICES_ARRIVALS)
     found = price_pools(
@@ -179,7 +173,6 @@ _FIRST_SEARCH = 0.1  # share of the time of a search before all else
 _WAITING = 0.3  # of the time limit
 _RUNS = 7  # from the best so far, where there are few requests
 _DENSE = 0.3  # of the time left, where the event program comes next
-_BEFORE_EXACT = 0.05  # share of the time for moves between workers where an exact stage follows
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
 _MANY = 20_000  # requests from which on prices take longer than the policies
 
@@ -204,8 +197,7 @@ class Stage(NamedTuple):
 
 def go_through(state: SolveState) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
-    several = len(state.workers) > 1
-    working = Aside(partial(_work, STAGES_OF_SEVERAL if several else STAGES), state)
+    working = Aside(_work, state)
     try:
         for _ in range(2):
             try:
@@ -218,8 +210,8 @@ def go_through(state: SolveState) -> None:
         working.give_up()
 
 
-def _work(stages: Sequence[Stage], state: SolveState) -> None:
-    for stage in stages:
+def _work(state: SolveState) -> None:
+    for stage in STAGES:
         if state.finished and state.best is not None:
             break
         try:
@@ -250,18 +242,17 @@ def find_first(state: SolveState) -> None:
     many = len(state.instance) >= _MANY
     first = bound(state.pool, "closed-form" if many else "auto", state.objective)
     state.raise_bound(first)
-    several = len(state.workers) > 1
-    for schedule in list_placed(state) if several else _follow_policies(state):
+    for schedule in _follow_policies(state) if state.alone else list_placed(state):
         state.offer(schedule)
     if many and state.left > 0 and not state.finished:
         first = bound(state.pool, "auto", state.objective)
         with state.lock:  # a bound with a certificate, even if it is no better
             state.bound = state.bound if state.closed else first
     state.prices = first.prices
-    if several and state.objective == "makespan":
+    if not state.alone and state.objective == "makespan":
         state.raise_bound(bound_of_pools(state.instance, state.workers, "auto", state.objective))
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
-    source = "lists" if several else "policies"
+    source = "policies" if state.alone else "lists"
     state.note(f"{source}: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
 
 
@@ -277,7 +268,7 @@ def first_of(program: HindsightProgram | EventProgram) -> Schedule | None:
     if len(program.running.tokens):
         schedules = _serve_beside(program.running, released, program.now)
     else:
-        schedules = list_placed(state) if len(workers) > 1 else _follow_policies(state)
+        schedules = _follow_policies(state) if state.alone else list_placed(state)
     for schedule in schedules:
         state.offer(schedule)
     if (best := state.best) is None:
@@ -340,7 +331,7 @@ def _exact_is_quick(state: SolveState) -> bool:
 
 
 def _plain(state: SolveState, *methods: str) -> bool:
-    return state.plain and state.method in methods
+    return state.alone and state.plain and state.method in methods
 
 
 def _small(state: SolveState) -> bool:
@@ -348,28 +339,53 @@ def _small(state: SolveState) -> bool:
     return latency and _exact_is_quick(state) and _plain(state, "auto", "exact")
 
 
+def _few(state: SolveState) -> bool:
+    return _small(state) and len(state.instance) <= _ENUMERATED
+
+
 def _first_proof(state: SolveState) -> bool:
     few = len(state.instance) <= (_FIRST if state.plain else EVENTS) and not _few(state)
-    return few and state.hard and state.method in ("auto", "exact")
+    return few and state.alone and state.hard and state.method in ("auto", "exact")
 
 
 def _events_first(state: SolveState) -> bool:
     arrivals = state.instance.arrivals
     late = bool((arrivals > arrivals[0]).any())
-    several = len(state.workers) > 1
-    apt = (state.timely and late) or (several and state.objective == "makespan")
-    most = MOST_PLACED if several else EVENTS_FIRST
+    apt = (state.timely and late) or (not state.alone and state.objective == "makespan")
+    most = EVENTS_FIRST if state.alone else MOST_PLACED
     return apt and state.method == "auto" and EVENTS_TIGHT < len(state.instance) <= most
 
 
-def _few(state: SolveState) -> bool:
-    return _small(state) and len(state.instance) <= _ENUMERATED
+def _priced(state: SolveState) -> bool:
+    latency = state.objective != "makespan" and state.hard
+    return latency and state.method in ("auto", "search", "exact")
+
+
+def _placed(state: SolveState) -> bool:
+    return not state.alone and state.method != "search" and _exact_is_quick(state)
+
+
+def _makespan(state: SolveState) -> bool:
+    return state.objective == "makespan" and state.hard and state.method in ("auto", "search")
 
 
 def _first_search(state: SolveState) -> None:
-    alone = state.method == "search" and not state.beamed
-    share = BEFORE_BEAM if state.beamed else _FIRST_SEARCH
-    search_schedules(state, state.params.seed, 1.0 if alone else share)
+    everything = state.method == "search" and not state.beamed
+    share = BEFORE_BEAM if state.beamed or not state.alone else _FIRST_SEARCH
+    search_schedules(state, state.params.seed, 1.0 if everything else share)
+
+
+def _searched_last(state: SolveState) -> bool:
+    """Whether time that is left goes to a search; alone, `search` has taken all of it."""
+    latency = _priced(state) and state.method != "exact"
+    return latency and (state.method == "auto" or not _plain(state, "search") or state.beamed)
+
+
+def _programmed(state: SolveState) -> bool:
+    if not state.alone:
+        return _placed(state) or state.method in ("highs", "cp-sat")
+    solved = state.method in ("auto", "highs", "cp-sat")
+    return solved and state.sizes is None and not _events_first(state)
 
 
 class _Dense(SolveState):
@@ -431,48 +447,33 @@ def pack_densely(state: SolveState) -> None:
     state.note(f"dense packing: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
 
-def _by_search(state: SolveState) -> bool:
-    return _plain(state, "auto", "search", "exact")
-
-
-def _timely(state: SolveState) -> bool:
-    return state.timely and state.method in ("auto", "search")
-
-
-def _priced(state: SolveState) -> bool:
-    return _by_search(state) or _timely(state)
-
-
-def _makespan(state: SolveState) -> bool:
-    return state.objective == "makespan" and state.hard and state.method in ("auto", "search")
-
-
-_ALWAYS = "always"
-_SEARCHED = "latency without deadlines or a horizon"
-_TIMELY = "latency, of which no deadline may be missed"
+_LATENCY = "latency, of which no deadline may be missed"
+_ALONE, _SEVERAL = "one worker", "several workers"
 _TO_THE_END = "what is left"
 
 STAGES: tuple[Stage, ...] = (
-    Stage("policies, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
     Stage(
-        "running sets, where requests arrive together, or events by CP-SAT",
-        f"{_ENUMERATED + 1} to {_FIRST} requests; makespan and deadlines, up to {EVENTS}",
-        f"at most {FIRST_SECONDS} s of CP-SAT",
-        _first_proof,
-        prove_first,
+        "policies, on several workers lists, and a first bound",
+        "always",
+        "milliseconds",
+        lambda _: True,
+        find_first,
     ),
     Stage(
-        "events by CP-SAT",
-        f"auto, {_TIMELY}, {EVENTS_TIGHT + 1} to {EVENTS_FIRST} requests with arrivals",
-        f"{FIRST_SHARE:.0%}",
-        _events_first,
+        "running sets, where requests arrive together, or events by CP-SAT",
+        f"{_ALONE}: {_ENUMERATED + 1} to {_FIRST} requests, makespan and deadlines up to {EVENTS}; "
+        f"auto, {EVENTS_TIGHT + 1} to {EVENTS_FIRST} with deadlines and arrivals, or on {_SEVERAL} "
+        f"to {MOST_PLACED} with them or for the makespan",
+        f"at most {FIRST_SECONDS} s of CP-SAT; from {EVENTS_TIGHT + 1} requests on "
+        f"{FIRST_SHARE:.0%}, of the makespan {FIRST_SHARE_MAKESPAN:.0%}",
+        lambda state: _first_proof(state) or _events_first(state),
         prove_first,
     ),
     Stage(
         "sizes of what runs together",
-        "auto, makespan",
+        f"auto, makespan, {_ALONE}",
         f"{SIZES_MAKESPAN:.0%} of at most {SIZES_MOST} s",
-        lambda state: _makespan(state) and state.method == "auto",
+        lambda state: _makespan(state) and state.method == "auto" and state.alone,
         size_requests,
     ),
     Stage(
@@ -484,56 +485,64 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "all schedules, one by one",
-        f"up to {_ENUMERATED} requests, total latency",
+        f"{_ALONE}, up to {_ENUMERATED} requests, total latency",
         "about a second",
         _few,
         enumerate_few,
     ),
     Stage(
         "short searches, sizes of running sets, branch and bound, with growing effort",
-        f"up to {_EXACT} requests, total latency",
+        f"{_ALONE}, up to {_EXACT} requests, total latency",
         f"counted in work; where the gap is above {HOPELESS:.0%}, only the first",
         _small,
         prove_small,
     ),
     Stage(
-        "better prices of memory",
-        f"{_TIMELY}; offline up to {PRICED:,} requests",
-        f"{PRICES_OFFLINE:.0%}, with arrivals {PRICES_ARRIVALS:.0%}",
+        "better prices of memory, and of workers that few requests need",
+        f"{_LATENCY}; offline up to {PRICED:,} requests",
+        f"{PRICES_OFFLINE:.0%}, with arrivals or for such workers {PRICES_ARRIVALS:.0%}",
         _priced,
-        raise_prices,
+        raise_pool_prices,
     ),
     Stage(
         "charges for memory that is kept free to grow",
-        _TIMELY,
+        _LATENCY,
         f"{CHARGES:.0%}",
         _priced,
         charge_for_growth,
     ),
     Stage(
         "large requests wait",
-        f"{_SEARCHED}, with arrivals",
+        f"{_ALONE}, latency without deadlines or a horizon, with arrivals",
         f"{DELAYS:.0%}; up to {FEW} requests {DELAYS_FEW:.0%}, before a beam {BEFORE_BEAM:.0%}",
-        _by_search,
+        lambda state: _plain(state, "auto", "search", "exact"),
         delay_requests,
     ),
     Stage(
-        "simulated annealing",
-        _TIMELY,
-        f"{_FIRST_SEARCH:.0%}, before a beam {BEFORE_BEAM:.0%}",
-        _priced,
+        "requests wait for cheap starts",
+        f"{_SEVERAL}, latency, with arrivals",
+        f"{_WAITING:.0%} of the time limit",
+        lambda state: _priced(state) and not state.alone,
+        wait_for_cheap_starts,
+    ),
+    Stage(
+        "simulated annealing: orders, and moves between workers",
+        f"{_LATENCY}; on {_SEVERAL} up to {_EXACT} requests",
+        f"{_FIRST_SEARCH:.0%}, before a beam or on {_SEVERAL} {BEFORE_BEAM:.0%}",
+        lambda state: _priced(state) and (state.alone or _placed(state)),
         _first_search,
     ),
     Stage(
         "a beam over starts, and annealing from what it found",
-        f"{_SEARCHED}, {BEAM_LEAST} to {BEAM_MOST:,} requests (with arrivals more, given time)",
+        f"{_ALONE}, latency without deadlines or a horizon, {BEAM_LEAST} to {BEAM_MOST:,} requests "
+        "(with arrivals more, given time)",
         f"{SLOW:.0%}, then {AFTER_BEAM:.0%}",
         lambda state: state.beamed,
         lambda state: start_large(state, state.params.seed),
     ),
     Stage(
         "sizes of running sets",
-        f"exact; or auto, total latency, where the gap is above {LARGE_GAP:.0%}",
+        f"{_ALONE}: exact; or auto, total latency, where the gap is above {LARGE_GAP:.0%}",
         f"{SIZES:.0%}",
         lambda state: _plain(state, "exact") or (_plain(state, "auto") and large_requests(state)),
         lambda state: price_configurations(state, state.params.seed + 2),
@@ -541,135 +550,46 @@ STAGES: tuple[Stage, ...] = (
     # Where sizes gained on prices, a time-indexed program would not get as far.
     Stage(
         "branch and bound",
-        f"sizes are known; exact, or up to {_EXACT} requests",
+        f"{_ALONE}: sizes are known; exact, or up to {_EXACT} requests",
         f"{TO_THE_PROOF:.0%}",
-        lambda state: (
-            state.sizes is not None and (state.method == "exact" or _exact_is_quick(state))
-        ),
+        lambda state: state.alone and (state.method == "exact" or _exact_is_quick(state)),
         branch_and_bound,
     ),
     Stage(
-        f"a program for CP-SAT (events, up to {EVENTS} requests; makespan and deadlines "
-        f"{EVENTS_TIGHT}) or HiGHS (time-indexed)",
-        "no sizes are known; auto only up to "
-        f"{NONZEROS_PER_SECOND:,} nonzeros for each second left",
-        _TO_THE_END,
+        "sizes of running sets; which requests share a worker, in which order",
+        f"{_SEVERAL}, which are equal: total latency, up to {_EXACT} requests, the second part up "
+        f"to {MOST} without deadlines",
+        f"{BEGINNING:.0%} from each of three beginnings; {PARTS:.0%}, with arrivals "
+        f"{PARTS_ARRIVALS:.0%}",
         lambda state: (
-            state.sizes is None
-            and state.method in ("auto", "highs", "cp-sat")
-            and not _events_first(state)
-        ),
-        solve_program,
-    ),
-    Stage(
-        "prices and charges together",
-        f"{_TIMELY}, where charges gained",
-        f"{CHARGES:.0%}, after a beam {CHARGES_BEAM:.0%}",
-        _priced,
-        raise_charges,
-    ),
-    Stage(
-        "simulated annealing",
-        f"auto, {_TIMELY}; or after a beam",
-        _TO_THE_END,
-        lambda state: _plain(state, "auto") or state.beamed or _timely(state),
-        lambda state: search_schedules(state, state.params.seed + 1),
-    ),
-)
-
-
-def _latency(state: SolveState) -> bool:
-    return state.objective != "makespan" and state.method in ("auto", "search", "exact")
-
-
-def _few_placed(state: SolveState) -> bool:
-    return state.method != "search" and _exact_is_quick(state)
-
-
-_LATENCY = "latency"
-
-STAGES_OF_SEVERAL: tuple[Stage, ...] = (
-    Stage("lists, and a first bound", _ALWAYS, "milliseconds", lambda _: True, find_first),
-    Stage(
-        "events by CP-SAT",
-        f"auto, makespan, or deadlines and arrivals, {EVENTS_TIGHT + 1} to {MOST_PLACED} requests",
-        f"{FIRST_SHARE:.0%}, of the makespan {FIRST_SHARE_MAKESPAN:.0%}",
-        _events_first,
-        prove_first,
-    ),
-    Stage(
-        "a search as for latency, in which each request weighs its memory-time",
-        "makespan",
-        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, else what is left",
-        _makespan,
-        pack_densely,
-    ),
-    Stage(
-        "better prices of the pool, and of workers that few requests need",
-        _LATENCY,
-        f"{PRICES_ARRIVALS:.0%}",
-        _latency,
-        raise_pool_prices,
-    ),
-    Stage(
-        "charges for memory that is kept free to grow",
-        _LATENCY,
-        f"{CHARGES:.0%}",
-        _latency,
-        charge_for_growth,
-    ),
-    Stage(
-        "requests wait for cheap starts",
-        f"{_LATENCY}, with arrivals",
-        f"{_WAITING:.0%} of the time limit",
-        _latency,
-        wait_for_cheap_starts,
-    ),
-    Stage(
-        "moves between workers",
-        f"{_LATENCY}, up to {_EXACT} requests",
-        f"{_BEFORE_EXACT:.0%}",
-        lambda state: _latency(state) and _few_placed(state),
-        lambda state: search_schedules(state, state.params.seed, _BEFORE_EXACT),
-    ),
-    Stage(
-        "sizes of running sets",
-        f"total latency, equal workers, up to {_EXACT} requests",
-        f"{BEGINNING:.0%} from each of three beginnings",
-        lambda state: (
-            _few_placed(state)
+            _placed(state)
             and state.objective == "total-latency"
             and state.workers.equal
             and state.method in ("auto", "exact")
         ),
-        price_sizes,
-    ),
-    Stage(
-        "which requests share a worker, in which order",
-        f"sizes are known, up to {MOST} requests without deadlines",
-        f"{PARTS:.0%}, with arrivals {PARTS_ARRIVALS:.0%}",
-        lambda state: _few_placed(state) and has_few_parts(state),
         choose_parts,
     ),
     Stage(
         "a program for CP-SAT (events) or HiGHS (time-indexed)",
-        f"up to {_EXACT} requests, or highs and cp-sat",
+        f"highs or cp-sat; else {_ALONE}, where no sizes are known: events up to {EVENTS} "
+        f"requests, makespan and deadlines {EVENTS_TIGHT}, time-indexed up to "
+        f"{NONZEROS_PER_SECOND:,} nonzeros for each second left; {_SEVERAL}, up to {_EXACT}",
         _TO_THE_END,
-        lambda state: _few_placed(state) or state.method in ("highs", "cp-sat"),
+        _programmed,
         solve_program,
     ),
     Stage(
         "prices and charges together",
         f"{_LATENCY}, where charges gained",
-        f"{CHARGES:.0%}",
-        _latency,
+        f"{CHARGES:.0%}, after a beam {CHARGES_BEAM:.0%}",
+        _priced,
         raise_charges,
     ),
     Stage(
-        "moves between workers",
-        f"{_LATENCY}, not exact",
+        "simulated annealing: moves of single requests, also between workers",
+        f"auto, {_LATENCY}; search after a beam or on {_SEVERAL}",
         _TO_THE_END,
-        lambda state: _latency(state) and state.method != "exact",
+        _searched_last,
         lambda state: search_schedules(state, state.params.seed + 1),
     ),
 )
