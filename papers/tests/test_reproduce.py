@@ -34,7 +34,7 @@ def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
 
 
 def test_a_target_without_a_verdict_is_listed_as_not_run(optsched_command, monkeypatch):
-    known = {"verdict": "reproduced", "reason": "all rows", "quick": False, "seed": 0}
+    known = {"verdict": "reproduced", "reason": "all rows", "quick": False, "seed": 0, "seconds": 1}
     monkeypatch.setattr(stored, "last_verdicts", lambda: {"robust-fig-1": known})
     entries = json.loads(optsched_command("reproduce", "--list", "--json", "-")[1])
     found = {entry.pop("target"): entry for entry in entries}

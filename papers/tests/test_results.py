@@ -50,6 +50,7 @@ verdicts = st.fixed_dictionaries(
         "reason": st.text(),
         "quick": st.booleans(),
         "seed": st.integers(0, 9),
+        "seconds": st.floats(0, 1e4),
     }
 )
 

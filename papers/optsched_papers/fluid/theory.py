@@ -270,7 +270,8 @@ def varying_requests(horizon: float, seed: int) -> Instance:
     kind = np.searchsorted(FOUR_BORDERS, drawn.outputs)
     rate = (1 + SWING * SIGNS[kind] * np.sin(2 * np.pi * seconds / PERIOD)) / (1 + SWING)
     kept = np.random.default_rng([seed, 3]).random(len(drawn)) < rate
-    return drawn.take(np.flatnonzero(kept))
+    lengths = {"prompts": drawn.prompts[kept], "outputs": drawn.outputs[kept]}
+    return drawn.replace(arrivals=drawn.arrivals[kept], **lengths)
 
 
 def serve_varying(horizon: float, seed: int) -> dict[str, float]:

@@ -123,9 +123,10 @@ def _mean_latencies(
 ) -> dict[str, list[float | None]]:
     """Serve the first so many requests alone, under each policy; None where some never complete."""
     instance = requests(rate, seed, counts[-1])
+    firsts = [instance.take(range(n)) for n in counts]
     found = {}
     for policy in _POLICIES:
-        runs = [serve(instance.take(range(n)), policy, slower, seed) for n in counts]
+        runs = [serve(few, policy, slower, seed) for few in firsts]
         found[policy] = [None if run.unfinished else run.mean_latency for run in runs]
     return found
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from optsched.bounds.bound import bound
-from optsched.experiments.comparison import compare
 from optsched.report.style import TEXT_SIZE
 from optsched.simulate import run
 from optsched.workloads import family
@@ -68,8 +67,8 @@ LOWER, NEARLY = 1.1, 0.05
 def mean_latencies(requests: int, of: int, seed: int, policies: list[str]) -> list[dict[str, Any]]:
     """Serve the first of `of` requests that are drawn, and return mean latencies in seconds."""
     instance = family(WORKLOAD, n=of, seed=seed).take(np.arange(requests))
-    runs = compare(instance, policies, clock=CLOCK)
-    return [{"policy": run.policy, "latency": run.mean_latency} for run in runs]
+    runs = {name: run(instance, name, clock=CLOCK) for name in policies}
+    return [{"policy": name, "latency": each.mean_latency} for name, each in runs.items()]
 
 
 def _latencies(study: Study, policies: Sequence[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
