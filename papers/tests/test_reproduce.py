@@ -27,9 +27,10 @@ def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
         note = " (quick)" if entry["quick"] else ""
         assert line.split(maxsplit=1)[0] == entry["target"]
         assert f"{entry['qualified']}{note}" in line
-        provided = TARGETS[entry["target"]].provided
-        rests = provided != "" and entry["reason"].startswith(provided)
-        assert (entry["qualified"] != entry["verdict"]) == rests
+        target = TARGETS[entry["target"]]
+        texts = [each for each in (target.provided, target.unpublished) if each]
+        rests = [each.split(":")[0] for each in texts if entry["reason"].startswith(each)]
+        assert entry["qualified"] == ", ".join([entry["verdict"], *rests])
     assert count.startswith(f"{len(TARGETS)} targets: ")
 
 

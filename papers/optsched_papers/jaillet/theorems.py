@@ -28,7 +28,7 @@ from optsched_papers.jaillet.interruption import (
     weighing,
 )
 from optsched_papers.jaillet.section_7 import over_seeds
-from optsched_papers.target import Computations, Outcome, Panels, Study, band, grid, panels
+from optsched_papers.target import Outcome, Panels, Study, grid, panels
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -258,16 +258,6 @@ def _theorem_5_3(study: Study) -> Outcome:
     return Outcome(table, claims, settings)
 
 
-def _draw_theorem_5_3(table: pd.DataFrame, axes: Panels) -> None:
-    look: dict[str, Any] = {"x": "steps", "xlabel": "steps with arrivals, T", "xscale": "log"}
-    look |= {"by": "setting", "yscale": "symlog"}
-    ends = {"least": "a schedule that exists", "most": "a proven bound"}
-    for ax, (end, of) in zip(axes, ends.items(), strict=True):
-        ylabel = f"mean latency of MC-SF above\n{of} (steps)"
-        plot_series(table, ylabel=ylabel, ax=ax, **band(end), **look)
-        ax.set_ylim(0, None)
-
-
 # Theorems 6.2 and 6.4: no online algorithm is competitive
 
 _POLICIES = ("fcfs", "mc-sf", "sorted-f", "area")
@@ -342,7 +332,7 @@ def _draw_theorem_6_2(table: pd.DataFrame, axes: Panels) -> None:
     look: dict[str, Any] = {"x": "scale", "y": "ratio", "by": "epsilon", "legend": False}
     look |= {"ylabel": "least ratio to a schedule\nthat knows what comes"}
     look |= {"xscale": "log", "yscale": "log"}
-    panels("long", "memory M, in 1 / epsilon^3 tokens", **look)(table, axes)
+    panels(table, axes, column="long", xlabel="memory M, in 1 / epsilon^3 tokens", **look)
     for ax, title in zip(axes, table["long"].unique(), strict=True):
         ax.set_title(title, fontsize=TEXT_SIZE + 1)
         ax.set_ylim(1, 2 * table["ratio"].max())
@@ -419,11 +409,3 @@ def _theorem_6_4(study: Study) -> Outcome:
     )
     settings = {"family": "jaillet-theorem-6-4", "c": _DELAY, "memory": "16 / epsilon^3"}
     return Outcome(table, claims, settings)
-
-
-TARGETS: Computations = {
-    "jaillet-theorem-4-2": (_theorem_4_2, _draw_theorem_4_2),
-    "jaillet-theorem-5-3": (_theorem_5_3, _draw_theorem_5_3),
-    "jaillet-theorem-6-2": (_theorem_6_2, _draw_theorem_6_2),
-    "jaillet-theorem-6-4": _theorem_6_4,
-}
