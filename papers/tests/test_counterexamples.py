@@ -105,7 +105,7 @@ def in_ends(count, most):
 def candidates(name):
     """All up to the smallest, which comes last, each with its memory."""
     if name == "4.2":
-        for count, most in ((2, 8), (3, 7), (4, 5)):
+        for count, most in ((2, 12), (3, 9), (4, 5)):
             for m, s, longest in model.sizes(most):
                 yield from ((s, o, m) for o in model.LISTS(range(1, longest + 1), count))
     elif name == "5.4":

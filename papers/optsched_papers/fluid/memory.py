@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,14 @@ def _strict(
     return found
 
 
+@cache
+def _of_chats(
+    rate: float, segments: int, margins: tuple[float, ...]
+) -> list[tuple[NestedWaitThresholds, IntArray]]:
+    """Return the same for chats; Fig. 18 has those of Fig. 16."""
+    return _strict(chats(rate), segments, margins)
+
+
 def _least(strict: list[tuple[NestedWaitThresholds, IntArray]], **chance: Any) -> NestedWaitPlan:
     """Return the plan of least memory bound; one without a bound is left out."""
     plans = []
@@ -83,7 +92,7 @@ def _memory(
     rate: float, segments: int, margins: list[float], panels: list[list[float]]
 ) -> list[dict[str, Any]]:
     """Plan for each panel; what differs between them does not change the thresholds."""
-    strict = _strict(chats(rate), segments, margins)
+    strict = _of_chats(rate, segments, tuple(margins))
     rows = []
     for delta, iterations in panels:
         plan = _least(strict, delta=delta, iterations=int(iterations))

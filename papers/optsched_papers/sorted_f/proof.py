@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -200,11 +200,18 @@ INEQUALITIES = {
 }
 
 
+@cache
+def _lists(kind: str, fit: Fit, lists: int, seed: int) -> list[tuple[Instance, Batches]]:
+    """Draw lists with their batches; several statements are about the same ones."""
+    rng = np.random.default_rng([seed, 1])
+    drawn = [draw(kind, rng) for _ in range(lists)]
+    return [(each, sorted_f_batches(each, fit)) for each in drawn]
+
+
 def ratios(name: str, kind: str, fit: Fit, lists: int, seed: int) -> list[dict[str, float]]:
     """Return the ratios of lists that are drawn."""
-    rng, ratio = np.random.default_rng([seed, 1]), INEQUALITIES[name].ratio
-    drawn = [draw(kind, rng) for _ in range(lists)]
-    return [{"ratio": float(ratio(each, sorted_f_batches(each, fit)))} for each in drawn]
+    ratio = INEQUALITIES[name].ratio
+    return [{"ratio": float(ratio(*each))} for each in _lists(kind, fit, lists, seed)]
 
 
 def climb(name: str, kind: str, fit: Fit, steps: int, seed: int) -> dict[str, Any]:
