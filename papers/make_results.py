@@ -144,8 +144,8 @@ def remarks(prefix: str, verdict: str) -> list[str]:
 def line(result: dict, prefix: str) -> str:
     """Return a target with its title, what its verdict rests on, and whether a quick run has it."""
     name = result["target"]
-    rests = TARGETS[name].provided
-    named = f", {rests.partition(':')[0]}" * bool(rests and result["reason"].startswith(rests))
+    verdict, reason = result["verdict"], result["reason"]
+    named = TARGETS[name].qualified(verdict, reason).removeprefix(verdict)
     named += " (a claim that later abstracts drop)" * (DROPPED in result["remark"])
     quick = " (quick)" * result["quick"]
     return f"- [{name}](results/{prefix}.md#{name}): {plain(result['title'])}{named}{quick}"

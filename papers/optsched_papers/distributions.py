@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -31,18 +31,8 @@ _BINS = 40  # of a histogram, which ends where all but a few lengths do
 _SHOWN = 0.99
 
 
-class Printed(NamedTuple):
-    """What a paper prints of lengths; None where it prints nothing."""
-
-    mean: float | None = None
-    median: float | None = None
-    variance: float | None = None
-    least: float | None = None
-    most: float | None = None
-
-
 def distributions(
-    study: Study, workload: str, printed: Mapping[str, Printed], **options: Any
+    study: Study, workload: str, printed: Mapping[str, Mapping[str, float]], **options: Any
 ) -> Outcome:
     """Compare draws of a family with what is printed of its "prompts" and "outputs"."""
     seeds = study.seeds(20, 20)
@@ -52,18 +42,16 @@ def distributions(
     for kind, paper in printed.items():
         lengths = [getattr(draw, kind) for draw in draws]
         claims += _compare(kind, paper, lengths)
-        lines = {"printed_mean": paper.mean, "printed_median": paper.median}
+        lines = {f"printed_{what}": paper.get(what) for what in ("mean", "median")}
         parts.append(_histogram(np.concatenate(lengths)).assign(lengths=kind, **lines))
     settings = {"workload": workload, "requests": len(draws[0]), "seeds": seeds}
     return Outcome(pd.concat(parts, ignore_index=True), claims, {**options, **settings})
 
 
-def _compare(kind: str, paper: Printed, draws: Sequence[IntArray]) -> list[Claim]:
+def _compare(kind: str, paper: Mapping[str, float], draws: Sequence[IntArray]) -> list[Claim]:
     """Compare each number that is printed with the mean of ours over the draws."""
     claims = []
-    for what, value in paper._asdict().items():
-        if value is None:
-            continue
+    for what, value in paper.items():
         ours = estimate([_STATISTICS[what](lengths) for lengths in draws])
         near = "level" if what == "variance" else "quantile"
         unit = 1.0 if what == "median" else 0.0

@@ -80,7 +80,7 @@ class Reproduction:
             "settings": self.settings,
             "quick": self.quick,
             "seed": self.seed,
-            "seconds": self.seconds,
+            "seconds": round(self.seconds, 1),
             "versions": {
                 "optsched": __version__,
                 "python": platform.python_version(),

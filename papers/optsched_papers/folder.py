@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.files import write_whole
 from optsched._internal.fingerprints import fingerprint
 from optsched._version import __version__
-from optsched.experiments.cells import Places, open_folder, sealed, unsealed
+from optsched.experiments.cells import (
+    INTERRUPTED,
+    Places,
+    Store,
+    finish,
+    open_folder,
+    sealed,
+    unsealed,
+)
 from optsched_papers.claims import IN_SHAPE, LABELS, REPRODUCED
 from optsched_papers.driver import Reproduction, get_target, reproduce
+from optsched_papers.stored import NOT_RUN, last_verdicts
 from optsched_papers.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -50,28 +59,77 @@ def reproduce_into(
     for name in names:
         get_target(name)
     path = Path(out)
-    settings = {"quick": quick, "seed": seed, "version": __version__, "format": _FORMAT}
+    options = {"quick": quick, "seed": seed}
+    settings = {**options, "version": __version__, "format": _FORMAT}
     open_folder(
         path, _MANIFEST, "reproduction", settings, overwrite=overwrite, option="--overwrite"
     )
     there = [name for name in TARGETS if name in names or (path / f"{name}.json").exists()]
     keys = {name: fingerprint([settings, name, TARGETS[name]]) for name in there}
-    results = []
+    results: dict[str, dict[str, Any]] = {}
+    missing = {}
+
+    def tell(name: str) -> None:
+        results[name] = _write_page(path, keys)[name]
+        if on_result is not None:
+            on_result(results[name])
+
     for name in names:
         if overwrite:
             _forget(path, name)
         if unsealed(path / f"{name}.json", keys[name]) is None:
-            cells = path / _CELLS / name
-            cells.mkdir(parents=True, exist_ok=True)
-            found = reproduce(
-                name, quick=quick, seed=seed, jobs=jobs, cells=cells, on_progress=on_progress
-            )
-            _write(found, path, keys[name])
-        done = _write_page(path, keys)
-        results.append(done[name])
-        if on_result is not None:
-            on_result(results[-1])
-    return results
+            missing[name] = {"name": name, "path": path, "key": keys[name]} | options
+        elif name not in results:
+            tell(name)
+    if ordered := _largest_first(list(missing), jobs):
+        told = _Told(tell)
+        cells = {name: missing[name] for name in ordered}
+        whole = finish(
+            _reproduce_into, cells, told, Places(jobs), title="targets", on_progress=on_progress
+        )
+        if whole == INTERRUPTED:
+            raise KeyboardInterrupt
+    else:
+        for name, each in missing.items():
+            _reproduce_into(each | {"jobs": jobs, "on_progress": on_progress})
+            tell(name)
+    return [results[name] for name in names]
+
+
+class _Told(Store[None]):
+    """Says of each target that it is finished; what is found lies in the folder."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def add(self, key: str, result: None) -> None:
+        super().add(key, result)
+        self._tell(key)
+
+
+def _largest_first(names: Sequence[str], jobs: int | None) -> list[str]:
+    """Order targets by their seconds in the last full run; none if they do not fill processes.
+
+    A process that takes whole targets is never idle between their cells, nor while one is drawn.
+    """
+    import joblib
+
+    jobs, last = joblib.cpu_count() if jobs is None else jobs, last_verdicts()
+    seconds = {name: last.get(name, NOT_RUN)["seconds"] for name in names}
+    if jobs == 1 or not names or None in seconds.values():
+        return []
+    if max(seconds.values()) > sum(seconds.values()) / jobs:
+        return []
+    return sorted(names, key=lambda name: -seconds[name])
+
+
+def _reproduce_into(call: dict[str, Any]) -> None:
+    """Reproduce one target into the folder, with its cells in a folder of their own."""
+    name, path, key = (call.pop(each) for each in ("name", "path", "key"))
+    cells = path / _CELLS / name
+    cells.mkdir(parents=True, exist_ok=True)
+    _write(reproduce(name, cells=cells, **call), path, key)
 
 
 def _forget(path: Path, target: str) -> None:

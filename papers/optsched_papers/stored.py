@@ -18,12 +18,12 @@ NOT_RUN: dict[str, Any] = {
     "reason": "it is newer than the last full run of all targets",
     "quick": False,
     "seed": None,
+    "seconds": None,
 }
-_KEPT = ("verdict", "reason", "quick", "seed")
 
 
 def last_verdicts() -> dict[str, dict[str, Any]]:
-    """Return verdict, reason, and whether a quick run found it, by target."""
+    """Return verdict, reason, seconds, and whether a quick run found it, by target."""
     text = resources.files(__package__).joinpath(VERDICTS).read_text("utf-8")
     found: dict[str, dict[str, Any]] = json.loads(text)
     return found
@@ -32,7 +32,7 @@ def last_verdicts() -> dict[str, dict[str, Any]]:
 def to_store(results: Iterable[Mapping[str, Any]]) -> str:
     """Return what is stored of reproductions, from their JSON: one line per target."""
     lines = [
-        f'"{each["target"]}": {json.dumps({name: each[name] for name in _KEPT})}'
+        f'"{each["target"]}": {json.dumps({name: each[name] for name in NOT_RUN})}'
         for each in results
     ]
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -14,6 +14,7 @@ import pandas as pd
 from optsched._internal.fingerprints import fingerprint
 from optsched.experiments.cells import INTERRUPTED, JsonFolder, Places, Store, finish
 from optsched.report.series import plot_bars, plot_series
+from optsched.report.style import REFERENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +28,6 @@ Key = TypeVar("Key")
 Panels: TypeAlias = "Sequence[Axes]"  # as many axes as a target has panels
 Compute: TypeAlias = "Callable[[Study], Outcome]"
 Draw: TypeAlias = Callable[[pd.DataFrame, Panels], object]
-#: Of targets, by name; where there is only what computes one, `targets.toml` says how to draw it.
-Computations: TypeAlias = dict[str, "tuple[Compute, Draw] | Compute"]
 
 BAND: dict[str, Any] = {"low": "low", "high": "high"}
 
@@ -64,8 +63,9 @@ class Target:
     provided: str = ""  # what it rests on that it holds: requests made to have what is printed
 
     def qualified(self, verdict: str, reason: str) -> str:
-        """Return a verdict with what it rests on, where that is part of its reason."""
-        rests = self.provided.partition(":")[0] if reason.startswith(self.provided) else ""
+        """Return a verdict with what it rests on or lacks, where its reason begins with that."""
+        begins = [each for each in (self.provided, self.unpublished) if reason.startswith(each)]
+        rests = max(begins, default="", key=len).partition(":")[0]
         return f"{verdict}, {rests}" if rests else verdict
 
 
@@ -135,35 +135,53 @@ def grid(**values: Iterable[Any]) -> list[dict[str, Any]]:
     return [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
 
 
-def lines(**look: Any) -> Draw:
-    """Return what draws a table on one panel, as `plot_series` is passed this look."""
-    return lambda table, axes: plot_series(table, ax=axes[0], **look)
-
-
-def bars(**look: Any) -> Draw:
-    """Return what draws a table as bars on one panel, as `plot_bars` is passed this look."""
-    return lambda table, axes: plot_bars(table, ax=axes[0], **look)
-
-
-def panels(
-    column: str,
-    xlabel: str,
+def lines(
+    table: pd.DataFrame,
+    axes: Panels,
     *,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    limits: Sequence[str] = (),
+    across: float | None = None,
+    down: float | None = None,
     from_zero: bool = False,
-    only: Mapping[str, Sequence[str]] | None = None,
+    plot: Callable[..., object] = plot_series,
     **look: Any,
-) -> Draw:
-    """Return what draws a panel for each value of a column, which the label of the x axis names.
+) -> None:
+    """Draw a table on one panel, as `plot_series` is passed this look.
 
-    Of columns that `only` names, rows with other values stay in the table alone.
+    Rows without x or a name stay out, and so do those with other values of the columns that `only`
+    names. What `by` calls one of `limits` becomes a thin line, as do values `across` and `down`.
     """
+    ax, x, by = axes[0], look["x"], look.get("by", look["x"])
+    table = table.dropna(subset=[x, by])
+    for name, values in (only or {}).items():
+        table = table[table[name].isin(values)]
+    for name in limits:
+        rows = table[table[by] == name]
+        ax.plot(rows[x], rows[look["y"]], label=name, **REFERENCE)
+    if across is not None:
+        ax.axhline(across, **REFERENCE)
+    if down is not None:
+        ax.axvline(down, **REFERENCE)
+    plot(table[~table[by].isin(limits)], ax=ax, **look)
+    if from_zero:
+        ax.set_ylim(0, None)
 
-    def draw(table: pd.DataFrame, axes: Panels) -> None:
-        for name, values in (only or {}).items():
-            table = table[table[name].isin(values)]
-        for ax, (value, rows) in zip(axes, table.groupby(column, sort=False), strict=True):
-            plot_series(rows, xlabel=xlabel.format(value), ax=ax, **look)
-            if from_zero:
-                ax.set_ylim(0, None)
 
-    return draw
+def bars(table: pd.DataFrame, axes: Panels, **look: Any) -> None:
+    """Draw a table as bars on one panel, as `plot_bars` is passed this look."""
+    lines(table, axes, plot=plot_bars, **look)
+
+
+def panels(table: pd.DataFrame, axes: Panels, *, column: str, xlabel: str, **look: Any) -> None:
+    """Draw a panel for each value of a column, which the label of the x axis names."""
+    only = look.get("only", {}).get(column, table[column].dropna().unique())
+    for ax, value in zip(axes, only, strict=True):
+        rows = table[table[column] == value]
+        lines(rows, [ax], xlabel=xlabel.format(value), **look)
+
+
+def side_by_side(table: pd.DataFrame, axes: Panels, draws: Sequence[Draw]) -> None:
+    """Draw a table once per panel."""
+    for ax, draw in zip(axes, draws, strict=True):
+        draw(table, [ax])

@@ -9,23 +9,8 @@ from fractions import Fraction
 from itertools import permutations, product
 from math import sqrt
 
+import definitions as model
 import pytest
-from definitions import (
-    EQ_1,
-    EQ_6,
-    LISTS,
-    best,
-    both,
-    expected,
-    fits,
-    in_order,
-    lemma_4_6,
-    loses_to_random,
-    no_optimum,
-    shortest_first,
-    sizes,
-    two,
-)
 
 
 def a_min_step(prompt, outputs, memory, first, keep, order, state):
@@ -90,7 +75,7 @@ def late(prompt, outputs, arrival, memory, first):
     """Whether P2, which comes later, is missing at t-hat under every optimum, if P1 starts at 0."""
     requests, end = [(prompt, output) for output in outputs], arrival + sum(outputs) + 2
     plans = [p for p in product(range(end), range(arrival, end)) if sum(p) <= end]
-    plans = [plan for plan in plans if fits(requests, plan, memory, first)]
+    plans = [plan for plan in plans if model.fits(requests, plan, memory, first)]
     optima = [plan for plan in plans if sum(plan) == min(map(sum, plans))]
     soon = min(p2 for p1, p2 in plans if p1 == 0) + outputs[1]
     return all(p1 > 0 and p2 + outputs[1] <= p1 + outputs[0] < soon for p1, p2 in optima)
@@ -99,42 +84,44 @@ def late(prompt, outputs, arrival, memory, first):
 def worse_than_ends(prompt, outputs, ends, memory, first):
     def ratio(outputs):
         requests = [(prompt, output) for output in outputs]
-        return expected(requests, memory, first) / shortest_first(requests, memory, first)
+        return model.expected(requests, memory, first) / model.shortest_first(
+            requests, memory, first
+        )
 
-    return ratio(outputs) > max(map(ratio, LISTS(ends, len(outputs))))
+    return ratio(outputs) > max(map(ratio, model.LISTS(ends, len(outputs))))
 
 
 def loses_more_than_the_share(prompt, outputs, less, memory, first):
-    whole, part = (in_order([(prompt, o) for o in outputs], m, first) for m in (memory, less))
+    whole, part = (model.in_order([(prompt, o) for o in outputs], m, first) for m in (memory, less))
     return part * less > whole * memory
 
 
 def in_ends(count, most):
     """Outputs in [l, u], and these."""
     bounds = [(low, high) for high in range(2, most + 1) for low in range(1, high)]
-    return [(o, e) for e in bounds for o in LISTS(range(e[0], e[1] + 1), count)]
+    return [(o, e) for e in bounds for o in model.LISTS(range(e[0], e[1] + 1), count)]
 
 
 def candidates(name):
     """All up to the smallest, which comes last, each with its memory."""
     if name == "4.2":
-        for count, most in ((2, 8), (3, 7), (4, 5)):
-            for m, s, longest in sizes(most):
-                yield from ((s, o, m) for o in LISTS(range(1, longest + 1), count))
+        for count, most in ((2, 12), (3, 9), (4, 5)):
+            for m, s, longest in model.sizes(most):
+                yield from ((s, o, m) for o in model.LISTS(range(1, longest + 1), count))
     elif name == "5.4":
-        for m, s, longest in sizes(6):
+        for m, s, longest in model.sizes(6):
             for o in product(range(1, longest + 1), repeat=2):
                 yield from ((s, o, a, m) for a in range(1, o[0]))
     elif name == "alg 2":
-        for m, s, longest in sizes(7):
-            for o in LISTS(range(1, longest + 1), 2):
+        for m, s, longest in model.sizes(7):
+            for o in model.LISTS(range(1, longest + 1), 2):
                 yield from ((s, o, lower, m) for lower in range(1, o[0] + 1))
     elif name == "8.4":
-        for m, s, longest in sizes(4):
+        for m, s, longest in model.sizes(4):
             for o in product(range(1, longest + 1), repeat=2):
                 yield from ((s, o, less, m) for less in range(s + max(o), m))
     else:
-        for m, s, longest in sizes(4 if name == "8.6" else 12):
+        for m, s, longest in model.sizes(4 if name == "8.6" else 12):
             for o, ends in in_ends(2, longest):
                 whole = m * ends[0] % ends[1] == 0 and s + o[-1] <= m * ends[0] // ends[1]
                 if name == "8.6" or whole:
@@ -144,16 +131,18 @@ def candidates(name):
 @pytest.mark.parametrize(
     ("name", "fails", "smallest"),
     [
-        ("4.2", no_optimum, (1, (1, 1, 3, 3), 5)),
+        ("4.2", model.no_optimum, (1, (1, 1, 3, 3), 5)),
         ("5.4", late, (1, (4, 2), 1, 6)),
         ("alg 2", forgets_bounds, (1, (3, 5), 2, 7)),
         ("8.4", loses_more_than_the_share, (1, (1, 1), 3, 4)),
         ("8.6", worse_than_ends, (1, (2, 3), (1, 3), 4)),
-        ("8.8", loses_to_random, (1, (6, 6), (6, 8), 12)),
+        ("8.8", model.loses_to_random, (1, (6, 6), (6, 8), 12)),
     ],
 )
 def test_the_smallest_counterexample_is_the_first_of_all(name, fails, smallest):
-    tried = (each for each in candidates(name) if all(fails(*each, f) for f in (EQ_6, EQ_1)))
+    tried = (
+        each for each in candidates(name) if all(fails(*each, f) for f in (model.EQ_6, model.EQ_1))
+    )
     assert next(tried) == smallest
 
 
@@ -163,18 +152,18 @@ def test_the_smallest_counterexample_is_the_first_of_all(name, fails, smallest):
 @pytest.mark.parametrize(
     ("prompt", "outputs", "memory", "totals"),
     [
-        (1, (1, 1, 3, 3), 5, {EQ_6: (13, 12), EQ_1: (13, 12)}),
-        (4, (1, 1, 6, 6), 13, {EQ_6: (22, 21), EQ_1: (25, 23)}),
+        (1, (1, 1, 3, 3), 5, {model.EQ_6: (13, 12), model.EQ_1: (13, 12)}),
+        (4, (1, 1, 6, 6), 13, {model.EQ_6: (22, 21), model.EQ_1: (25, 23)}),
     ],
 )
-@both
+@model.both
 def test_jaillet_4_2_shortest_first_is_not_optimal(prompt, outputs, memory, totals, first):
     requests = [(prompt, output) for output in outputs]
-    served = shortest_first(requests, memory, first)
-    assert (served, best(requests, memory, first, served)) == totals[first]
+    served = model.shortest_first(requests, memory, first)
+    assert (served, model.best(requests, memory, first, served)) == totals[first]
 
 
-@pytest.mark.parametrize(("first", "wave"), [(EQ_6, 9), (EQ_1, 10)])
+@pytest.mark.parametrize(("first", "wave"), [(model.EQ_6, 9), (model.EQ_1, 10)])
 def test_jaillet_5_3_bursts_go_on_as_waves_where_an_even_pace_keeps_up(first, wave):
     """Prompts of 1, outputs of 9, M = 1000, a hundred at once with probability 0.15 in a step."""
     output, memory, burst = 9, 1000, 100
@@ -183,15 +172,15 @@ def test_jaillet_5_3_bursts_go_on_as_waves_where_an_even_pace_keeps_up(first, wa
     assert 18 > 0.15 * burst > burst / wave
     # The next request fits at no step before the wave ends, whatever waits.
     begun = [(1, output)] * burst
-    assert fits(begun, [0] * burst, memory, first)
+    assert model.fits(begun, [0] * burst, memory, first)
     for start in range(wave):
-        assert not fits([*begun, (1, output)], [*[0] * burst, start], memory, first)
+        assert not model.fits([*begun, (1, output)], [*[0] * burst, start], memory, first)
     # What then waits starts at once, up to a burst: the wave repeats itself.
-    assert fits(begun * 2, [0] * burst + [wave] * burst, memory, first)
-    assert not fits([*begun, (1, output)], [0] * (burst + 1), memory, first)
+    assert model.fits(begun * 2, [0] * burst + [wave] * burst, memory, first)
+    assert not model.fits([*begun, (1, output)], [0] * (burst + 1), memory, first)
 
 
-@pytest.mark.parametrize(("first", "most", "even"), [(EQ_6, 5.9, 10), (EQ_1, 5.45, 9)])
+@pytest.mark.parametrize(("first", "most", "even"), [(model.EQ_6, 5.9, 10), (model.EQ_1, 5.45, 9)])
 def test_jaillet_5_3_mc_sf_starts_fewer_than_fit_for_ever(first, most, even):
     """Twelve requests of ten tokens per step, prompts of one, M = 650."""
     output, memory, steps = 10, 650, 2000
@@ -215,12 +204,12 @@ def test_jaillet_5_3_mc_sf_starts_fewer_than_fit_for_ever(first, most, even):
     assert pace < even < 12
 
 
-@both
+@model.both
 def test_jaillet_lemma_5_4_off_couple_is_late_whatever_it_does(first):
     """P1 of 4 tokens at 0, P2 of 2 at 1, prompts of 1, M = 6; Algorithm 2 starts P1 at once."""
     requests, arrivals = [(1, 4), (1, 2)], (0, 1)
     plans = [p for p in product(range(9), repeat=2) if p[1] >= arrivals[1]]
-    plans = [plan for plan in plans if fits(requests, plan, 6, first)]
+    plans = [plan for plan in plans if model.fits(requests, plan, 6, first)]
     least = min(map(sum, plans))
     assert [plan for plan in plans if sum(plan) == least] == [(1, 1)]  # both have ended by 5
     assert min(p2 + 2 for p1, p2 in plans if p1 == 0) == 6 > 5
@@ -232,9 +221,9 @@ def test_jaillet_lemma_5_4_off_couple_is_late_whatever_it_does(first):
 def test_sorted_f_7_the_constructed_schedule_costs_more_than_six_times_the_optimum():
     long, shorts, memory = (1, 140), [(132, 1)] * 7, 141
     starts = [0, *range(7)]
-    for first in (EQ_6, EQ_1):
+    for first in (model.EQ_6, model.EQ_1):
         # By Eq. 1 a short one counts where the next starts, so that two never follow each other.
-        assert fits([long, *shorts], starts, memory, first) == (first == EQ_6)
+        assert model.fits([long, *shorts], starts, memory, first) == (first == model.EQ_6)
     total = sum(starts) + 140 + 7
     # No request ends before its output, and no two short ones fit together: nothing is cheaper.
     assert total == 140 + sum(range(1, 8)) == 168
@@ -248,8 +237,8 @@ def test_sorted_f_7_the_constructed_schedule_costs_more_than_six_times_the_optim
 
 def test_sorted_f_8_aligned_batches_cost_more_than_the_aligned_optimum():
     requests, memory = [(1, 1), (1, 8), (15, 4), (15, 4)], 30
-    assert best(requests, memory, EQ_6, 30) == 21
-    assert fits(requests, [0, 0, 0, 4], memory, EQ_6)  # which has that total
+    assert model.best(requests, memory, model.EQ_6, 30) == 21
+    assert model.fits(requests, [0, 0, 0, 4], memory, model.EQ_6)  # which has that total
     # All end by 8, when the first of them do: one group. It is cut into the three that start at
     # once, which fit by their peaks, with mean output 13/3, and the last one.
     assert sum(s + o for s, o in requests[:3]) <= memory
@@ -291,15 +280,15 @@ def test_sorted_f_table_ec_1_prints_less_than_the_memory_time_allows(name, print
 # Robust
 
 
-@both
+@model.both
 def test_robust_example_3_2_holds_in_both_conventions(first):
     """Five requests of one token each, known to be at most 4, prompts of one, M = 10."""
     requests = [(1, 1)] * 5
-    assert in_order(requests, 10, first, believed=4) == 9
-    assert shortest_first(requests, 10, first) == 5
+    assert model.in_order(requests, 10, first, believed=4) == 9
+    assert model.shortest_first(requests, 10, first) == 5
 
 
-@both
+@model.both
 def test_robust_alg_2_differs_where_a_preempted_request_has_made_less_than_its_bound(first):
     """Outputs 3 and 5, known to be at least 2, prompts of 1, M = 7: on average 11.5 and 11.75."""
     printed, larger = (a_min(1, (3, 5), 2, 7, first, keep) for keep in (tokens_made, max))
@@ -307,13 +296,13 @@ def test_robust_alg_2_differs_where_a_preempted_request_has_made_less_than_its_b
     assert larger == {10: Fraction(1, 2), 13: Fraction(3, 8), 15: Fraction(1, 8)}
 
 
-@both
+@model.both
 def test_robust_3_4_needs_a_memory_that_u_divides(first):
     """Outputs of one token known to be at most 4, no prompts, M = 7: exactly the printed ratio."""
     for count, ratio in ((35, 6), (70, Fraction(2485, 385))):
         requests = [(0, 1)] * count
-        a_max = in_order(requests, 7, first, believed=4)
-        assert Fraction(a_max, shortest_first(requests, 7, first)) == ratio >= 4 * (1 + 2) / 2
+        a_max = model.in_order(requests, 7, first, believed=4)
+        assert Fraction(a_max, model.shortest_first(requests, 7, first)) == ratio >= 4 * (1 + 2) / 2
 
 
 def test_robust_3_4_no_outputs_reach_it_from_1_to_64_in_any_memory():
@@ -338,7 +327,7 @@ def test_robust_3_4_no_outputs_reach_it_from_1_to_64_in_any_memory():
 @pytest.mark.parametrize(("upper", "ratio"), [(64, 4.36), (256, 8.17), (1024, 15.79)])
 def test_robust_4_3_the_lemma_grows_like_a_root_where_prompts_grow_with_u(upper, ratio):
     shorts = round(sqrt(upper))
-    assert lemma_4_6({1: shorts, upper: 1}, 10 * upper) == pytest.approx(ratio, abs=0.01)
+    assert model.lemma_4_6({1: shorts, upper: 1}, 10 * upper) == pytest.approx(ratio, abs=0.01)
 
 
 def test_robust_4_2_and_its_lemma_4_6_exclude_each_other():
@@ -362,7 +351,7 @@ def test_robust_4_2_and_its_lemma_4_6_exclude_each_other():
     memory = 10**9
     places = Fraction(memory // (10 * upper + 1), memory // (11 * upper))
     assert places < 1 + Fraction(1, 10)
-    assert lemma_4_6({1: 32, upper: 1}, 10 * upper) > 12 * (1 + Fraction(1, 10)) > 12 * places
+    assert model.lemma_4_6({1: 32, upper: 1}, 10 * upper) > 12 * (1 + Fraction(1, 10)) > 12 * places
 
 
 @pytest.mark.parametrize(
@@ -372,7 +361,7 @@ def test_robust_5_3_and_the_text_to_figure_3_need_short_prompts(power, ratio, pr
     """Outputs in the shares k^power q^k, by the lemma, with prompts of one token."""
 
     def lemma(q, prompt, most):
-        return float(lemma_4_6({k: k**power * q**k for k in range(1, most)}, prompt))
+        return float(model.lemma_4_6({k: k**power * q**k for k in range(1, most)}, prompt))
 
     assert lemma(0.9, 0, 250) < printed < lemma(0.9, 1, 250) == pytest.approx(ratio, abs=2e-3)
     # The prompt adds less, the less of the mean output it is.
@@ -382,26 +371,26 @@ def test_robust_5_3_and_the_text_to_figure_3_need_short_prompts(power, ratio, pr
 
 @pytest.mark.parametrize(("upper", "ratio"), [(5, 1.479), (10, 1.583), (20, 1.642)])
 def test_robust_5_1_fails_by_the_lemma_with_prompts_of_one_token(upper, ratio):
-    assert float(two(upper, 1)) == pytest.approx(ratio, abs=2e-3)
-    assert float(two(upper, 1)) > (3 - 1 / upper) / 2 >= float(two(upper, 0)) - 1e-9
+    assert float(model.two(upper, 1)) == pytest.approx(ratio, abs=2e-3)
+    assert float(model.two(upper, 1)) > (3 - 1 / upper) / 2 >= float(model.two(upper, 0)) - 1e-9
 
 
-@both
+@model.both
 def test_robust_5_2_fails_where_prompts_make_the_memory_one_slot(first):
     """Three requests of 4 in [1, 4], prompts of 4, M = 8: A_l first runs each for a token."""
     longer = 1 - first  # by Eq. 1 the next one starts a step later
-    hindsight = shortest_first([(4, 4)] * 3, 8, first)
+    hindsight = model.shortest_first([(4, 4)] * 3, 8, first)
     assert hindsight == 4 + (8 + longer) + (12 + 2 * longer)
     restarts = 3 * (1 + longer)
     a_l = hindsight + 3 * restarts
     assert Fraction(a_l, hindsight) > Fraction(1167, 1000)
 
 
-@both
+@model.both
 def test_robust_8_6_outputs_between_the_ends_are_worse(first):
     requests = [(1, 2), (1, 3)]
-    ratio = expected(requests, 4, first) / shortest_first(requests, 4, first)
-    assert ratio == {EQ_6: Fraction(15, 14), EQ_1: Fraction(8, 7)}[first]
+    ratio = model.expected(requests, 4, first) / model.shortest_first(requests, 4, first)
+    assert ratio == {model.EQ_6: Fraction(15, 14), model.EQ_1: Fraction(8, 7)}[first]
     assert worse_than_ends(1, (2, 3), (1, 3), 4, first)
     assert worse_than_ends(1, (2, 3, 4), (2, 4), 6, first)
 
@@ -409,18 +398,21 @@ def test_robust_8_6_outputs_between_the_ends_are_worse(first):
 def test_robust_8_6_excludes_figure_1_or_theorem_5_1():
     """Some mix of outputs 1 to 10 exceeds the bound for outputs of 1 or 10, both by the lemma."""
     mix = {1: 100, 2: 22, 3: 12, 4: 8, 5: 6, 6: 5, 7: 4, 8: 4, 9: 3, 10: 25}
-    assert lemma_4_6(mix, 0) > two(10, 0) == Fraction(3 - Fraction(1, 10), 2)
+    assert model.lemma_4_6(mix, 0) > model.two(10, 0) == Fraction(3 - Fraction(1, 10), 2)
 
 
-@both
+@model.both
 def test_robust_8_4_loses_more_than_the_share_of_the_memory(first):
-    assert [in_order([(1, 1)] * 2, memory, first) for memory in (4, 3)] == [2, 3]  # 3 > 2 * 4 / 3
-    whole, half = (in_order([(9, 1)] * 6, memory, first) for memory in (30, 15))
+    assert [model.in_order([(1, 1)] * 2, memory, first) for memory in (4, 3)] == [
+        2,
+        3,
+    ]  # 3 > 2 * 4 / 3
+    whole, half = (model.in_order([(9, 1)] * 6, memory, first) for memory in (30, 15))
     assert half > 2 * whole
-    assert first == EQ_1 or (whole, half) == (9, 21)
+    assert first == model.EQ_1 or (whole, half) == (9, 21)
 
 
-@both
+@model.both
 @pytest.mark.parametrize(
     ("prompt", "outputs", "upper", "memory", "share"),
     [(1, (6, 6), 8, 12, 9), (0, (2,) * 7, 4, 14, 7), (0, (2,) * 6 + (3,), 4, 14, 7)],
@@ -431,11 +423,11 @@ def test_robust_8_8_a_max_costs_more_than_a_random_on_its_share(
     requests = [(prompt, output) for output in outputs]
     kinds = sorted({*permutations(requests)}) if len(set(requests)) > 1 else [tuple(requests)]
     totals = [
-        Fraction(sum(in_order(order, held, first, known) for order in kinds), len(kinds))
+        Fraction(sum(model.in_order(order, held, first, known) for order in kinds), len(kinds))
         for held, known in ((memory, upper), (share, None))
     ]
     assert totals[0] > totals[1]
-    if first == EQ_6:
+    if first == model.EQ_6:
         printed = (
             {2: (18, 17), 7: (24, 21)} if len(set(outputs)) == 1 else {7: (25, Fraction(159, 7))}
         )
@@ -481,7 +473,7 @@ def test_bf_io_lemma_1_holds_for_some_optimum_not_for_all():
     """All prompts up to 3 tokens on up to six slots; the first that fails."""
     gaps, failing = [], []
     for workers, slots in ((2, 1), (2, 2), (3, 1), (2, 3), (3, 2)):
-        for prompts in LISTS(range(1, 4), workers * slots):
+        for prompts in model.LISTS(range(1, 4), workers * slots):
             optima = optimal_loads(prompts, workers, slots)
             gaps.append(min(loads[-1] - loads[0] for loads in optima) - prompts[-1])
             if max(loads[-1] - loads[0] for loads in optima) > prompts[-1]:

@@ -195,7 +195,11 @@ def test_proposition_1_by_d1_and_not_by_d0():
     unlimited = claims[f"{stability.WITH_D1}, no limit of memory: exponent of latency, fcfs"]
     assert 0.45 < unlimited.ours < 0.6
     rows = found.table[found.table["product"] == stability.WITH_D1]
+    least, rows = (rows[rows["policy"].isin([*stability.POLICIES]) == run] for run in (False, True))
+    assert set(least["policy"]) == {"any policy, at least"}
     rate = stability.RATES[stability.WITH_D1]
+    bounds = [stability.least_latency(rate, horizon) for horizon in least["horizon"]]
+    assert bounds == least["latency"].tolist()
     assert all(
         latency > stability.least_latency(rate, horizon) > horizon / 8
         for horizon, latency in zip(rows["horizon"], rows["latency"], strict=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from optsched import OptschedError
 from optsched.experiments.cells import Places, sealed, unsealed
-from optsched_papers import TARGETS, reproduce, reproduce_into
+from optsched_papers import TARGETS, folder, reproduce, reproduce_into
 from optsched_papers.claims import (
     BEYOND,
     FALSE,
@@ -31,6 +31,7 @@ from optsched_papers.claims import (
     shape,
     verdict,
 )
+from optsched_papers.stored import last_verdicts
 from optsched_papers.target import Outcome, Study, Target
 
 mpl.use("Agg")
@@ -179,6 +180,44 @@ def test_bad_names_and_jobs_are_refused_before_anything_is_made(tmp_path):
 
 def test_one_name_needs_no_list(squares, tmp_path):
     assert reproduce_into(squares, tmp_path, jobs=1) == reproduce_into([squares], tmp_path, jobs=1)
+
+
+#: Of about the same seconds, so that two processes can take them whole.
+SHARED = ["bf-io-fig-1", "fluid-fig-3", "robust-theorem-8-6", "robust-fig-2", "fluid-prop-1"]
+
+
+def test_targets_that_fill_processes_are_taken_whole_the_largest_first(tmp_path, monkeypatch):
+    seconds = [last_verdicts()[name]["seconds"] for name in SHARED]
+    assert max(seconds) <= sum(seconds) / 2
+    told, progress, started = [], [], folder.finish
+
+    def finish(function, cells, *others, **options):
+        told.append(list(cells))
+        return started(function, cells, *others, **options)
+
+    monkeypatch.setattr(folder, "finish", finish)
+    options = {"quick": True, "on_progress": lambda each: progress.append(str(each))}
+    whole = reproduce_into(SHARED, tmp_path / "whole", jobs=2, on_result=told.append, **options)
+    by_cells = reproduce_into(SHARED, tmp_path / "cells", jobs=1, **options)
+    order = sorted(SHARED, key=lambda name: -last_verdicts()[name]["seconds"])
+    assert told[0] == order
+    assert [found["target"] for found in whole] == SHARED
+    assert sorted(found["target"] for found in told[1:]) == sorted(SHARED)
+    assert "5 of 5 targets, about 0:00:00 left" in progress
+    for one, other in zip(whole, by_cells, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+        for suffix in ("csv", "png"):
+            name = f"{one['target']}.{suffix}"
+            both = (tmp_path / "whole" / name, tmp_path / "cells" / name)
+            assert both[0].read_bytes() == both[1].read_bytes(), name
+
+
+def test_a_target_of_more_than_its_share_is_divided_into_cells(tmp_path, monkeypatch):
+    names = ["robust-fig-2", "sorted-f-example-1"]
+    monkeypatch.setattr(folder, "finish", None)
+    for jobs in (1, 2):
+        found = reproduce_into(names, tmp_path / str(jobs), quick=True, jobs=jobs)
+        assert [each["target"] for each in found] == names
 
 
 def test_parallel_cells_equal_serial_ones():

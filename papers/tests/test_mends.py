@@ -4,48 +4,34 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from fractions import Fraction
 from functools import cache
 from itertools import combinations, product
 from math import sqrt
 
+import definitions as model
 import numpy as np
 import pytest
-from definitions import (
-    EQ_1,
-    EQ_6,
-    LISTS,
-    best,
-    both,
-    expected,
-    fits,
-    in_order,
-    lemma_4_6,
-    loses_to_random,
-    no_optimum,
-    shortest_first,
-    sizes,
-    two,
-)
 
 # Jaillet
 
 
-@both
+@model.both
 def test_jaillet_4_2_holds_where_as_many_fit_at_any_age(first):
     """All lists up to four in memories up to 7; at the boundary nothing is left over."""
     tried = at_boundary = 0
     for count in (2, 3, 4):
-        for memory, prompt, longest in sizes(7):
-            for outputs in LISTS(range(1, longest + 1), count):
+        for memory, prompt, longest in model.sizes(7):
+            for outputs in model.LISTS(range(1, longest + 1), count):
                 peak = prompt + outputs[-1]
                 if memory // (prompt + 1) == memory // peak:
-                    assert not no_optimum(prompt, outputs, memory, first)
+                    assert not model.no_optimum(prompt, outputs, memory, first)
                     tried, at_boundary = tried + 1, at_boundary + (memory % peak == 0)
     assert tried > at_boundary > 100
     # One more of an age of one step, and it fails.
     assert 5 // (1 + 1) == 5 // (1 + 3) + 1
-    assert no_optimum(1, (1, 1, 3, 3), 5, first)
+    assert model.no_optimum(1, (1, 1, 3, 3), 5, first)
 
 
 def off_couple(requests, arrivals, plan, memory, first):
@@ -55,7 +41,7 @@ def off_couple(requests, arrivals, plan, memory, first):
     def admit(now, waiting):
         for i in sorted(waiting, key=lambda i: requests[i][1]):
             tried = starts | {i: now}
-            if not fits([requests[j] for j in tried], tried.values(), memory, first):
+            if not model.fits([requests[j] for j in tried], tried.values(), memory, first):
                 break
             starts[i] = now
 
@@ -66,35 +52,38 @@ def off_couple(requests, arrivals, plan, memory, first):
     return starts, t_hat
 
 
-def catches_up(prompt, outputs, arrivals, memory, first):
-    """Whether under every optimum Off-Couple has completed by t-hat what the optimum has."""
+def catches_up(prompt, outputs, arrivals, memory, first, every=False):
+    """Whether under each optimum, or schedule, Off-Couple has completed by t-hat what it has."""
     requests, end = [(prompt, o) for o in outputs], max(arrivals) + sum(outputs) + len(outputs)
     plans = [
         plan
         for plan in product(*(range(a, end) for a in arrivals))
-        if fits(requests, plan, memory, first)
+        if model.fits(requests, plan, memory, first)
     ]
     found = []
-    for plan in (p for p in plans if sum(p) == min(map(sum, plans))):
+    for plan in (p for p in plans if every or sum(p) == min(map(sum, plans))):
         starts, t_hat = off_couple(requests, arrivals, plan, memory, first)
         done = [i for i, p in enumerate(plan) if p + outputs[i] <= t_hat]
         found.append(all(starts.get(i, t_hat) + outputs[i] <= t_hat for i in done))
     return all(found)
 
 
-@both
+@model.both
 def test_jaillet_lemma_5_4_holds_where_one_request_runs_at_a_time(first):
-    """All arrivals up to step 3 of two or three requests; at the boundary two just do not fit."""
+    """All arrivals up to step 3 of two or three; under all schedules, as the proof needs no more.
+
+    At the boundary two just do not fit.
+    """
     for outputs in product(range(1, 4), repeat=2):
         # So it is a case of the mend of 4.2, by which 5.3 compares the same two schedules.
         assert (3 + max(outputs)) // (3 + 1) == 1
-        assert not no_optimum(3, outputs, 3 + max(outputs), first)
+        assert not model.no_optimum(3, outputs, 3 + max(outputs), first)
         for arrivals in product((0,), range(4)):
             memory = 3 + max(outputs)  # two fit from 2 (s + 1) on, which is 8
-            assert catches_up(3, outputs, arrivals, memory, first)
+            assert catches_up(3, outputs, arrivals, memory, first, every=True)
     for outputs in ((3, 1, 2), (3, 3, 1), (2, 1, 1)):
         for later in product(range(3), repeat=2):
-            assert catches_up(3, outputs, (0, *later), 6, first)
+            assert catches_up(3, outputs, (0, *later), 6, first, every=True)
     assert not catches_up(1, (4, 2), (0, 1), 6, first)
 
 
@@ -144,11 +133,53 @@ def test_sorted_f_2_mended_asks_for_three_tokens_more():
         triples = any(sum(three) == total for three in combinations(numbers, 3))
         requests = [(number, 1) for number in numbers]
         # In the printed memory, T, two batches of three never hold all.
-        totals = [best(requests, memory, EQ_6, 40) for memory in (total, total + 3)]
+        totals = [model.best(requests, memory, model.EQ_6, 40) for memory in (total, total + 3)]
         assert totals[0] > 9
         assert (totals[1] == 9) == triples
         answers.append(triples)
     assert 10 < sum(answers) < 50
+
+
+def align_of_sorted_f(requests, memory):
+    """The total of Sorted-F_align: groups in turn, for the means of their last batches."""
+    left, batches = list(requests), []
+    while left:
+        chosen = [
+            each
+            for size in range(1, len(left) + 1)
+            for each in combinations(range(len(left)), size)
+            if sum(sum(left[i]) for i in each) <= memory
+        ]
+        batch = min(
+            chosen, key=lambda c: (Fraction(sum(left[i][1] for i in c), len(c) ** 2), -len(c))
+        )
+        batches.append(sorted(left[i][1] for i in batch))
+        left = [each for i, each in enumerate(left) if i not in batch]
+    total, rest = sum(o for _, o in requests), len(requests)
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        rest, size = rest - len(batch), len(batch)
+        more = following and Fraction(sum(batch) + following[0], (size + 1) ** 2)
+        if following is None or more <= Fraction(sum(batch), size**2):
+            total += rest * Fraction(sum(batch), size)
+    return total
+
+
+def test_sorted_f_7_and_8_mended_are_below_20_times_the_optimum():
+    """Both together limit Sorted-F_align by the optimum; nothing comes near the printed 6."""
+    rng, found = random.Random(6), []
+    for _ in range(150):
+        memory = rng.randrange(4, 16)
+        requests = []
+        for _ in range(rng.randrange(2, 5)):
+            output = rng.randrange(1, min(memory, 7))
+            requests.append((rng.randrange(1, memory - output + 1), output))
+        served = model.shortest_first(requests, memory, model.EQ_6)
+        found.append(
+            align_of_sorted_f(requests, memory) / model.best(requests, memory, model.EQ_6, served)
+        )
+    # The list of the errata on 8: 23 against 21.
+    assert align_of_sorted_f([(1, 1), (1, 8), (15, 4), (15, 4)], 30) == 23
+    assert 1 < max(found) < 6
 
 
 def mended_3_4(lower, upper):
@@ -245,7 +276,7 @@ def test_robust_mends_of_one_lemma_keep_their_order(upper, prompt):
     assert mended_5_1(1, upper, prompt) <= worst + 1e-12
     for q in (0.5, 0.8, 0.9):
         mix = {k: k * q**k for k in range(1, upper + 1)}
-        assert lemma_4_6(mix, prompt) <= worst
+        assert model.lemma_4_6(mix, prompt) <= worst
     if prompt == 0:  # as in 3.4
         assert mended_5_1(1, upper, 0) <= worst < mended_3_4(1, upper)
 
@@ -294,7 +325,7 @@ def test_robust_5_1_and_5_2_mended_are_the_most_over_two_outputs(lower, upper, p
     a_min = most_of_pairs((w[0], w[1]), w[0] + long_wait / 2, w)
     assert a_min == pytest.approx(mended_5_1(lower, upper, prompt), rel=1e-4)
     if lower == 1:  # the sums are the printed quotient
-        assert float(two(upper, prompt)) == pytest.approx(a_min, rel=0.01)
+        assert float(model.two(upper, prompt)) == pytest.approx(a_min, rel=0.01)
     # A_l: all run for l in random order, the long ones anew after them.
     a_l = most_of_pairs((w[0], w[1] + 2 * w[0]), 1.5 * w[0], w)
     assert a_l == pytest.approx(mended_5_2(lower, upper, prompt), rel=1e-4)
@@ -302,39 +333,92 @@ def test_robust_5_1_and_5_2_mended_are_the_most_over_two_outputs(lower, upper, p
         assert times_alpha(lower, upper, prompt) == pytest.approx(lower / upper)
 
 
-@both
+@model.both
 def test_robust_8_6_second_part_holds_with_room(first):
     """A_random on all lists of l or u, up to four; where l = u it has the bound, which is 1."""
     for ends in ((1, 1), (1, 2), (1, 3), (2, 3), (1, 4)):
         bound = Fraction(ends[0] + ends[1], 2 * ends[0])
-        for outputs in (o for count in (2, 3, 4) for o in LISTS(ends, count)):
+        for outputs in (o for count in (2, 3, 4) for o in model.LISTS(ends, count)):
             requests = [(1, output) for output in outputs]
             for memory in range(1 + ends[1], 10):
-                ratio = expected(requests, memory, first)
-                ratio /= shortest_first(requests, memory, first)
+                ratio = model.expected(requests, memory, first)
+                ratio /= model.shortest_first(requests, memory, first)
                 assert ratio < bound or ratio == bound == 1
 
 
-@both
+@model.both
 def test_robust_8_4_mended_loses_the_share_and_a_term_that_vanishes_with_the_memory(first):
     """Requests of ten tokens on half of M = 30, 90, 270: at most 1 + c / M times the double."""
     excess = []
     for times in (1, 3, 9):
         requests, memory = [(9, 1)] * (12 * times), 30 * times
-        whole, half = (in_order(requests, m, first) for m in (memory, memory // 2))
+        whole, half = (model.in_order(requests, m, first) for m in (memory, memory // 2))
         excess.append((Fraction(half, 2 * whole) - 1) * memory)
-    assert 0 < excess[0] == max(excess) <= {EQ_6: 9, EQ_1: 15}[first]
+    assert 0 < excess[0] == max(excess) <= {model.EQ_6: 9, model.EQ_1: 15}[first]
 
 
-@both
+@model.both
+@pytest.mark.parametrize("ends", [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (2, 5)])
+def test_robust_8_8_mended_holds_where_l_is_1_or_prompts_are_long(ends, first):
+    """All lists of two or three where s (u - l) >= u (l - 1), the boundary among them."""
+    lower, upper = ends
+    tried = Counter()
+    for prompt in range(upper * (lower - 1) // (upper - lower) + 3):
+        beyond = prompt * (upper - lower) - upper * (lower - 1)
+        for memory in range(upper, 25, upper):
+            for outputs in (o for n in (2, 3) for o in model.LISTS(range(lower, upper + 1), n)):
+                fit = prompt + outputs[-1] <= memory * lower // upper
+                if beyond >= 0 and fit and prompt + upper <= memory:
+                    assert not model.loses_to_random(prompt, outputs, ends, memory, first)
+                    tried[beyond == 0] += 1
+    assert tried[False] > 10
+    # On the smallest counterexample prompts are too short.
+    assert 1 * (8 - 6) < 8 * (6 - 1)
+    assert model.loses_to_random(1, (6, 6), (6, 8), 12, first)
+
+
+def in_rounds_without_prompts(outputs, memory):
+    """Restarts in rounds of 1, 2, 4, ... tokens, one after another in floor(M / limit) places."""
+    total = begin = 0
+    limit, left = 1, list(outputs)
+    while left:
+        free = [begin] * (memory // min(limit, memory))
+        for output in left:
+            end = free[0] + min(output, limit)
+            heapq.heapreplace(free, end)
+            total += end * (output <= limit)
+        begin, limit, left = max(free), 2 * limit, [o for o in left if o > limit]
+    return total
+
+
+def test_robust_4_2_and_4_6_exclude_each_other_without_prompts_too():
+    """Rounds cost at most 128/3 times a bound by memory-time and 4 times one by outputs."""
+    rng = random.Random(8)
+    for _ in range(200):
+        memory = rng.randrange(4, 200)
+        outputs = [min(memory, int(rng.paretovariate(0.6))) for _ in range(rng.randrange(1, 300))]
+        areas = sorted(o * (o + 1) / 2 for o in outputs)
+        by_area = sum(a * (len(areas) - place) for place, a in enumerate(areas)) / memory
+        most = 128 / 3 * by_area + 4 * sum(outputs)
+        assert in_rounds_without_prompts(outputs, memory) <= most <= 47 * max(by_area, sum(outputs))
+    for upper in (10, 30, 100, 300):
+        harmonic = sum(1 / k for k in range(1, upper + 1))
+        mix = {k: 1 / k**2 for k in range(1, upper + 1)}
+        assert model.lemma_4_6(mix, 0) >= harmonic / 4
+    # Lemma 4.6 is above that from H_u = 196 on: see `optsched_papers.robust.slots`.
+    assert 196 / 4 - 2 == 47
+
+
+@model.both
 def test_robust_8_8_mended_is_an_equality(first):
     """Where l = u, A_max knows the outputs and the share of the memory is all of it."""
-    for memory, prompt, longest in sizes(6):
+    for memory, prompt, longest in model.sizes(6):
         for count, output in product((2, 3), range(1, longest + 1)):
             requests = [(prompt, output)] * count
-            a_max = in_order(requests, memory, first, believed=output)
+            a_max = model.in_order(requests, memory, first, believed=output)
             # Theorem 3.3, which needs it, has 1 there.
-            assert (
-                a_max == in_order(requests, memory, first) == best(requests, memory, first, a_max)
+            assert a_max == model.in_order(requests, memory, first)
+            assert a_max == model.best(requests, memory, first, a_max)
+            assert not model.loses_to_random(
+                prompt, [output] * count, (output, output), memory, first
             )
-            assert not loses_to_random(prompt, [output] * count, (output, output), memory, first)

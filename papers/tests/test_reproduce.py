@@ -27,14 +27,15 @@ def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
         note = " (quick)" if entry["quick"] else ""
         assert line.split(maxsplit=1)[0] == entry["target"]
         assert f"{entry['qualified']}{note}" in line
-        provided = TARGETS[entry["target"]].provided
-        rests = provided != "" and entry["reason"].startswith(provided)
-        assert (entry["qualified"] != entry["verdict"]) == rests
+        target = TARGETS[entry["target"]]
+        texts = [each for each in (target.provided, target.unpublished) if each]
+        rests = [each.split(":")[0] for each in texts if entry["reason"].startswith(each)]
+        assert entry["qualified"] == ", ".join([entry["verdict"], *rests])
     assert count.startswith(f"{len(TARGETS)} targets: ")
 
 
 def test_a_target_without_a_verdict_is_listed_as_not_run(optsched_command, monkeypatch):
-    known = {"verdict": "reproduced", "reason": "all rows", "quick": False, "seed": 0}
+    known = {"verdict": "reproduced", "reason": "all rows", "quick": False, "seed": 0, "seconds": 1}
     monkeypatch.setattr(stored, "last_verdicts", lambda: {"robust-fig-1": known})
     entries = json.loads(optsched_command("reproduce", "--list", "--json", "-")[1])
     found = {entry.pop("target"): entry for entry in entries}

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import sys
 import tomllib
 from pathlib import Path
 from runpy import run_path
@@ -50,6 +51,7 @@ verdicts = st.fixed_dictionaries(
         "reason": st.text(),
         "quick": st.booleans(),
         "seed": st.integers(0, 9),
+        "seconds": st.floats(0, 1e4),
     }
 )
 
@@ -226,6 +228,13 @@ def test_the_pages_show_every_target_with_its_stored_verdict():
 @pytest.fixture(scope="module")
 def make_results():
     return run_path(str(ROOT / "papers" / "make_results.py"))
+
+
+@pytest.mark.parametrize("name", ["definitions", "test_counterexamples", "test_mends"])
+def test_what_checks_counterexamples_and_mends_imports_nothing_of_ours(name):
+    text = (ROOT / "papers" / "tests" / f"{name}.py").read_text(encoding="utf-8")
+    imported = set(re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE))
+    assert imported - sys.stdlib_module_names <= {"definitions", "numpy", "pytest"}
 
 
 def test_the_overview_says_once_what_several_refutations_have_in_common():

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.report.series import plot_bars, plot_series
-from optsched.report.style import REFERENCE
 from optsched_papers.bf_io.figures import CLUSTER, SETTINGS, STEPS, WARM_UP, loads_of
 from optsched_papers.claims import beside, estimate, number, readings, refutable, shape
-from optsched_papers.target import Computations, Outcome, Panels, Study, grid
+from optsched_papers.target import Outcome, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -160,16 +158,3 @@ def _bars(runs: pd.DataFrame) -> pd.DataFrame:
     means = runs.groupby(["reading", "policy"], sort=False)["kilojoules"].mean().reset_index()
     printed = pd.DataFrame({"policy": list(_PRINTED), "kilojoules": list(_PRINTED.values())})
     return pd.concat([printed.assign(reading="paper"), means], ignore_index=True)
-
-
-def _draw(table: pd.DataFrame, axes: Panels) -> None:
-    """Draw what evening out costs by the length of a step, and Table 1 in each reading."""
-    pairs, bars = table[table["ratio"].notna()], table[table["kilojoules"].notna()]
-    look: dict[str, Any] = {"x": "tokens", "y": "ratio", "by": "reading", "xscale": "log"}
-    look |= {"xlabel": "tokens per worker", "ylabel": "energy, even over a fifth apart"}
-    plot_series(pairs, ax=axes[0], **look)
-    axes[0].axhline(1, **REFERENCE)
-    plot_bars(bars, x="reading", y="kilojoules", by="policy", ylabel="energy (kJ)", ax=axes[1])
-
-
-TARGETS: Computations = {"bf-io-appendix-d-1": (_appendix_d_1, _draw)}

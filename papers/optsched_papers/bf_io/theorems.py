@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from optsched_papers.bf_io.imbalance import (
     slots_required,
 )
 from optsched_papers.claims import Claim, Estimate, beside, estimate, shape
-from optsched_papers.target import Computations, Outcome, Panels, Study, grid
+from optsched_papers.target import Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,13 +181,3 @@ def _draw(table: pd.DataFrame, axes: Panels) -> None:
         reach = np.array([rows["root"].min(), rows["root"].max()])
         ax.plot(reach, reach, label="slope 1", **REFERENCE)
         legend_above(ax)
-
-
-TARGETS: Computations = {
-    "bf-io-theorem-1": (partial(_theorem, drifts=("1",), rounds=True, of_prompts=True), _draw),
-    "bf-io-theorem-2": (partial(_theorem, drifts=("1",), rounds=False, of_prompts=False), _draw),
-    "bf-io-theorem-3": (
-        partial(_theorem, drifts=("0", "2", "1, then 0"), rounds=False, of_prompts=True),
-        _draw,
-    ),
-}

@@ -10,8 +10,6 @@ import pandas as pd
 
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.problem.instance import Instance
-from optsched.report.series import plot_series
-from optsched.report.style import REFERENCE
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
 from optsched_papers.claims import beside, estimate, means, number, power, readings, shape
@@ -20,11 +18,10 @@ from optsched_papers.fluid.theory import (
     SMALL_MEMORY,
     curves,
     growth,
-    plot_growth,
     serve_small,
 )
 from optsched_papers.fluid.unaware import gaps_by_batch, least_gap, safe_batches
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid
+from optsched_papers.target import Outcome, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -63,6 +60,7 @@ def _proposition_2(study: Study) -> Outcome:
     table = means(runs, ["policy", "memory"], "share")
     table["side"] = np.where(table["memory"] < SMALL_MEMORY, SHORT, ENOUGH)
     table["most"] = table["memory"].map(most_in)
+    limit = [{"policy": "any policy, at most", "memory": m, "share": most_in(m)} for m in memories]
     largest = table.groupby("side")["share"].max()
     # Tokens that arrive have a variance of 4 + 9 per iteration; three standard errors of a mean.
     noise = 3 * float(np.sqrt(13 / (horizon * len(seeds)))) / TOKENS
@@ -75,17 +73,8 @@ def _proposition_2(study: Study) -> Outcome:
     label = "largest throughput of a policy over what iterations of C tokens reach"
     claims += beside(shape(label, reached, at_most=1 + noise))
     settings = {"clock": CLOCK, "horizon": horizon, "seeds": len(seeds)}
-    return Outcome(table.drop(columns="side"), claims, settings)
-
-
-def _draw_proposition_2(table: pd.DataFrame, axes: Panels) -> None:
-    ax = axes[0]
-    most = table.drop_duplicates("memory")
-    ax.plot(most["memory"], most["most"], label="any policy, at most", **REFERENCE)
-    ax.axvline(SMALL_MEMORY, **REFERENCE)
-    look: dict[str, Any] = {"xlabel": "memory C (tokens)", "ylabel": "throughput over the fluid's"}
-    plot_series(table, x="memory", y="share", by="policy", xscale="log", ax=ax, **BAND, **look)
-    ax.set_ylim(0, None)
+    table = pd.concat([table.drop(columns=["side", "most"]), pd.DataFrame(limit)])
+    return Outcome(table, claims, settings)
 
 
 # Proposition 3: latency grows like the root of the horizon
@@ -151,11 +140,6 @@ def _proposition_3(study: Study) -> Outcome:
     table = pd.concat([curves(runs, "policy", ("latency", "ttft")), bound], ignore_index=True)
     settings = {"memory": SMALL_MEMORY, "clock": CLOCK, "seeds": len(seeds)}
     return Outcome(table, claims, settings)
-
-
-def _draw_proposition_3(table: pd.DataFrame, axes: Panels) -> None:
-    _plot(table, "latency", axes[0], ylabel="mean latency (iterations)")
-    _plot(table, "ttft", axes[1], ylabel="mean TTFT (iterations)", legend=False)
 
 
 # Proposition 5: a policy unaware of types misses a constant throughput
@@ -228,21 +212,3 @@ def _proposition_5(study: Study) -> Outcome:
     settings: dict[str, Any] = {"memory": SMALL_MEMORY, "seeds": len(seeds)}
     settings |= {"safe_batches": [list(batch) for batch in safe_batches(SMALL_MEMORY)]}
     return Outcome(table, claims, settings)
-
-
-def _draw_proposition_5(table: pd.DataFrame, axes: Panels) -> None:
-    _plot(table, "gap", axes[0], ylabel="throughput missing (tokens per iteration)")
-
-
-def _plot(table: pd.DataFrame, what: str, ax: Any, **look: Any) -> None:
-    bounds = table["policy"].str.contains("at least")
-    for name, rows in table[bounds].groupby("policy"):
-        ax.plot(rows["horizon"], rows[what], label=name, **REFERENCE)
-    plot_growth(table[~bounds], "policy", what, xlabel="horizon (iterations)", ax=ax, **look)
-
-
-TARGETS: Computations = {
-    "fluid-prop-2": (_proposition_2, _draw_proposition_2),
-    "fluid-prop-3": (_proposition_3, _draw_proposition_3),
-    "fluid-prop-5": (_proposition_5, _draw_proposition_5),
-}

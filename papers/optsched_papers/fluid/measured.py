@@ -22,15 +22,10 @@ from optsched_papers.claims import (
     readings,
     shape,
 )
-from optsched_papers.distributions import (
-    CONVERSATIONS,
-    Printed,
-    distributions,
-    draw_distributions,
-)
+from optsched_papers.distributions import CONVERSATIONS, distributions
 from optsched_papers.fluid.memory import BINS, LONGEST, PROMPT, chats, least_plan
 from optsched_papers.fluid.serving import BIN_THRESHOLDS
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid, panels
+from optsched_papers.target import Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
@@ -136,7 +131,7 @@ def _mean_prefill(study: Study, printed: float) -> list[Claim]:
 
 
 def _figure_9(study: Study) -> Outcome:
-    found = distributions(study, WORKLOAD, {"prompts": Printed(), "outputs": Printed()}, n=10_000)
+    found = distributions(study, WORKLOAD, {"prompts": {}, "outputs": {}}, n=10_000)
     whole = {"least": 10 * np.arange(len(CONVERSATIONS)), "width": 10}
     whole |= {"share": np.array(CONVERSATIONS) / sum(CONVERSATIONS)}
     named = found.table.assign(lengths=found.table["lengths"] + f", {_TURNS}")
@@ -237,16 +232,3 @@ def _figure_15(study: Study) -> Outcome:
     ).explode(["output", "rate"], ignore_index=True)
     table = table.astype({"output": int, "rate": float})
     return Outcome(table, claims, {"workload": WORKLOAD, "margins": margins})
-
-
-_LOOK: dict[str, Any] = {"x": "tokens", "y": "ms", "by": "kind", "ylabel": "time (ms)"}
-
-TARGETS: Computations = {
-    "fluid-fig-3": (
-        _figure_3,
-        panels("model", "tokens of a batch, {}", from_zero=True, **BAND, **_LOOK),
-    ),
-    "fluid-fig-9": (_figure_9, draw_distributions),
-    "fluid-fig-10": (_figure_10, _draw_figure_10),
-    "fluid-fig-15": _figure_15,
-}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from optsched.models.fluid.nested import NestedWaitThresholds
 from optsched.problem.request_types import RequestTypes
 from optsched.report.series import plot_stack
 from optsched_papers.claims import Claim, beside, shape
-from optsched_papers.target import Computations, Outcome, Panels, Study, grid
+from optsched_papers.target import Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,12 +30,6 @@ BINS = (23, 11, 8, 7, 6, 4, 3, 2, 1, 1)  # arrivals per 50 output tokens, Sectio
 CLOCK = "affine:1,0"
 _PARTS = ("full_batch", "queues", "rare_queues")
 _PANEL = ["delta", "iterations"]
-#: Rate of each figure, and delta and T of its panels.
-_FIGURES = {
-    "fluid-fig-16": (50.0, ((0.1, 200), (1e-5, 200))),
-    "fluid-fig-17": (500.0, ((0.1, 200), (1e-5, 200))),
-    "fluid-fig-18": (50.0, ((1e-3, 20), (1e-3, 2000))),
-}
 
 
 def chats(rate: float) -> RequestTypes:
@@ -74,6 +69,14 @@ def _strict(
     return found
 
 
+@cache
+def _of_chats(
+    rate: float, segments: int, margins: tuple[float, ...]
+) -> list[tuple[NestedWaitThresholds, IntArray]]:
+    """Return the same for chats; Fig. 18 has those of Fig. 16."""
+    return _strict(chats(rate), segments, margins)
+
+
 def _least(strict: list[tuple[NestedWaitThresholds, IntArray]], **chance: Any) -> NestedWaitPlan:
     """Return the plan of least memory bound; one without a bound is left out."""
     plans = []
@@ -89,7 +92,7 @@ def _memory(
     rate: float, segments: int, margins: list[float], panels: list[list[float]]
 ) -> list[dict[str, Any]]:
     """Plan for each panel; what differs between them does not change the thresholds."""
-    strict = _strict(chats(rate), segments, margins)
+    strict = _of_chats(rate, segments, tuple(margins))
     rows = []
     for delta, iterations in panels:
         plan = _least(strict, delta=delta, iterations=int(iterations))
@@ -107,8 +110,8 @@ def _memory(
     return rows
 
 
-def _compute(study: Study) -> Outcome:
-    rate, panels = _FIGURES[study.target]
+def _compute(study: Study, rate: float, panels: list[list[float]]) -> Outcome:
+    """Plan at a rate, for panels with a delta and a T each."""
     segments = study.choose(
         (1, 2, 5, 10, 20, 50, 100, 500),
         (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 100, 250, 500),
@@ -168,6 +171,3 @@ def _draw(table: pd.DataFrame, axes: Panels) -> None:
         in_millions = rows.assign(**{part: rows[part] / 1e6 for part in _PARTS})
         plot_stack(in_millions, x="segments", parts=_PARTS, ax=ax, **labels)
         ax.tick_params(axis="x", labelsize=7 if len(rows) > 10 else 9)
-
-
-TARGETS: Computations = dict.fromkeys(_FIGURES, (_compute, _draw))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +14,7 @@ from optsched.workloads import poisson_requests
 from optsched_papers.claims import beside
 from optsched_papers.fluid import theory
 from optsched_papers.fluid.serving import types_of
-from optsched_papers.target import Computations, Outcome, Study, grid
+from optsched_papers.target import Outcome, Study, grid
 
 #: Ten of each arrive per second; a full batch of any segments below takes at most 0.3 s.
 TYPES = types_of(10, [5, 10, 15, 20], [10, 10, 10, 10], prefill_makes_token=False)
@@ -93,6 +92,3 @@ def _theorem_4(study: Study) -> Outcome:
         "horizons": list(horizons),
     }
     return Outcome(theory.curves(runs, "name", ("gap", "latency", "ttft")), claims, settings)
-
-
-TARGETS: Computations = {"fluid-theorem-4": (_theorem_4, partial(theory.draw_growths, by="name"))}

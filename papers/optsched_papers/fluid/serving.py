@@ -16,7 +16,7 @@ from optsched.report.series import plot_series
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
 from optsched_papers.claims import TOLERANCES, Claim, beside, estimate, readings, shape
-from optsched_papers.target import Computations, Outcome, Panels, Study, band, grid
+from optsched_papers.target import Outcome, Panels, Study, band, grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -293,6 +293,3 @@ def _draw(table: pd.DataFrame, axes: Panels) -> None:
         left, right = axes[2 * row : 2 * row + 2]
         plot_series(points, ylabel=tokens, ax=left, **band("throughput"), **look)
         plot_series(points, ylabel=seconds, yscale="log", ax=right, **band("latency"), **look)
-
-
-TARGETS: Computations = dict.fromkeys(FIGURES, (_compute, _draw))

@@ -16,7 +16,7 @@ from optsched.simulate import run
 from optsched.workloads import poisson_requests
 from optsched_papers.claims import Claim, Estimate, beside, number, power, shape
 from optsched_papers.fluid.serving import types_of
-from optsched_papers.target import Computations, Outcome, Panels, Study, band, grid
+from optsched_papers.target import Outcome, Panels, Study, band, grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -216,7 +216,8 @@ def draw_growths(table: pd.DataFrame, axes: Panels, by: str = "thresholds") -> N
     """Draw what throughput is missing, latency and TTFT against the horizon."""
     labels = ("throughput missing (tokens/s)", "mean latency (s)", "mean TTFT (s)")
     for ax, what, ylabel in zip(axes, ("gap", "latency", "ttft"), labels, strict=True):
-        plot_growth(table, by, what, ylabel=ylabel, legend=what == "gap", ax=ax)
+        look = {"xlabel": "horizon (s)", "xscale": "log", "yscale": "log", **band(what)}
+        plot_series(table, x="horizon", by=by, ylabel=ylabel, legend=what == "gap", ax=ax, **look)
 
 
 def _theorem_2(study: Study) -> Outcome:
@@ -245,14 +246,6 @@ def full_batch(policy: NestedWaitPolicy) -> int:
     return int(_PROGRAM.held_tokens @ np.array(policy.thresholds))
 
 
-def _draw_theorem_2(table: pd.DataFrame, axes: Panels) -> None:
-    most = 1.15 * table["latency_high"].max()
-    look: dict[str, Any] = {"yscale": "linear", "ylim": (0, most)}  # it hardly changes
-    plot_growth(table, "thresholds", "latency", ylabel="mean latency (s)", ax=axes[0], **look)
-    ylabel = "peak beyond a full batch (tokens)"
-    plot_growth(table, "thresholds", "excess", ylabel=ylabel, legend=False, ax=axes[1])
-
-
 # Theorem 3: arrival rates that change
 
 #: Rates of the four types swing by this share, short and long ones against each other.
@@ -270,7 +263,8 @@ def varying_requests(horizon: float, seed: int) -> Instance:
     kind = np.searchsorted(FOUR_BORDERS, drawn.outputs)
     rate = (1 + SWING * SIGNS[kind] * np.sin(2 * np.pi * seconds / PERIOD)) / (1 + SWING)
     kept = np.random.default_rng([seed, 3]).random(len(drawn)) < rate
-    return drawn.take(np.flatnonzero(kept))
+    lengths = {"prompts": drawn.prompts[kept], "outputs": drawn.outputs[kept]}
+    return drawn.replace(arrivals=drawn.arrivals[kept], **lengths)
 
 
 def serve_varying(horizon: float, seed: int) -> dict[str, float]:
@@ -295,17 +289,3 @@ def _theorem_3(study: Study) -> Outcome:
     settings |= {"bound": plan.memory_bound, "horizons": list(horizons)}
     runs["thresholds"] = "rates that change"
     return Outcome(curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
-
-
-def plot_growth(table: pd.DataFrame, by: str, what: str, **look: Any) -> None:
-    """Plot a measure against the horizon, both as logarithms, one line per name."""
-    look = {"xlabel": "horizon (s)", "xscale": "log", "yscale": "log", **band(what), **look}
-    plot_series(table, x="horizon", by=by, **look)
-
-
-TARGETS: Computations = {
-    "fluid-prop-4": _proposition_4,
-    "fluid-theorem-1": (_theorem_1, draw_growths),
-    "fluid-theorem-2": (_theorem_2, _draw_theorem_2),
-    "fluid-theorem-3": (_theorem_3, draw_growths),
-}

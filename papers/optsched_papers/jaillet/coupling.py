@@ -20,7 +20,7 @@ from optsched_papers.jaillet.off_couple import (
     off_couple,
     optimal_schedules,
 )
-from optsched_papers.target import Computations, Outcome, Panels, Study, grid
+from optsched_papers.target import Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -282,9 +282,3 @@ def _draw_lemma_5_4(table: pd.DataFrame, axes: Panels) -> None:
     axes[1].axvline(until, label="t-hat", **REFERENCE)
     axes[1].set(xlabel="step", ylabel="tokens held by two requests", ylim=(0, None))
     legend_above(axes[1])
-
-
-TARGETS: Computations = {
-    "jaillet-fig-4": (_figure_4, _draw_figure_4),
-    "jaillet-lemma-5-4": (_lemma_5_4, _draw_lemma_5_4),
-}

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from optsched_papers.claims import beside
-from optsched_papers.distributions import Printed, distributions, draw_distributions
-from optsched_papers.target import Computations, Outcome, Study
+from optsched_papers.distributions import distributions
+from optsched_papers.target import Outcome, Study
 
 _REQUESTS = 10_000
-_PRINTED = {
-    "prompts": Printed(mean=40.62, median=11),
-    "outputs": Printed(mean=85.32, median=45),
-}
-# What Robust, Section 6, prints of 2,000 requests of the same data.
-_OF_ROBUST = {"prompts": Printed(variance=4_961), "outputs": Printed(variance=9_702)}
 _OURS, _OTHER = "chat-words", "chat"
 
 
-def _figure_6(study: Study) -> Outcome:
+def _figure_6(study: Study, printed: Any, by_robust: Any) -> Outcome:
+    """Compare both families with what Jaillet prints, and with what Robust does."""
     found = {
-        workload: distributions(study, workload, _PRINTED, n=_REQUESTS)
+        workload: distributions(study, workload, printed, n=_REQUESTS)
         for workload in (_OURS, _OTHER)
     }
     claims = list(found[_OURS].claims)
@@ -30,7 +26,7 @@ def _figure_6(study: Study) -> Outcome:
         replace(claim, label=f"{_OTHER}: {claim.label}") for claim in found[_OTHER].claims
     )
     for workload in found:
-        also = distributions(study, workload, _OF_ROBUST, n=_REQUESTS).claims
+        also = distributions(study, workload, by_robust, n=_REQUESTS).claims
         claims += beside(
             replace(claim, label=f"{workload}: {claim.label} that Robust prints") for claim in also
         )
@@ -40,6 +36,3 @@ def _figure_6(study: Study) -> Outcome:
     ]
     settings = {**found[_OURS].settings, "workload": [_OURS, _OTHER]}
     return Outcome(pd.concat(parts, ignore_index=True), claims, settings)
-
-
-TARGETS: Computations = {"jaillet-fig-6": (_figure_6, draw_distributions)}

@@ -154,6 +154,14 @@ class Coupled:
         return ours == theirs
 
 
+# Where one request runs at a time, Lemma 5.4 holds beside every offline schedule: Algorithm 2
+# starts P now; what the offline schedule starts before P, each once the one before has ended, is
+# then free to start for Off-Couple, which never idles while one is. Its last busy period begins now
+# or at the start of one of these. From there on it runs what the offline schedule runs from there
+# on, with P at most in the first case, and ends no later: by t-hat, when P ends offline. Both have
+# then completed the same requests, and none runs.
+
+
 def off_couple(state: State, offline: Starts) -> Coupled:
     """Start now what Algorithm 2 starts, then what the offline schedule has started, as it fits."""
     # Once the offline schedule has completed what ran and what was started now, its decisions are

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -24,7 +23,7 @@ from optsched_papers.claims import (
     readings,
     shape,
 )
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, lines, panels
+from optsched_papers.target import BAND, Outcome, Panels, Study, lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,9 +122,10 @@ def _mean_latencies(
 ) -> dict[str, list[float | None]]:
     """Serve the first so many requests alone, under each policy; None where some never complete."""
     instance = requests(rate, seed, counts[-1])
+    firsts = [instance.take(range(n)) for n in counts]
     found = {}
     for policy in _POLICIES:
-        runs = [serve(instance.take(range(n)), policy, slower, seed) for n in counts]
+        runs = [serve(few, policy, slower, seed) for few in firsts]
         found[policy] = [None if run.unfinished else run.mean_latency for run in runs]
     return found
 
@@ -255,9 +255,10 @@ def _memory_over_time(rate: float, slower: float, seed: int) -> dict[str, Any]:
     }
 
 
-def _memory(study: Study, demands: Sequence[Demand]) -> Outcome:
+def _memory(study: Study, demands: list[list[float]]) -> Outcome:
+    """Say how full the memory is at some rates, with factors on the times of batches."""
     seeds = study.seeds(3, 20)
-    cells = {demand: demand._asdict() for demand in demands}
+    cells = {demand: demand._asdict() for demand in (Demand(*each) for each in demands)}
     found = study.by_seed(_memory_over_time, cells, seeds)
     parts = [
         pd.DataFrame({"demand": demand.title, "time": runs[0]["times"], "tokens": runs[0]["most"]})
@@ -273,7 +274,7 @@ def _memory(study: Study, demands: Sequence[Demand]) -> Outcome:
             at_most(label, max(run["peak"] for run in runs), 1),
             shape(f"{demand.name}: share of time above 0.9 M", ours, at_least=0.5),
         ]
-        claims += beside(own) if demand is LOW else own  # where no request waits
+        claims += beside(own) if demand == LOW else own  # where no request waits
     settings = {"policy": "mc-sf", "seeds": len(seeds), "plotted": "first seed"}
     settings = SETTINGS | {"requests": 10_000} | settings
     return Outcome(pd.concat(parts, ignore_index=True), claims, settings)
@@ -393,10 +394,10 @@ def _sweep(
     return pd.DataFrame(rows, columns=columns), SETTINGS | settings
 
 
-def _vary_alpha(study: Study, demand: Demand, best_from: float) -> Outcome:
+def _vary_alpha(study: Study, demand: list[float], best_from: float) -> Outcome:
     alphas = study.choose(*_ALPHAS)
     pairs = [(alpha, beta) for beta in (0.1, 0.2) for alpha in alphas]
-    table, settings = _sweep(study, demand, pairs)
+    table, settings = _sweep(study, Demand(*demand), pairs)
     claims = []
     for beta, rows in table.groupby("beta"):
         curve = rows.set_index("alpha")["mean_latency"]
@@ -414,10 +415,10 @@ def _vary_alpha(study: Study, demand: Demand, best_from: float) -> Outcome:
     return Outcome(table, claims, settings)
 
 
-def _vary_beta(study: Study, demand: Demand, well_to: float) -> Outcome:
+def _vary_beta(study: Study, demand: list[float], well_to: float) -> Outcome:
     betas = study.choose(*_BETAS)
     pairs = [(alpha, beta) for alpha in (0.1, 0.2, 0.05) for beta in betas]
-    table, settings = _sweep(study, demand, pairs)
+    table, settings = _sweep(study, Demand(*demand), pairs)
     claims = []
     for alpha in (0.1, 0.2):  # 0.05 is ours
         curve = table[table["alpha"] == alpha].set_index("beta")["mean_latency"]
@@ -438,24 +439,4 @@ def _vary_beta(study: Study, demand: Demand, well_to: float) -> Outcome:
 def _draw_sweep(table: pd.DataFrame, axes: Panels, varied: str, fixed: str) -> None:
     named = table.assign(line=[f"{fixed} = {value:g}" for value in table[fixed]])
     look: dict[str, Any] = {"x": varied, "xlabel": varied, "by": "line", "yscale": "log"}
-    lines(y="mean_latency", ylabel="mean latency (s)", **look, **BAND)(named, axes)
-
-
-_FIGURE_5: dict[str, Any] = {"x": "requests", "y": "mean_latency", "by": "policy", **BAND}
-_FIGURE_5 |= {"ylabel": "mean latency (s)", "from_zero": True}
-# The figure has two panels, and seven policies.
-_FIGURE_5["only"] = {"policy": ["mc-sf", *BENCHMARKS]}
-_FIGURE_5["only"] |= {"demand": [HIGH_SLOWER.title, LOW_SLOWER.title]}
-_OVER_ALPHA = partial(_draw_sweep, varied="alpha", fixed="beta")
-_OVER_BETA = partial(_draw_sweep, varied="beta", fixed="alpha")
-
-TARGETS: Computations = {
-    "jaillet-fig-5": (_figure_5, panels("demand", "requests\n{}", **_FIGURE_5)),
-    "jaillet-fig-8": (partial(_memory, demands=[HIGH]), _draw_memory),
-    "jaillet-fig-11": (partial(_memory, demands=[LOW_SLOWER, LOW]), _draw_memory),
-    "jaillet-fig-7": (_figure_7, _draw_figure_7),
-    "jaillet-fig-9": (partial(_vary_alpha, demand=HIGH, best_from=0.15), _OVER_ALPHA),
-    "jaillet-fig-10": (partial(_vary_beta, demand=HIGH, well_to=0.25), _OVER_BETA),
-    "jaillet-fig-12": (partial(_vary_alpha, demand=LOW_SLOWER, best_from=0.10), _OVER_ALPHA),
-    "jaillet-fig-13": (partial(_vary_beta, demand=LOW_SLOWER, well_to=0.20), _OVER_BETA),
-}
+    lines(named, axes, y="mean_latency", ylabel="mean latency (s)", **look, **BAND)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.report.style import REFERENCE
 from optsched.simulate import run
 from optsched_papers.claims import beside, readings, shape
 from optsched_papers.jaillet.section_7 import (
@@ -18,7 +17,7 @@ from optsched_papers.jaillet.section_7 import (
     over_seeds,
     requests,
 )
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, lines
+from optsched_papers.target import Outcome, Study
 
 if TYPE_CHECKING:
     from optsched_papers.claims import Estimate
@@ -87,14 +86,3 @@ def _fewest(table: pd.DataFrame, of: str) -> float:
     """Return the fewest GPUs below the cap for the best benchmark, min, or for all, max."""
     latency = table[table["policy"] != "mc-sf"].groupby("gpus")["mean_latency"].agg(of)
     return float(latency.index[latency <= _CAP].min())
-
-
-def _draw_section_8_2(table: pd.DataFrame, axes: Panels) -> None:
-    look = {"xlabel": "A100 GPUs", "ylabel": "mean latency (s)", **BAND}
-    lines(x="gpus", y="mean_latency", by="policy", **look)(table, axes)
-    axes[0].set_ylim(0, None)
-    axes[0].axhline(_CAP, **REFERENCE)
-    axes[0].set_xticks(sorted(table["gpus"].unique()))
-
-
-TARGETS: Computations = {"jaillet-section-8-2": (_section_8_2, _draw_section_8_2)}

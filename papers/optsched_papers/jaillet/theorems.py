@@ -14,7 +14,7 @@ from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.report.series import plot_bars, plot_series
 from optsched.report.style import LIMIT, TEXT_SIZE
-from optsched.search.exact.search import solve_exact
+from optsched.search.exact.growth import solve_few
 from optsched.search.orders import start_evenly
 from optsched.simulate import run
 from optsched.workloads import family
@@ -28,7 +28,7 @@ from optsched_papers.jaillet.interruption import (
     weighing,
 )
 from optsched_papers.jaillet.section_7 import over_seeds
-from optsched_papers.target import Computations, Outcome, Panels, Study, band, grid, panels
+from optsched_papers.target import Outcome, Panels, Study, grid, panels
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -59,8 +59,8 @@ def _against_optimum(seed: int, count: int) -> list[dict[str, Any]]:
 
 
 def _solved(instance: Instance, served: Schedule) -> dict[str, Any]:
-    found = solve_exact(instance, upper=served)
-    if not found.proven_optimal:
+    best = solve_few(instance, served)
+    if best is None:
         raise AssertionError(f"{instance!r} was not solved to optimality")
     prompt, longest = int(instance.prompts[0]), int(instance.outputs.max())
     same = instance.memory // (prompt + 1) == instance.memory // (prompt + longest)
@@ -71,8 +71,8 @@ def _solved(instance: Instance, served: Schedule) -> dict[str, Any]:
         "memory": instance.memory,
         "group": _SAME if same else _OTHER,
         "mc_sf": served.total_latency,
-        "optimum": found.lower,
-        "ratio": served.total_latency / found.lower,
+        "optimum": best.total_latency,
+        "ratio": served.total_latency / best.total_latency,
     }
 
 
@@ -258,16 +258,6 @@ def _theorem_5_3(study: Study) -> Outcome:
     return Outcome(table, claims, settings)
 
 
-def _draw_theorem_5_3(table: pd.DataFrame, axes: Panels) -> None:
-    look: dict[str, Any] = {"x": "steps", "xlabel": "steps with arrivals, T", "xscale": "log"}
-    look |= {"by": "setting", "yscale": "symlog"}
-    ends = {"least": "a schedule that exists", "most": "a proven bound"}
-    for ax, (end, of) in zip(axes, ends.items(), strict=True):
-        ylabel = f"mean latency of MC-SF above\n{of} (steps)"
-        plot_series(table, ylabel=ylabel, ax=ax, **band(end), **look)
-        ax.set_ylim(0, None)
-
-
 # Theorems 6.2 and 6.4: no online algorithm is competitive
 
 _POLICIES = ("fcfs", "mc-sf", "sorted-f", "area")
@@ -342,7 +332,7 @@ def _draw_theorem_6_2(table: pd.DataFrame, axes: Panels) -> None:
     look: dict[str, Any] = {"x": "scale", "y": "ratio", "by": "epsilon", "legend": False}
     look |= {"ylabel": "least ratio to a schedule\nthat knows what comes"}
     look |= {"xscale": "log", "yscale": "log"}
-    panels("long", "memory M, in 1 / epsilon^3 tokens", **look)(table, axes)
+    panels(table, axes, column="long", xlabel="memory M, in 1 / epsilon^3 tokens", **look)
     for ax, title in zip(axes, table["long"].unique(), strict=True):
         ax.set_title(title, fontsize=TEXT_SIZE + 1)
         ax.set_ylim(1, 2 * table["ratio"].max())
@@ -419,11 +409,3 @@ def _theorem_6_4(study: Study) -> Outcome:
     )
     settings = {"family": "jaillet-theorem-6-4", "c": _DELAY, "memory": "16 / epsilon^3"}
     return Outcome(table, claims, settings)
-
-
-TARGETS: Computations = {
-    "jaillet-theorem-4-2": (_theorem_4_2, _draw_theorem_4_2),
-    "jaillet-theorem-5-3": (_theorem_5_3, _draw_theorem_5_3),
-    "jaillet-theorem-6-2": (_theorem_6_2, _draw_theorem_6_2),
-    "jaillet-theorem-6-4": _theorem_6_4,
-}

@@ -28,7 +28,6 @@ from optsched_papers.claims import (
 )
 from optsched_papers.robust.closed_ratios import a_min_two_point
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
-from optsched_papers.robust.figures import ratios
 from optsched_papers.robust.slots import (
     MANY,
     MOST_AS_MEMORY_GROWS,
@@ -38,7 +37,7 @@ from optsched_papers.robust.slots import (
     in_rounds,
 )
 from optsched_papers.robust.theorems import bounded, ratio_to_hindsight, requests_of, two_outputs
-from optsched_papers.target import Computations, Outcome, Study, grid
+from optsched_papers.target import Outcome, Study, grid
 
 # Theorem 4.2
 
@@ -180,6 +179,11 @@ def _against_ends(case: tuple[str, Tiny]) -> Claim:
 
 
 # Lemma 8.8
+
+# It holds in every order where s (u - l) >= u (l - 1), as for l = 1: l (s + u) <= u (s + 1), so
+# that the share l M / u never has more requests at a time, s + 1 tokens or more each, than
+# K = floor(M / (s + u)), and K fit for A_max whatever they have made. If all before a request start
+# no later under A_max, fewer than K of them run when A_random starts it, and A_max may, too.
 
 #: Lists that cost A_max more than A_random with the share alpha of the memory, the smallest first.
 _SMALL = (
@@ -350,13 +354,3 @@ def _reordered() -> int:
         for a, b in combinations(_STARTS.values(), 2)
         for i, j in combinations(range(len(a)), 2)
     )
-
-
-TARGETS: Computations = {
-    "robust-theorem-4-2": _theorem_4_2,
-    "robust-corollary-4-10": _corollary_4_10,
-    "robust-theorem-8-6": (_theorem_8_6, ratios(by="curve")),
-    "robust-prop-8-4": _prop_8_4,
-    "robust-lemma-8-8": _lemma_8_8,
-    "robust-example-8-2": _example_8_2,
-}

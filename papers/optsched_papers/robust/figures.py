@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 
 from optsched.problem.instance import Instance
 from optsched.report.series import plot_series
-from optsched.report.style import REFERENCE
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import (
@@ -25,10 +23,9 @@ from optsched_papers.claims import (
     readings,
     shape,
 )
-from optsched_papers.distributions import Printed, distributions, draw_distributions
 from optsched_papers.robust.closed_ratios import CROSSOVER
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
-from optsched_papers.target import BAND, Computations, Draw, Outcome, Panels, Study, grid, lines
+from optsched_papers.target import BAND, Outcome, Panels, Study, grid, lines
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -116,16 +113,10 @@ def _draw_fig_1(table: pd.DataFrame, axes: Panels) -> None:
         table.assign(ratio=table["printed_fit"], curve="printed fit"),
     ]
     labels: dict[str, Any] = {"xlabel": "largest output u (tokens)", "ylabel": "ratio to H-SF"}
-    lines(x="u", y="ratio", by="curve", xscale="log", **labels)(pd.concat(curves), axes)
+    lines(pd.concat(curves), axes, x="u", y="ratio", by="curve", xscale="log", **labels)
 
 
 # Fig. 2: outputs l or u
-
-
-def ratios(**look: Any) -> Draw:
-    """Return what draws ratios against the ratio of two outputs."""
-    labels = {"xlabel": "ratio of the two outputs, alpha", "ylabel": "largest ratio to H-SF"}
-    return lines(x="alpha", y="ratio", **labels, **look)
 
 
 def _two_point(shorts: list[int], long: int) -> list[list[float]]:
@@ -164,16 +155,6 @@ def _fig_2(study: Study) -> Outcome:
     parts = [pd.DataFrame({"alpha": alpha, "policy": k, "ratio": r}) for k, r in curves.items()]
     settings = {"u": long, "maximised": "over the shares of the two outputs"}
     return Outcome(pd.concat(parts), claims, settings)
-
-
-def _draw_fig_2(table: pd.DataFrame, axes: Panels) -> None:
-    ratios(by="policy")(table, axes)
-    axes[0].axvline(CROSSOVER, **REFERENCE)
-
-
-# Fig. 4: lengths of 2,000 conversations
-
-_LENGTHS = {"prompts": Printed(41, 11, 4961, 1, 468), "outputs": Printed(85, 43, 9702, 1, 883)}
 
 
 # Fig. 5 to 7: mean latency under prediction intervals, on the clock of two A100 GPUs
@@ -325,16 +306,3 @@ def _draw(table: pd.DataFrame, axes: Panels) -> None:
         look |= {"xlabel": f"requests, {known}, M = {memory:,}", "ylabel": "mean latency (s)"}
         look["ylim"] = (0, 1.05 * table.loc[table["memory"] == memory, "high"].max())
         plot_series(rows, ax=ax, **look)
-
-
-TARGETS: Computations = {
-    "robust-fig-1": (_fig_1, _draw_fig_1),
-    "robust-fig-2": (_fig_2, _draw_fig_2),
-    "robust-fig-4": (
-        partial(distributions, workload="chat", printed=_LENGTHS, n=_MAX_REQUESTS),
-        draw_distributions,
-    ),
-    "robust-fig-5": (_fig_5, _draw),
-    "robust-fig-6": (_fig_6, _draw),
-    "robust-fig-7": (_fig_7, _draw),
-}

@@ -22,8 +22,8 @@ from optsched_papers.claims import (
 )
 from optsched_papers.robust.closed_ratios import a_min_geometric, a_min_weighted_geometric
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
-from optsched_papers.robust.theorems import RATIO, ratio_to_hindsight, requests_of
-from optsched_papers.target import BAND, Computations, Outcome, Study, grid, panels
+from optsched_papers.robust.theorems import ratio_to_hindsight, requests_of
+from optsched_papers.target import Outcome, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -94,7 +94,8 @@ def _fig_3(study: Study) -> Outcome:
                 for q, *ours in points[["q", "ratio", "low", "high"]].to_numpy().tolist()
             ),
         )
-    # The figure has no prompts. With them its limit is a matter of the text.
+    # The figure shows what the lemma says, without prompts; simulated ratios are in the table. With
+    # prompts its limit is a matter of the text.
     label = "geometric, q=0.9, s = 1: Lemma 4.6"
     claims += beside(at_most(label, _lemma("geometric", 0.9, 1), 1.7))
     return Outcome(table, claims, settings)
@@ -115,13 +116,3 @@ def _theorem_5_3(_study: Study) -> Outcome:
         *beside(at_most("q=0.999, s = 1: Lemma 4.6", _lemma(name, 0.999, 1), 14 / 9 + 1e-3)),
     ]
     return Outcome(table, claims, {"summed": "Lemma 4.6, until 1e-17 of the second moment is left"})
-
-
-# The figure shows what the lemma says; simulated ratios are in the table.
-_LOOK: dict[str, Any] = {"x": "q", "y": "ratio", "by": "curve", "ylabel": RATIO, **BAND}
-_DRAW = panels("family", "q of {} outputs", only={"curve": ["Lemma 4.6"]}, **_LOOK)
-
-TARGETS: Computations = {
-    "robust-fig-3": (_fig_3, _DRAW),
-    "robust-theorem-5-3": (_theorem_5_3, _DRAW),
-}

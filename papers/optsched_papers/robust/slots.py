@@ -32,6 +32,17 @@ MOST_AS_MEMORY_GROWS = MOST_OF_ROUNDS * (1 + 1 / PROMPTS)
 MANY = {"slots": 100, "each": 10_000}  # by then the proven ratio of A_min is nearly its limit
 
 
+# Without prompts rounds have a constant as well. One of limit L has N open requests, all with more
+# than L / 2 tokens to make, and floor(M / L) >= M / 2 L places: it takes at most 2 L^2 N / M + L
+# steps, for each of the N. Over L = 1, 2, 4, ... below 2 min(o_i, o_j), L^2 sums up to at most
+# 16/3 min(o_i, o_j)^2, which is 32/3 times the smaller of both memory-times, and these minima, over
+# all pairs in both orders, to at most 2 M times the optimum. L sums up to at most 4 o_j. So rounds
+# cost at most 128/3 + 4 < 47 times the optimum. Lemma 4.6 without prompts, with l = 1 and requests
+# in proportion to 1 / i^2, is at least (H^2 / 2 - 2.5 H - 2) / (2 H + 1.7) > H / 4 - 2, where H is
+# the sum of 1 / k up to u: above 47 from H = 196 on. So a limit on prompts does not reconcile it
+# with Theorem 4.2.
+
+
 @dataclass(frozen=True)
 class Slots:
     """Outputs of 1 and u = root^2 on slots, each of which runs so many long requests."""

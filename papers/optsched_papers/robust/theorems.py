@@ -34,9 +34,8 @@ from optsched_papers.robust.closed_ratios import (
     with_prompts,
 )
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
-from optsched_papers.robust.figures import ratios
 from optsched_papers.robust.slots import MANY, PROMPTS, Slots, a_l_ratio, one_by_one
-from optsched_papers.target import Computations, Outcome, Panels, Study, grid, lines, panels
+from optsched_papers.target import Outcome, Panels, Study, grid, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -299,9 +298,10 @@ def _indivisible() -> float:
 
 def _draw_3_4(table: pd.DataFrame, axes: Panels) -> None:
     log: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log"}
-    draw = lines(x="inverse", y="ratio", xlabel="1 / alpha = u / l", ylabel=RATIO, **log)
+    log |= {"x": "inverse", "y": "ratio", "xlabel": "1 / alpha = u / l", "ylabel": RATIO}
     largest = table.groupby(["curve", "alpha"], sort=False)["ratio"].max().reset_index()
-    draw(largest.assign(inverse=1 / largest["alpha"]).sort_values("inverse", kind="stable"), axes)
+    rows = largest.assign(inverse=1 / largest["alpha"]).sort_values("inverse", kind="stable")
+    lines(rows, axes, **log)
 
 
 # Theorem 4.3
@@ -412,18 +412,3 @@ def _at_fixed_prompts(study: Study) -> list[Claim]:
         at_most(label.format(memory), ratio, limit)
         for memory, ratio in zip(memories, study.map(_fixed_prompt, calls), strict=True)
     ]
-
-
-def _draw_4_3(table: pd.DataFrame, axes: Panels) -> None:
-    look: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log", "ylabel": RATIO}
-    look["ylim"] = (1, 1.2 * table["ratio"].max())
-    panels("prompts", "largest output u (tokens), {}", x="u", y="ratio", **look)(table, axes)
-
-
-TARGETS: Computations = {
-    "robust-theorem-3-3": (_theorem_3_3, ratios(by="curve", yscale="log")),
-    "robust-theorem-3-4": (_theorem_3_4, _draw_3_4),
-    "robust-theorem-4-3": (_theorem_4_3, _draw_4_3),
-    "robust-theorem-5-1": (_theorem_5_1, ratios(by="curve")),
-    "robust-theorem-5-2": (_theorem_5_2, ratios(by="curve")),
-}

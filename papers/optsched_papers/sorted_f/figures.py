@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from optsched.bounds.bound import bound
-from optsched.experiments.comparison import compare
-from optsched.report.style import TEXT_SIZE
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import (
@@ -25,8 +23,7 @@ from optsched_papers.claims import (
     refutable,
     shape,
 )
-from optsched_papers.distributions import Printed, distributions, draw_distributions
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid, lines
+from optsched_papers.target import Outcome, Study, grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,17 +42,7 @@ def _example_1(study: Study) -> Outcome:
     return Outcome(table, claims, {"requests": len(instance), "memory": instance.memory})
 
 
-# Figures 5 to 7: lengths of conversations, of summaries, and of 1,600 and 400 of them together
-
 WORKLOAD = "chat-and-summaries"
-#: Requests, the share of summaries, and what is printed of their lengths.
-LENGTHS = {
-    "5": (1600, 0.0, {"prompts": Printed(41.84, 12.0), "outputs": Printed(85.35, 43.0)}),
-    "6": (400, 1.0, {"prompts": Printed(2546.39, 2667.5), "outputs": Printed(296.08, 161.0)}),
-    "7": (2000, 0.2, {"prompts": Printed(542.75, 18.0), "outputs": Printed(127.5)}),
-}
-
-
 # Figures 8 and EC.2: mean latency on chats mixed with summaries, by number of requests
 
 CLOCK = "llama-2-70b-2xa100"
@@ -65,11 +52,18 @@ PAPER = ("fcfs", "mc-sf", "sorted-f-quantile", "sorted-lp", "sorted-f", "lp-swap
 LOWER, NEARLY = 1.1, 0.05
 
 
-def mean_latencies(requests: int, of: int, seed: int, policies: list[str]) -> list[dict[str, Any]]:
-    """Serve the first of `of` requests that are drawn, and return mean latencies in seconds."""
+@cache
+def _mean_latency(policy: str, requests: int, of: int, seed: int) -> float:
+    """Serve the first of `of` requests that are drawn; both figures have some policies."""
     instance = family(WORKLOAD, n=of, seed=seed).take(np.arange(requests))
-    runs = compare(instance, policies, clock=CLOCK)
-    return [{"policy": run.policy, "latency": run.mean_latency} for run in runs]
+    return run(instance, policy, clock=CLOCK).mean_latency
+
+
+def mean_latencies(requests: int, of: int, seed: int, policies: list[str]) -> list[dict[str, Any]]:
+    """Return mean latencies in seconds."""
+    return [
+        {"policy": name, "latency": _mean_latency(name, requests, of, seed)} for name in policies
+    ]
 
 
 def _latencies(study: Study, policies: Sequence[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -125,17 +119,6 @@ def _nearly(runs: pd.DataFrame, count: int) -> Claim:
     ours = _ratio(runs, "lp-swap", "sorted-f", count)
     label = f"lp-swap over sorted-f, {count} requests"
     return shape(label, ours, at_least=1 - NEARLY, at_most=1 + NEARLY)
-
-
-def _draw(table: pd.DataFrame, axes: Panels) -> None:
-    """Draw all policies, and beside them those that the first panel cannot tell apart."""
-    look = {"xlabel": "requests", "ylabel": "mean latency (s)", **BAND}
-    draw = lines(x="requests", y="latency", by="policy", **look)
-    for ax, left_out in zip(axes, ([], ["fcfs", "mc-sf"]), strict=False):
-        draw(table[~table.policy.isin(left_out)], [ax])
-        if left_out:
-            ax.set_title(f"without {' and '.join(left_out)}", loc="right", fontsize=TEXT_SIZE)
-        ax.set_ylim(0, None)
 
 
 # Table EC.1: total latency on five distributions with a memory of 100 tokens
@@ -241,18 +224,3 @@ def _table_ec_1(study: Study) -> Outcome:
     requests = {name: row[3] for name, row in PRINTED.items()}
     settings = {"memory": 100, "seeds": seeds, "requests": requests}
     return Outcome(pd.DataFrame(rows, columns=columns), claims, settings)
-
-
-TARGETS: Computations = {
-    "sorted-f-example-1": _example_1,
-    **{
-        f"sorted-f-fig-{name}": (
-            partial(distributions, workload=WORKLOAD, printed=printed, n=n, summaries=share),
-            draw_distributions,
-        )
-        for name, (n, share, printed) in LENGTHS.items()
-    },
-    "sorted-f-fig-8": (_figure_8, _draw),
-    "sorted-f-fig-ec-2": (_figure_ec_2, _draw),
-    "sorted-f-table-ec-1": _table_ec_1,
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from optsched.problem.instance import Instance
 from optsched.solvers.backends.driver import solve_linear
 from optsched.workloads import family
 from optsched_papers.claims import beside, estimate, readings, shape
-from optsched_papers.sorted_f.proof import KINDS, draw, draw_shares, shares
+from optsched_papers.sorted_f.proof import KINDS, draw, shares
 from optsched_papers.sorted_f.transformed import optimum
-from optsched_papers.target import Computations, Outcome, Study, grid
+from optsched_papers.target import Outcome, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -160,11 +159,3 @@ def _relax_lp(study: Study) -> Outcome:
     rows = table.rename(columns={"requests": "size"}).assign(family="no two fit together")
     settings = {"lists": lists, "requests per draw": _FEW, "seeds": seeds}
     return Outcome(pd.concat([shares(drawn), rows], ignore_index=True), claims, settings)
-
-
-_GAP: dict[str, Any] = {"what": "OPT-IP over Relax-LP", "limit": 1, "size": "requests"}
-
-TARGETS: Computations = {
-    "sorted-f-relax-lp": (_relax_lp, partial(draw_shares, **_GAP)),
-    "sorted-f-section-ec-4-2": _section_ec_4_2,
-}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,13 +12,12 @@ from optsched.models.hindsight import HindsightProgram
 from optsched.optimum.solving import solve
 from optsched.policies import PriorityPolicy
 from optsched.problem.instance import Instance
-from optsched.report.series import plot_series
 from optsched.report.style import BLUE, LIMIT, TEXT_SIZE, VERMILLION, count_axis, legend_above
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import at_most, beside, number, power, shape
 from optsched_papers.sorted_f.reductions import partition, three_partition
-from optsched_papers.target import Computations, Outcome, Panels, Study
+from optsched_papers.target import Outcome, Panels, Study
 
 # Theorems 1 and EC.1: serving the wrong type first
 
@@ -91,16 +89,6 @@ def _rate(study: Study, theorem: str) -> Outcome:
     claims += beside(others)
     settings = {"memories": memories, "batches": 3, "batches of sorted-f-dp": 2}
     return Outcome(table, claims, settings)
-
-
-def _draw_rate(table: pd.DataFrame, axes: Panels, failing: str) -> None:
-    panels = (
-        (table[table.policy == failing], "requests", f"{failing} over the other order"),
-        (table[table.requests == REQUESTS[BALANCED]], "policy", "policy over the other order"),
-    )
-    log: dict[str, Any] = {"xlabel": "memory (tokens)", "xscale": "log", "yscale": "log"}
-    for ax, (rows, by, ylabel) in zip(axes, panels, strict=True):
-        plot_series(rows, x="memory", y="ratio", by=by, ylabel=ylabel, ax=ax, **log)
 
 
 # Theorems 2 and EC.2: integer programs answer 3-Partition and Partition
@@ -213,22 +201,3 @@ def _draw(table: pd.DataFrame, axes: Panels, what: str) -> None:
     ax.set_ylim(-0.3, None)
     count_axis(ax.yaxis)
     legend_above(ax)
-
-
-TARGETS: Computations = {
-    **{
-        f"sorted-f-theorem-{name}": (
-            partial(_rate, theorem=name),
-            partial(_draw_rate, failing=failing),
-        )
-        for name, (failing, *_) in THEOREMS.items()
-    },
-    "sorted-f-theorem-2": (
-        partial(_decide, question="3-partition"),
-        partial(_draw, what="optimum - 3 m (m + 1) / 2 (steps)"),
-    ),
-    "sorted-f-theorem-ec-2": (
-        partial(_decide, question="partition"),
-        partial(_draw, what="optimum - 2 (steps)"),
-    ),
-}
