@@ -3,7 +3,7 @@
 Whatever is found is kept only where the independent verifiers confirm it and it is better. Searches
 are limited by work, exact methods and bounds on a clock by time. `improve` goes on where it was
 stopped; an instance that is done is left out until all are, or until the work or the version is
-another.
+another. Optima that lack a proof come first, then bounds on a clock, then the gaps near the median.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import json
 import math
 import statistics
 import sys
+from contextlib import suppress
 from dataclasses import fields, replace
 from fractions import Fraction
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,13 +33,17 @@ from optsched.clock import get_clock
 from optsched.errors import OptschedError
 from optsched.experiments.records import PROOF, TRACES, Finder, Record, in_batches, library, unpack
 from optsched.problem.schedule import Schedule
+from optsched.search.exact.search import solve_exact
+from optsched.search.exact.states import solve_by_states
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from optsched import Instance
     from optsched._internal.arrays import IntArray
+    from optsched.bounds.ascent import BoundMethod
     from optsched.certificates.prices import AnyCertificate
+    from optsched.search.exact.search import ExactResult
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "optsched" / "experiments" / "records"
@@ -53,7 +59,14 @@ FILES = {  # of the public traces, in the folder that --data names
     ),
 }
 LARGE, SIZED = 0.02, 200  # gap from which, and requests up to which, sizes are tried
-EXACT = 24  # requests up to which exact methods are tried
+EXACT, PROVING = 24, 300  # requests up to which exact methods are tried, and seconds for each
+ROOM = 2**33  # bytes that they may take
+APART: dict[str, Callable[..., ExactResult]] = {  # all at once; they share nothing
+    "running sets": partial(solve_by_states, certificate=None),
+    "branch and bound": solve_exact,
+}
+PRICED = 20_000  # requests up to which prices on a clock are tried: minutes
+NEAR = 0.04, 0.08  # gaps that move the median
 TWO = "two solvers: "  # how the method begins of a bound without a certificate
 KINDS = {
     "Certificate": "prices of memory",
@@ -62,7 +75,10 @@ KINDS = {
 }
 WIDTHS = (12, 18, 24)  # bits of denominators that are tried
 FINE = 1e-6  # share of a bound that shorter numbers in its certificate may lose
-POLICIES = ("work", "work+window", "area", "area+window", "mc-sf", "mc-sf-total", "fcfs")
+POLICIES = (
+    *("work", "work+window", "work+window:1.4,64", "work+skip", "area", "area+window"),
+    *("mc-sf", "mc-sf-total", "fcfs"),
+)
 ROUTERS = ("least-work", "least-tokens", "least-kv", "jsq", "round-robin")
 MEASURED = 40, 5_000  # requests of the instances on which work is compared
 NOISE = 0.02  # share of the median gap by which seeds differ
@@ -82,6 +98,14 @@ def chosen(names: tuple[str, ...]) -> list[Record]:
     """Return the records of these names, or all."""
     records = library()
     return [records[name] for name in names] if names else list(records.values())
+
+
+def urgency(record: Record) -> tuple[bool, bool, bool, int]:
+    """Return what sorts instances by how much a little work is likely to gain."""
+    least, most = NEAR
+    unproven = record.clock is None and record.requests <= EXACT and record.gap > 0
+    near = record.requests >= SIZED and least <= record.gap <= most
+    return not unproven, record.clock is None, not near, record.requests
 
 
 def instance_of(record: Record, data: Path | None) -> Instance | None:
@@ -191,13 +215,15 @@ def ways(record: Record, instance: Instance, work: float, seed: int) -> Iterator
     if record.clock is not None:
         yield from on_clock(record, instance)
         return
+    if record.gap > 0 and len(instance) <= EXACT:
+        yield from exactly(record, instance, work)
+        if library()[record.name].gap == 0:
+            return
     start = record.schedule(instance) if math.isfinite(record.objective) else None
     yield searched(record, instance, work, seed, start)
     known = library()[record.name]
     if known.gap > LARGE and len(instance) <= SIZED and record.memories.equal:
         yield sized(known, instance, work)
-    if library()[record.name].gap > 0 and len(instance) <= EXACT:
-        yield from exactly(record, instance, work)
 
 
 def searched(
@@ -226,11 +252,20 @@ def sized(record: Record, instance: Instance, work: float) -> Found:
 
 def exactly(record: Record, instance: Instance, work: float) -> Iterator[Found]:
     """Solve to the proof; one without a certificate counts where two solvers have it."""
-    proofs = []
-    for method in ("exact", "cp-sat"):
+    proofs, limit, single = [], min(10 * work, PROVING), len(record.memories) == 1
+    if single and instance.arrivals[0] == instance.arrivals[-1]:
+        best = record.schedule(instance)
+        for name, solver in APART.items():
+            with suppress(OptschedError):  # where memory does not do
+                closed = solver(instance, upper=best, time_limit=limit, memory_limit=ROOM)
+                best = closed.schedule
+                yield name, best, None, -math.inf
+                if closed.proven_optimal:
+                    proofs.append((best.total_latency, name))
+    for method in () if proofs else ("exact", "cp-sat"):
         if method == "exact" and not record.memories.equal:
             continue
-        found = solve(instance, workers=record.memories, method=method, time_limit=10 * work)
+        found = solve(instance, workers=record.memories, method=method, time_limit=limit)
         name = found.proof if found.proven_optimal else method
         yield name, found.schedule, found.certificate, -math.inf
         if found.proven_optimal:
@@ -254,8 +289,9 @@ def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
                 continue
             plan = in_batches(made)
             yield plan.policy, plan, None, -math.inf
-    for method in ("closed-form", "lagrangian"):
-        if method == "lagrangian" and len(instance) > 5000:
+    methods: tuple[BoundMethod, ...] = ("closed-form", "stalls", "lagrangian")
+    for method in methods:
+        if method == ("stalls" if not alone else "lagrangian" if len(instance) > PRICED else ""):
             continue
         proof = bound(instance, method, clock=get_clock(record.clock), workers=len(workers))
         yield f"{proof.method} bound", None, proof.certificate, -math.inf
@@ -301,7 +337,7 @@ def improve(names: tuple[str, ...], data: Path | None, work: float, seed: int) -
     run_of = {"work": work, "seed": seed, "version": optsched.__version__}
     state = json.loads(STATE.read_text()) if STATE.is_file() else {}
     done = state.get("done", []) if {key: state.get(key) for key in run_of} == run_of else []
-    for record in chosen(names):
+    for record in sorted(chosen(names), key=urgency):
         if record.name in done and not names:
             continue
         if (instance := instance_of(record, data)) is None:
