@@ -14,6 +14,7 @@ import statistics
 import sys
 from contextlib import suppress
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from io import BytesIO
@@ -28,7 +29,10 @@ import optsched
 from optsched import SolveParams, bound, run, solve
 from optsched._internal.files import write_whole
 from optsched._internal.numbers import percent
+from optsched.bounds.bound import OBJECTIVES
 from optsched.bounds.configurations import configuration_bound
+from optsched.bounds.makespan import makespan_by_sizes
+from optsched.certificates.configurations import MakespanCertificate
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
 from optsched.experiments.records import PROOF, TRACES, Finder, Record, in_batches, library, unpack
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from optsched.search.exact.search import ExactResult
 
 ROOT = Path(__file__).parents[1]
+TODAY = datetime.now(UTC).date().isoformat()
 RECORDS = ROOT / "optsched" / "experiments" / "records"
 AT_WORK = ROOT / "benchmarks" / "library.json"
 STATE = ROOT / "build" / "library.json"
@@ -72,6 +77,7 @@ KINDS = {
     "Certificate": "prices of memory",
     "ConfigurationCertificate": "sizes and prices",
     "ClockCertificate": "prices on the clock",
+    "MakespanCertificate": "sizes",
 }
 WIDTHS = (12, 18, 24)  # bits of denominators that are tried
 FINE = 1e-6  # share of a bound that shorter numbers in its certificate may lose
@@ -215,6 +221,9 @@ def ways(record: Record, instance: Instance, work: float, seed: int) -> Iterator
     if record.clock is not None:
         yield from on_clock(record, instance)
         return
+    if record.criterion == "makespan":
+        yield from shortest(record, instance, work)
+        return
     if record.gap > 0 and len(instance) <= EXACT:
         yield from exactly(record, instance, work)
         if library()[record.name].gap == 0:
@@ -274,6 +283,19 @@ def exactly(record: Record, instance: Instance, work: float) -> Iterator[Found]:
         yield f"{TWO}{', '.join(proof for _, proof in proofs)}", None, None, proofs[0][0]
 
 
+def shortest(record: Record, instance: Instance, work: float) -> Iterator[Found]:
+    """Search for a short schedule, and find sizes that prove how long any is."""
+    start = record.schedule(instance) if math.isfinite(record.objective) else None
+    params = SolveParams(start=start)
+    found = solve(instance, objective="makespan", time_limit=work, params=params)
+    assert found.schedule is not None
+    yield found.proof if found.proven_optimal else "auto", found.schedule, None, -math.inf
+    until = cpu_seconds() + work
+    sizes = makespan_by_sizes(instance, lambda: cpu_seconds() > until, found.schedule.makespan)
+    assert isinstance(sizes.certificate, MakespanCertificate)
+    yield "sizes", None, sizes.certificate, -math.inf
+
+
 def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
     """Run policies, and price memory and batches."""
     assert record.clock is not None
@@ -306,8 +328,8 @@ def improved(record: Record, instance: Instance, work: float, seed: int) -> Reco
     first = began = cpu_seconds()
     for method, plan, certificate, value in ways(record, instance, work, seed):
         began = first if math.isfinite(value) else began  # a proof is of all that came before
-        by = Finder(method, optsched.__version__, round(cpu_seconds() - began, 2))
-        if plan is not None and (cost := record.latency(plan, instance)) < record.objective:
+        by = Finder(method, optsched.__version__, round(cpu_seconds() - began, 2), TODAY)
+        if plan is not None and (cost := record.cost(plan, instance)) < record.objective:
             schedule, record = plan, replace(record, objective=cost, schedule_by=by)
             save(record, schedule, proof)
         if certificate is not None and (proves := record.proven(certificate, instance)) > certified:
@@ -360,6 +382,7 @@ def improve(names: tuple[str, ...], data: Path | None, work: float, seed: int) -
 @click.option("--workers", default="1")
 @click.option("--clock")
 @click.option("--offline", is_flag=True)
+@click.option("--criterion", default="total-latency", type=click.Choice(OBJECTIVES))
 def add(name: str, trace: str, data: Path | None, limit: int | None, **recipe: Any) -> None:
     """Add an instance, of which nothing is known yet but what a policy finds."""
     step = 1e-6 if recipe["clock"] is not None else 0.05
@@ -389,7 +412,7 @@ def add(name: str, trace: str, data: Path | None, limit: int | None, **recipe: A
 @click.option("--cpu-seconds", default=0.0)
 def take(name: str, file: Path, data: Path | None, by: str, cpu_seconds: float) -> None:
     """Take a schedule or a certificate that `optsched library NAME --submit FILE` calls better."""
-    record, finder = library()[name], Finder(by, optsched.__version__, cpu_seconds)
+    record, finder = library()[name], Finder(by, optsched.__version__, cpu_seconds, TODAY)
     instance = instance_of(record, data)
     assert instance is not None, f"{name} needs {TRACES[record.trace]}"
     kind, value = record.verified(file, instance)
@@ -407,6 +430,13 @@ def take(name: str, file: Path, data: Path | None, by: str, cpu_seconds: float) 
 # The net for the quality of searches.
 
 
+def is_compared(record: Record) -> bool:
+    """Say whether a search is measured on an instance."""
+    least, most = MEASURED
+    plain = record.trace not in TRACES and record.clock is None
+    return plain and record.criterion == "total-latency" and least <= record.requests <= most
+
+
 @main.command()
 @NAMES
 @click.option("--work", default=0.3, help="Seconds of a slow core that a search reckons with.")
@@ -417,12 +447,7 @@ def compare(names: tuple[str, ...], work: float, seed: int, write: bool) -> None
     known = json.loads(AT_WORK.read_text(encoding="utf-8")) if AT_WORK.is_file() else {}
     gaps: dict[str, float] = {}
     for record in chosen(names):
-        least, most = MEASURED
-        if (
-            record.trace in TRACES
-            or record.clock is not None
-            or not least <= record.requests <= most
-        ):
+        if not is_compared(record):
             continue
         _, schedule, certificate, _ = searched(record, record.instance(), work, seed, None)
         assert schedule is not None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
 _NUMBERS = {WHOLE.read, EXACT.read}
+_PLAIN = {WHOLE.read: "int64", EXACT.read: "float64", formats.STAMP.read: containers.DATE}
 _INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
 
@@ -150,14 +151,22 @@ class Trace:
         places = {role: header.index(column) for role, column in self.form.columns.items()}
         self.keys.update(dict.fromkeys(table.header))
         kinds = {role: self.form.kind(role).read for role in parts}
-        if table.header and self.form.unit and set(kinds.values()) <= _NUMBERS:
-            whole = np.zeros(len(header), dtype=bool)
-            whole[[at for role, at in places.items() if kinds[role] is WHOLE.read]] = True
-            tables, read, rest = containers.csv_numbers(stream, whole, self.limit)
-            for each in tables:
-                count += len(each)
-                for role, at in places.items():
-                    parts[role].append(each[:, at].astype(np.int64 if whole[at] else np.float64))
+        dtypes = {places[role]: _PLAIN.get(read, "") for role, read in kinds.items()}
+        plain = table.header and self.form.unit and all(dtypes.values())
+        while (
+            plain
+            and count < self.limit
+            and (text := stream.read(containers.BYTES) + stream.readline())
+        ):
+            try:
+                cells = containers.csv_columns(text, dtypes, len(header))
+            except (ValueError, OverflowError):
+                rest = [text]
+                break
+            for role, at in places.items():
+                parts[role].append(cells[at][: self.limit - count])
+            count += len(parts["prompts"][-1])
+            read += containers.count_of(b"\n", text)
         # In JSON any object may lack any key; what none has, no request has.
         blank = {
             role: list[int]() for role in parts if not (table.header or role in formats.NEEDED)
@@ -211,7 +220,9 @@ class Trace:
     ) -> dict[str, Any]:
         """Return the fields of the rows that can be requests, noting the others."""
         rows = np.delete(np.arange(len(columns.get("prompts", ()))), list(self.faults))
-        fields: dict[str, Any] = {role: values[rows] for role, values in columns.items()}
+        fields: dict[str, Any] = dict(columns)
+        if self.faults:
+            fields = {role: values[rows] for role, values in columns.items()}
         times = fields.get("clock", fields.get("arrivals", rows))
         late = times < np.maximum.accumulate(times)
         if late.any() and "follows" not in fields:  # which counts rows

@@ -45,7 +45,7 @@ def maker():
 def verified(record, instance):
     """Verify all that is said of an instance."""
     assert (instance.fingerprint, len(instance)) == (record.fingerprint, record.requests)
-    found = record.latency(record.schedule(instance), instance)
+    found = record.cost(record.schedule(instance), instance)
     # Sums of seconds differ in their last digits from processor to processor.
     rounding = 0 if record.clock is None else 1e-12
     assert found == pytest.approx(record.objective, rel=rounding, abs=0)
@@ -185,7 +185,7 @@ def test_a_false_claim_is_refused(optsched_command, tmp_path):
     dear.to_json(file)
     assert optsched_command("library", RECORD.name, "--submit", file)[0] == 1
     with pytest.raises(ScheduleError, match="of other requests or workers than exponential-50"):
-        RECORD.latency(
+        RECORD.cost(
             Schedule(instance, [0] * len(instance), workers=2, placement=[0] * 50), instance
         )
 
