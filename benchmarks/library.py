@@ -285,9 +285,7 @@ def exactly(record: Record, instance: Instance, work: float) -> Iterator[Found]:
 
 def shortest(record: Record, instance: Instance, work: float) -> Iterator[Found]:
     """Search for a short schedule, and find sizes that prove how long any is."""
-    start = record.schedule(instance) if math.isfinite(record.objective) else None
-    params = SolveParams(start=start)
-    found = solve(instance, objective="makespan", time_limit=work, params=params)
+    found = solve(instance, objective="makespan", time_limit=work)
     assert found.schedule is not None
     yield found.proof if found.proven_optimal else "auto", found.schedule, None, -math.inf
     until = cpu_seconds() + work

@@ -278,11 +278,10 @@ def csv_columns(text: bytes, dtypes: dict[int, str], width: int) -> list[Any]:
         raise ValueError("not worth loading pandas, or no plain cells")
     import pandas as pd
 
-    every = dict.fromkeys(range(width), "S1") | dtypes
-    how: Any = {"header": None, "na_filter": False, "dtype": every}
-    exactly = "round_trip" if pd.__version__ < "3.1" else None  # since when it always is
+    how: Any = {"dtype": dict.fromkeys(range(width), "S1") | dtypes, "na_filter": False}
+    how["float_precision"] = "round_trip" if pd.__version__ < "3.1" else None  # always exact then
     with np.errstate(invalid="ignore"):
-        table = pd.read_csv(io.BytesIO(text), float_precision=exactly, **how)
+        table = pd.read_csv(io.BytesIO(text), header=None, **how)
     if table.shape[1] != width or count_of(b",", text) != (width - 1) * len(table):
         raise ValueError("a row has more or fewer cells")
     columns = [table[at].to_numpy() for at in table]
@@ -308,8 +307,7 @@ def stamps(cells: npt.NDArray[np.bytes_]) -> IntArray:
     same[date.end(1) if date else 0 :] = True  # the zone
     if not date or (shown[:, same] != shown[0, same]).any() or (digits - ord("0") > 9).any():
         raise ValueError("not the same signs")
-    microseconds = cells.astype(f"S{date.end(1)}").astype("M8[us]").astype(np.int64)
-    return microseconds * 1000
+    return cells.astype(f"S{date.end(1)}").astype("M8[us]").astype(np.int64) * 1000
 
 
 def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Block, None, None]:

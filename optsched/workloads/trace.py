@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
-_NUMBERS = {WHOLE.read, EXACT.read}
 _PLAIN = {WHOLE.read: "int64", EXACT.read: "float64", formats.STAMP.read: containers.DATE}
 _INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
@@ -152,12 +151,8 @@ class Trace:
         self.keys.update(dict.fromkeys(table.header))
         kinds = {role: self.form.kind(role).read for role in parts}
         dtypes = {places[role]: _PLAIN.get(read, "") for role, read in kinds.items()}
-        plain = table.header and self.form.unit and all(dtypes.values())
-        while (
-            plain
-            and count < self.limit
-            and (text := stream.read(containers.BYTES) + stream.readline())
-        ):
+        plain, size = table.header and self.form.unit and all(dtypes.values()), containers.BYTES
+        while plain and count < self.limit and (text := stream.read(size) + stream.readline()):
             try:
                 cells = containers.csv_columns(text, dtypes, len(header))
             except (ValueError, OverflowError):
@@ -210,7 +205,7 @@ class Trace:
         """Look at a cell for dates, where numbers are expected; refuse numbers without a unit."""
         cell = next(filter(None, cells), "")
         if not is_readable(cell, EXACT):
-            if self.form.kind("clock").read in _NUMBERS and is_readable(cell, formats.STAMP):
+            if self.form.kind("clock").read in _PLAIN and is_readable(cell, formats.STAMP):
                 self.form = replace(self.form, unit="date")
         elif not self.form.unit:
             raise _without_unit(self.form.columns["clock"], cell)
