@@ -27,12 +27,16 @@ from timing import cpu_seconds
 
 import optsched
 from optsched import SolveParams, bound, run, solve
+from optsched._internal.aside import Budget
 from optsched._internal.files import write_whole
 from optsched._internal.numbers import percent
+from optsched.bounds.ascent import improve_prices
 from optsched.bounds.bound import OBJECTIVES
 from optsched.bounds.configurations import configuration_bound
 from optsched.bounds.makespan import makespan_by_sizes
+from optsched.bounds.sawtooth import improve_charges, sawtooth_bound
 from optsched.certificates.configurations import MakespanCertificate
+from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
 from optsched.experiments.records import PROOF, TRACES, Finder, Record, in_batches, library, unpack
@@ -78,9 +82,12 @@ KINDS = {
     "ConfigurationCertificate": "sizes and prices",
     "ClockCertificate": "prices on the clock",
     "MakespanCertificate": "sizes",
+    "SawtoothCertificate": "prices and growth",
 }
 WIDTHS = (12, 18, 24)  # bits of denominators that are tried
 FINE = 1e-6  # share of a bound that shorter numbers in its certificate may lose
+PRICED_WITH = ("prices", "memory_prices", "charges")  # numbers over a denominator
+ASCENT = 1e9  # work of an ascent in a second of a slow core, about
 POLICIES = (
     *("work", "work+window", "work+window:1.4,64", "work+skip", "area", "area+window"),
     *("mc-sf", "mc-sf-total", "fcfs"),
@@ -184,7 +191,7 @@ def coarsened(
         for name in names:
             fine = getattr(proof, name)
             changes[name] = min(fine, 2**bits)
-            shared = {"size_denominator": ("sizes",)}.get(name, ("prices", "memory_prices"))
+            shared = ("sizes",) if name == "size_denominator" else PRICED_WITH
             for each in shared:
                 if hasattr(proof, each):
                     changes[each] = rounded(getattr(proof, each), changes[name] / fine)
@@ -231,6 +238,9 @@ def ways(record: Record, instance: Instance, work: float, seed: int) -> Iterator
     start = record.schedule(instance) if math.isfinite(record.objective) else None
     yield searched(record, instance, work, seed, start)
     known = library()[record.name]
+    if len(record.memories) == 1 and known.gap > 0:
+        yield from climbed(known, instance, work)
+        known = library()[record.name]
     if known.gap > LARGE and len(instance) <= SIZED and record.memories.equal:
         yield sized(known, instance, work)
 
@@ -245,6 +255,20 @@ def searched(
     )
     proof = found.certificate or found.price_certificate
     return f"search, work {work:g}", found.schedule, proof, -math.inf
+
+
+def climbed(record: Record, instance: Instance, work: float) -> Iterator[Found]:
+    """Raise prices, and count the memory that requests keep free to grow."""
+    proof, budget = record.certificate, Budget(work=ASCENT * work)
+    plan = record.schedule(instance)
+    if isinstance(proof, Certificate):
+        priced = improve_prices(plan, proof, budget).prices
+        assert priced is not None
+        yield "prices", None, priced, -math.inf
+        proof = sawtooth_bound(instance, priced, record.memories, budget.work).certificate
+    if isinstance(proof, SawtoothCertificate):
+        proof = improve_charges(plan, proof, budget).certificate
+        yield "prices and growth", None, proof, -math.inf
 
 
 def sized(record: Record, instance: Instance, work: float) -> Found:
