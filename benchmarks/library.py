@@ -3,7 +3,7 @@
 Whatever is found is kept only where the independent verifiers confirm it and it is better. Searches
 are limited by work, exact methods and bounds on a clock by time. `improve` goes on where it was
 stopped; an instance that is done is left out until all are, or until the work or the version is
-another.
+another. Optima that lack a proof come first, then bounds on a clock, then the gaps near the median.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import json
 import math
 import statistics
 import sys
+from contextlib import suppress
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,22 +27,34 @@ from timing import cpu_seconds
 
 import optsched
 from optsched import SolveParams, bound, run, solve
+from optsched._internal.aside import Budget
 from optsched._internal.files import write_whole
 from optsched._internal.numbers import percent
+from optsched.bounds.ascent import improve_prices
+from optsched.bounds.bound import OBJECTIVES
 from optsched.bounds.configurations import configuration_bound
+from optsched.bounds.makespan import makespan_by_sizes
+from optsched.bounds.sawtooth import improve_charges, sawtooth_bound
+from optsched.certificates.configurations import MakespanCertificate
+from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
 from optsched.experiments.records import PROOF, TRACES, Finder, Record, in_batches, library, unpack
 from optsched.problem.schedule import Schedule
+from optsched.search.exact.search import solve_exact
+from optsched.search.exact.states import solve_by_states
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from optsched import Instance
     from optsched._internal.arrays import IntArray
+    from optsched.bounds.ascent import BoundMethod
     from optsched.certificates.prices import AnyCertificate
+    from optsched.search.exact.search import ExactResult
 
 ROOT = Path(__file__).parents[1]
+TODAY = datetime.now(UTC).date().isoformat()
 RECORDS = ROOT / "optsched" / "experiments" / "records"
 AT_WORK = ROOT / "benchmarks" / "library.json"
 STATE = ROOT / "build" / "library.json"
@@ -53,16 +68,30 @@ FILES = {  # of the public traces, in the folder that --data names
     ),
 }
 LARGE, SIZED = 0.02, 200  # gap from which, and requests up to which, sizes are tried
-EXACT = 24  # requests up to which exact methods are tried
+EXACT, PROVING = 24, 300  # requests up to which exact methods are tried, and seconds for each
+ROOM = 2**33  # bytes that they may take
+APART: dict[str, Callable[..., ExactResult]] = {  # all at once; they share nothing
+    "running sets": partial(solve_by_states, certificate=None),
+    "branch and bound": solve_exact,
+}
+PRICED = 20_000  # requests up to which prices on a clock are tried: minutes
+NEAR = 0.04, 0.08  # gaps that move the median
 TWO = "two solvers: "  # how the method begins of a bound without a certificate
 KINDS = {
     "Certificate": "prices of memory",
     "ConfigurationCertificate": "sizes and prices",
     "ClockCertificate": "prices on the clock",
+    "MakespanCertificate": "sizes",
+    "SawtoothCertificate": "prices and growth",
 }
 WIDTHS = (12, 18, 24)  # bits of denominators that are tried
 FINE = 1e-6  # share of a bound that shorter numbers in its certificate may lose
-POLICIES = ("work", "work+window", "area", "area+window", "mc-sf", "mc-sf-total", "fcfs")
+PRICED_WITH = ("prices", "memory_prices", "charges")  # numbers over a denominator
+ASCENT = 1e9  # work of an ascent in a second of a slow core, about
+POLICIES = (
+    *("work", "work+window", "work+window:1.4,64", "work+skip", "area", "area+window"),
+    *("mc-sf", "mc-sf-total", "fcfs"),
+)
 ROUTERS = ("least-work", "least-tokens", "least-kv", "jsq", "round-robin")
 MEASURED = 40, 5_000  # requests of the instances on which work is compared
 NOISE = 0.02  # share of the median gap by which seeds differ
@@ -82,6 +111,14 @@ def chosen(names: tuple[str, ...]) -> list[Record]:
     """Return the records of these names, or all."""
     records = library()
     return [records[name] for name in names] if names else list(records.values())
+
+
+def urgency(record: Record) -> tuple[bool, bool, bool, int]:
+    """Return what sorts instances by how much a little work is likely to gain."""
+    least, most = NEAR
+    unproven = record.clock is None and record.requests <= EXACT and record.gap > 0
+    near = record.requests >= SIZED and least <= record.gap <= most
+    return not unproven, record.clock is None, not near, record.requests
 
 
 def instance_of(record: Record, data: Path | None) -> Instance | None:
@@ -154,7 +191,7 @@ def coarsened(
         for name in names:
             fine = getattr(proof, name)
             changes[name] = min(fine, 2**bits)
-            shared = {"size_denominator": ("sizes",)}.get(name, ("prices", "memory_prices"))
+            shared = ("sizes",) if name == "size_denominator" else PRICED_WITH
             for each in shared:
                 if hasattr(proof, each):
                     changes[each] = rounded(getattr(proof, each), changes[name] / fine)
@@ -191,13 +228,21 @@ def ways(record: Record, instance: Instance, work: float, seed: int) -> Iterator
     if record.clock is not None:
         yield from on_clock(record, instance)
         return
+    if record.criterion == "makespan":
+        yield from shortest(record, instance, work)
+        return
+    if record.gap > 0 and len(instance) <= EXACT:
+        yield from exactly(record, instance, work)
+        if library()[record.name].gap == 0:
+            return
     start = record.schedule(instance) if math.isfinite(record.objective) else None
     yield searched(record, instance, work, seed, start)
     known = library()[record.name]
+    if len(record.memories) == 1 and known.gap > 0:
+        yield from climbed(known, instance, work)
+        known = library()[record.name]
     if known.gap > LARGE and len(instance) <= SIZED and record.memories.equal:
         yield sized(known, instance, work)
-    if library()[record.name].gap > 0 and len(instance) <= EXACT:
-        yield from exactly(record, instance, work)
 
 
 def searched(
@@ -210,6 +255,20 @@ def searched(
     )
     proof = found.certificate or found.price_certificate
     return f"search, work {work:g}", found.schedule, proof, -math.inf
+
+
+def climbed(record: Record, instance: Instance, work: float) -> Iterator[Found]:
+    """Raise prices, and count the memory that requests keep free to grow."""
+    proof, budget = record.certificate, Budget(work=ASCENT * work)
+    plan = record.schedule(instance)
+    if isinstance(proof, Certificate):
+        priced = improve_prices(plan, proof, budget).prices
+        assert priced is not None
+        yield "prices", None, priced, -math.inf
+        proof = sawtooth_bound(instance, priced, record.memories, budget.work).certificate
+    if isinstance(proof, SawtoothCertificate):
+        proof = improve_charges(plan, proof, budget).certificate
+        yield "prices and growth", None, proof, -math.inf
 
 
 def sized(record: Record, instance: Instance, work: float) -> Found:
@@ -226,17 +285,37 @@ def sized(record: Record, instance: Instance, work: float) -> Found:
 
 def exactly(record: Record, instance: Instance, work: float) -> Iterator[Found]:
     """Solve to the proof; one without a certificate counts where two solvers have it."""
-    proofs = []
-    for method in ("exact", "cp-sat"):
+    proofs, limit, single = [], min(10 * work, PROVING), len(record.memories) == 1
+    if single and instance.arrivals[0] == instance.arrivals[-1]:
+        best = record.schedule(instance)
+        for name, solver in APART.items():
+            with suppress(OptschedError):  # where memory does not do
+                closed = solver(instance, upper=best, time_limit=limit, memory_limit=ROOM)
+                best = closed.schedule
+                yield name, best, None, -math.inf
+                if closed.proven_optimal:
+                    proofs.append((best.total_latency, name))
+    for method in () if proofs else ("exact", "cp-sat"):
         if method == "exact" and not record.memories.equal:
             continue
-        found = solve(instance, workers=record.memories, method=method, time_limit=10 * work)
+        found = solve(instance, workers=record.memories, method=method, time_limit=limit)
         name = found.proof if found.proven_optimal else method
         yield name, found.schedule, found.certificate, -math.inf
         if found.proven_optimal:
             proofs.append((found.objective, found.proof))
     if len({cost for cost, _ in proofs}) == 1 and len({proof for _, proof in proofs}) == 2:
         yield f"{TWO}{', '.join(proof for _, proof in proofs)}", None, None, proofs[0][0]
+
+
+def shortest(record: Record, instance: Instance, work: float) -> Iterator[Found]:
+    """Search for a short schedule, and find sizes that prove how long any is."""
+    found = solve(instance, objective="makespan", time_limit=work)
+    assert found.schedule is not None
+    yield found.proof if found.proven_optimal else "auto", found.schedule, None, -math.inf
+    until = cpu_seconds() + work
+    sizes = makespan_by_sizes(instance, lambda: cpu_seconds() > until, found.schedule.makespan)
+    assert isinstance(sizes.certificate, MakespanCertificate)
+    yield "sizes", None, sizes.certificate, -math.inf
 
 
 def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
@@ -254,8 +333,9 @@ def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
                 continue
             plan = in_batches(made)
             yield plan.policy, plan, None, -math.inf
-    for method in ("closed-form", "lagrangian"):
-        if method == "lagrangian" and len(instance) > 5000:
+    methods: tuple[BoundMethod, ...] = ("closed-form", "stalls", "lagrangian")
+    for method in methods:
+        if method == ("stalls" if not alone else "lagrangian" if len(instance) > PRICED else ""):
             continue
         proof = bound(instance, method, clock=get_clock(record.clock), workers=len(workers))
         yield f"{proof.method} bound", None, proof.certificate, -math.inf
@@ -270,8 +350,8 @@ def improved(record: Record, instance: Instance, work: float, seed: int) -> Reco
     first = began = cpu_seconds()
     for method, plan, certificate, value in ways(record, instance, work, seed):
         began = first if math.isfinite(value) else began  # a proof is of all that came before
-        by = Finder(method, optsched.__version__, round(cpu_seconds() - began, 2))
-        if plan is not None and (cost := record.latency(plan, instance)) < record.objective:
+        by = Finder(method, optsched.__version__, round(cpu_seconds() - began, 2), TODAY)
+        if plan is not None and (cost := record.cost(plan, instance)) < record.objective:
             schedule, record = plan, replace(record, objective=cost, schedule_by=by)
             save(record, schedule, proof)
         if certificate is not None and (proves := record.proven(certificate, instance)) > certified:
@@ -301,7 +381,7 @@ def improve(names: tuple[str, ...], data: Path | None, work: float, seed: int) -
     run_of = {"work": work, "seed": seed, "version": optsched.__version__}
     state = json.loads(STATE.read_text()) if STATE.is_file() else {}
     done = state.get("done", []) if {key: state.get(key) for key in run_of} == run_of else []
-    for record in chosen(names):
+    for record in sorted(chosen(names), key=urgency):
         if record.name in done and not names:
             continue
         if (instance := instance_of(record, data)) is None:
@@ -324,6 +404,7 @@ def improve(names: tuple[str, ...], data: Path | None, work: float, seed: int) -
 @click.option("--workers", default="1")
 @click.option("--clock")
 @click.option("--offline", is_flag=True)
+@click.option("--criterion", default="total-latency", type=click.Choice(OBJECTIVES))
 def add(name: str, trace: str, data: Path | None, limit: int | None, **recipe: Any) -> None:
     """Add an instance, of which nothing is known yet but what a policy finds."""
     step = 1e-6 if recipe["clock"] is not None else 0.05
@@ -353,7 +434,7 @@ def add(name: str, trace: str, data: Path | None, limit: int | None, **recipe: A
 @click.option("--cpu-seconds", default=0.0)
 def take(name: str, file: Path, data: Path | None, by: str, cpu_seconds: float) -> None:
     """Take a schedule or a certificate that `optsched library NAME --submit FILE` calls better."""
-    record, finder = library()[name], Finder(by, optsched.__version__, cpu_seconds)
+    record, finder = library()[name], Finder(by, optsched.__version__, cpu_seconds, TODAY)
     instance = instance_of(record, data)
     assert instance is not None, f"{name} needs {TRACES[record.trace]}"
     kind, value = record.verified(file, instance)
@@ -371,6 +452,13 @@ def take(name: str, file: Path, data: Path | None, by: str, cpu_seconds: float) 
 # The net for the quality of searches.
 
 
+def is_compared(record: Record) -> bool:
+    """Say whether a search is measured on an instance."""
+    least, most = MEASURED
+    plain = record.trace not in TRACES and record.clock is None
+    return plain and record.criterion == "total-latency" and least <= record.requests <= most
+
+
 @main.command()
 @NAMES
 @click.option("--work", default=0.3, help="Seconds of a slow core that a search reckons with.")
@@ -381,12 +469,7 @@ def compare(names: tuple[str, ...], work: float, seed: int, write: bool) -> None
     known = json.loads(AT_WORK.read_text(encoding="utf-8")) if AT_WORK.is_file() else {}
     gaps: dict[str, float] = {}
     for record in chosen(names):
-        least, most = MEASURED
-        if (
-            record.trace in TRACES
-            or record.clock is not None
-            or not least <= record.requests <= most
-        ):
+        if not is_compared(record):
             continue
         _, schedule, certificate, _ = searched(record, record.instance(), work, seed, None)
         assert schedule is not None

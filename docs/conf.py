@@ -9,7 +9,7 @@ from typing import cast
 import click
 
 import optsched
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import proven
 from optsched.cli import options
 from optsched.optimum.stages.plan import STAGES
 
@@ -111,11 +111,15 @@ def _list_records(_: object, page: str, source: list[str]) -> None:
     """Write what is known of the instances of the library in the place of a mark."""
     if page != "library":
         return
-    lines = ["| instance | best known | bound | gap |", "|---|--:|--:|--:|"]
+    lines = ["| instance | best known | found by | bound | proven by | gap |"]
+    lines.append("|---|--:|---|--:|---|--:|")
     for each in optsched.library().values():
         unit = "" if each.clock is None else " s"
-        known, bound = f"{each.objective:,.10g}{unit}", f"{proven(each.bound, digits=10)}{unit}"
-        lines.append(f"| `{each.name}` | {known} | {bound} | {percent(each.gap, 2)} |")
+        cells = [
+            *(f"`{each.name}`", f"{each.objective:,.10g}{unit}", str(each.schedule_by)),
+            *(f"{proven(each.bound, digits=10)}{unit}", str(each.bound_by), each.standing),
+        ]
+        lines.append(f"| {' | '.join(cells)} |".replace("optimal |", "**optimal** |"))
     source[0] = source[0].replace("<!-- RECORDS -->", "\n".join(lines))
 
 

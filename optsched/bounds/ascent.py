@@ -190,7 +190,8 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
         return Bound(float(last), "closed-form", stopwatch() - began, premises=premises)
     value = closed_form(instance, weights, relaxation)
     simple = Bound(value, "closed-form", stopwatch() - began, premises=premises)
-    long = horizon > _MAX_PRICES or _takes_long(instance, horizon)
+    slow = len(instance) * math.sqrt(horizon) > _MAX_SEARCH  # but for few kinds of requests
+    long = horizon > _MAX_PRICES or (slow and kinds_of(instance, horizon) is None)
     if method == "closed-form" or (method == "auto" and (long or not has_room(horizon, _PRICE))):
         return simple
     if horizon > _MAX_PRICES:
@@ -215,13 +216,6 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
     # The certificate is preferred unless it loses more than what rounding the prices costs.
     weaker = value < simple.value - 1e-6 * abs(simple.value)
     return simple if method == "auto" and weaker else proven
-
-
-def _takes_long(instance: Instance, horizon: int) -> bool:
-    """Return whether the cheapest starts at so many prices take more than some seconds."""
-    if len(instance) * math.sqrt(horizon) <= _MAX_SEARCH:
-        return False
-    return kinds_of(instance, horizon) is None
 
 
 _LONGER = 1.1  # horizon of the prices over the last completion

@@ -222,9 +222,8 @@ def _find_on_clock(
         found = ClockBound(lowest, "stalls", seconds, stalled, timed)
         simple = found if method == "stalls" else max(simple, found, key=lambda each: each.value)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
-    if method in ("closed-form", "stalls") or objective == "makespan":
-        return simple
-    if method == "auto" and not few:
+    plain = method in ("closed-form", "stalls") or objective == "makespan"
+    if plain or (method == "auto" and not few):
         return simple
     quick = _QUICK if len(instance) <= _QUICKLY else _LONGER
     effort = quick if method == "auto" else 1.0

@@ -99,9 +99,8 @@ def configuration_bound(
             seconds = stopwatch() - began
             if on_progress is not None:
                 on_progress(seconds, best)
-            if time_limit is not None and seconds >= time_limit:
-                break
-            if stop is not None and stop.is_set():
+            late = time_limit is not None and seconds >= time_limit
+            if late or (stop is not None and stop.is_set()):
                 break
     except KeyboardInterrupt:
         interrupted = True
@@ -287,13 +286,8 @@ class AscentState(NamedTuple):
 def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:
     """Return the largest total size of items that can run together in each phase, exactly."""
     chosen = np.zeros(problem.width, dtype=np.int64)
-    return np.array(
-        [
-            largest_set(problem, row, times, chosen)
-            for row, times in zip(sizes, copies, strict=True)
-        ],
-        dtype=np.int64,
-    )
+    phases = zip(sizes, copies, strict=True)
+    return np.array([largest_set(problem, *phase, chosen) for phase in phases], dtype=np.int64)
 
 
 def start_costs(

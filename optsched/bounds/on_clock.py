@@ -121,6 +121,7 @@ def best_share(
     workers: int = 1,
     max_num_seqs: int = 0,
     storage: Storage = "at-once",
+    others: int = 0,
 ) -> Share:
     """Return the share by which the machine proves most; among equal ones, that with most work."""
     work, shares = least_work(instance, clock), shares_of(instance, max_num_seqs, storage)
@@ -494,10 +495,6 @@ class _Bins:
             self.place = np.arange(self.rows[-1]) - self.rows[self.request]
             self.bin_of = self.begins[self.request] + self.place
 
-    def halved(self) -> _Bins:
-        """Return bins of half the width."""
-        return _Bins(self.requests, self.width / 2, 2 * self.count)
-
     def from_wider(self, wider: _Bins, prices: _Point) -> _Point:
         """Return the prices that were found in bins of twice the width."""
         memory = np.zeros(self.count)
@@ -582,7 +579,7 @@ def price_on_clock(
     scale = float(machine.mean())
     for level in _LEVELS:
         if level.width < bins.width / unit:
-            finer = bins.halved()
+            finer = _Bins(requests, bins.width / 2, 2 * bins.count)
             if not finer.fits or ascent.work_left <= 0:
                 break
             bins, best = finer, finer.from_wider(bins, best)

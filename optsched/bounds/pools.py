@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -185,7 +185,7 @@ class _PoolAscent(PolyakAscent):
         inner = []
         for requests, memory in pools.inner(instance, workers):
             part = instance.take(requests).replace(memory=memory)
-            found = find_bound(part, "lagrangian", _of_latency(certificate.objective)).prices
+            found = find_bound(part, "lagrangian", cast("Objective", self._objective)).prices
             assert found is not None
             inner.append(np.array(found.prices) / found.denominator)
         horizon = int(1.1 * max(len(prices) for prices in (given, *inner))) + 1
@@ -210,12 +210,8 @@ class _PoolAscent(PolyakAscent):
     def _costs(self, prices: FloatArray, unit: int) -> tuple[int, IntArray]:
         """Evaluate rounded prices exactly, in units of one over `unit`; remember the starts."""
         integers = np.rint(prices * unit).astype(np.int64)
-        total = -sum(
-            memory * charged
-            for memory, charged in zip(
-                self._memories.tolist(), integers.sum(axis=1).tolist(), strict=True
-            )
-        )
+        charged = zip(self._memories.tolist(), integers.sum(axis=1).tolist(), strict=True)
+        total = -sum(memory * paid for memory, paid in charged)
         for number, ((part, weights), pays) in enumerate(
             zip(self._parts, self._pools.pays, strict=True)
         ):
@@ -249,7 +245,3 @@ class _PoolAscent(PolyakAscent):
             self._objective,
             tuple(tuple(np.flatnonzero(row).tolist()) for row in self._pools.members),
         )
-
-
-def _of_latency(objective: str) -> Objective:
-    return "weighted-latency" if objective == "weighted-latency" else "total-latency"

@@ -14,7 +14,7 @@ import click
 
 import optsched
 from optsched._internal.extras import EXTRAS
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import proven
 from optsched.cli.options import (
     DONE,
     NO,
@@ -92,7 +92,7 @@ def library(output: Output, name: str | None, submit: str | None, **files: str |
         for each in records.values():
             output.say(
                 f"{each.name:36} {each.objective:>17,.10g} {proven(each.bound, digits=10):>17} "
-                f"{percent(each.gap, 2):>8}  {each.schedule_by.method}"
+                f"{each.standing:>8}  {each.schedule_by.method}"
             )
         output.result([each.to_dict() for each in records.values()])
         return DONE
@@ -122,7 +122,7 @@ def _judge(record: Record, kind: str, value: float, output: Output) -> int:
     verdict = f"{gain:.2%} better than" if better else "no better than"
     output.say(
         f"{record.name}: {kind} {value:,.10g} is verified, and {verdict} {known:,.10g}; gap "
-        f"{percent(found.gap, 2)}, known {percent(record.gap, 2)}"
+        f"{found.standing}, known {record.standing}"
     )
     output.result({**changes, "known": known, "better": better, "gain": gain, "gap": found.gap})
     return DONE if better else NO

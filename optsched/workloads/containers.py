@@ -10,6 +10,8 @@ import io
 import itertools
 import json
 import lzma
+import re
+import sys
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -25,15 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from io import BufferedReader
     from pathlib import Path
-    from typing import BinaryIO
 
-    from optsched._internal.arrays import BoolArray, FloatArray
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import IntArray
 
     Keep = Callable[[dict[str, Any]], bool]
 
 BLOCK = 1 << 12  # rows parsed at a time
-BYTES = 1 << 20  # parsed at a time where they are numbers
-_PLAIN = b"0123456789.,+-eE \n"
+BYTES = 1 << 22  # parsed at a time where cells are plain
+LARGE = 1 << 19  # bytes from which on it pays to load pandas
+DATE = "S36"  # longer than any date that has the form below
+_DATE = re.compile(rb"((?:19|20)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?:Z|\+00:00)?")
+_NOT_PLAIN = b'"', b"\r", b"\0"
 _HEADER_BYTES = 1 << 16
 _encoded = json.JSONEncoder(default=str).encode
 MAX_DEPTH = 8  # levels of an object in which columns are looked for
@@ -265,30 +271,43 @@ def _csv_header(line: bytes, path: Path) -> list[str]:
         ) from None
 
 
-def csv_numbers(
-    stream: BinaryIO, whole: BoolArray, limit: int
-) -> tuple[list[FloatArray], int, list[bytes]]:
-    """Read blocks of plain numbers; return columns, lines read, and the first other lines."""
-    tables: list[FloatArray] = []
-    count = read = 0
-    while count < limit and (lines := stream.readlines(BYTES)):
-        text = b"".join(lines)
-        if text.translate(None, _PLAIN):
-            return tables, read, lines
-        if text.strip():
-            try:
-                table = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
-            except ValueError:
-                return tables, read, lines
-            if table.shape[1] != len(whole) or not np.isfinite(table).all():
-                return tables, read, lines
-            counts = table[:, whole]
-            if (counts != np.floor(counts)).any() or (np.abs(counts) >= 2**53).any():
-                return tables, read, lines
-            tables.append(table[: limit - count])
-            count += len(tables[-1])
-        read += len(lines)
-    return tables, read, []
+def csv_columns(text: bytes, dtypes: dict[int, str], width: int) -> list[Any]:
+    """Read the columns of plain lines, those that are wanted as what they are; or ValueError."""
+    few = len(text) < LARGE and "pandas" not in sys.modules
+    if few or not text.isascii() or any(each in text for each in _NOT_PLAIN):
+        raise ValueError("not worth loading pandas, or no plain cells")
+    import pandas as pd
+
+    how: Any = {"dtype": dict.fromkeys(range(width), "S1") | dtypes, "na_filter": False}
+    how["float_precision"] = "round_trip" if pd.__version__ < "3.1" else None  # always exact then
+    with np.errstate(invalid="ignore"):
+        table = pd.read_csv(io.BytesIO(text), header=None, **how)
+    if table.shape[1] != width or count_of(b",", text) != (width - 1) * len(table):
+        raise ValueError("a row has more or fewer cells")
+    columns = [table[at].to_numpy() for at in table]
+    for at, dtype in dtypes.items():
+        if dtype == DATE:
+            columns[at] = stamps(np.asarray(columns[at], dtype=DATE))
+        elif not ((columns[at] > -(2**53)) & (columns[at] < 2**53)).all():
+            raise ValueError("missing, or perhaps rounded")
+    return columns
+
+
+def count_of(sign: bytes, text: bytes) -> int:
+    """Count a sign faster than bytes do."""
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord(sign)))
+
+
+def stamps(cells: npt.NDArray[np.bytes_]) -> IntArray:
+    """Return nanoseconds since 1970 of dates with the same signs in the same places."""
+    shown, date = cells.view(np.uint8).reshape(len(cells), -1), _DATE.fullmatch(cells[0])
+    same = shown[0] - ord("0") > 9  # signs, and that no date is longer
+    digits = shown[:, ~same]
+    same[:2] = True  # the century, so that nanoseconds have 64 bits
+    same[date.end(1) if date else 0 :] = True  # the zone
+    if not date or (shown[:, same] != shown[0, same]).any() or (digits - ord("0") > 9).any():
+        raise ValueError("not the same signs")
+    return cells.astype(f"S{date.end(1)}").astype("M8[us]").astype(np.int64) * 1000
 
 
 def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Block, None, None]:

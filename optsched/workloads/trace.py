@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
-_NUMBERS = {WHOLE.read, EXACT.read}
+_PLAIN = {WHOLE.read: "int64", EXACT.read: "float64", formats.STAMP.read: containers.DATE}
 _INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
 
@@ -150,14 +150,18 @@ class Trace:
         places = {role: header.index(column) for role, column in self.form.columns.items()}
         self.keys.update(dict.fromkeys(table.header))
         kinds = {role: self.form.kind(role).read for role in parts}
-        if table.header and self.form.unit and set(kinds.values()) <= _NUMBERS:
-            whole = np.zeros(len(header), dtype=bool)
-            whole[[at for role, at in places.items() if kinds[role] is WHOLE.read]] = True
-            tables, read, rest = containers.csv_numbers(stream, whole, self.limit)
-            for each in tables:
-                count += len(each)
-                for role, at in places.items():
-                    parts[role].append(each[:, at].astype(np.int64 if whole[at] else np.float64))
+        dtypes = {places[role]: _PLAIN.get(read, "") for role, read in kinds.items()}
+        plain, size = table.header and self.form.unit and all(dtypes.values()), containers.BYTES
+        while plain and count < self.limit and (text := stream.read(size) + stream.readline()):
+            try:
+                cells = containers.csv_columns(text, dtypes, len(header))
+            except (ValueError, OverflowError):
+                rest = [text]
+                break
+            for role, at in places.items():
+                parts[role].append(cells[at][: self.limit - count])
+            count += len(parts["prompts"][-1])
+            read += containers.count_of(b"\n", text)
         # In JSON any object may lack any key; what none has, no request has.
         blank = {
             role: list[int]() for role in parts if not (table.header or role in formats.NEEDED)
@@ -201,7 +205,7 @@ class Trace:
         """Look at a cell for dates, where numbers are expected; refuse numbers without a unit."""
         cell = next(filter(None, cells), "")
         if not is_readable(cell, EXACT):
-            if self.form.kind("clock").read in _NUMBERS and is_readable(cell, formats.STAMP):
+            if self.form.kind("clock").read in _PLAIN and is_readable(cell, formats.STAMP):
                 self.form = replace(self.form, unit="date")
         elif not self.form.unit:
             raise _without_unit(self.form.columns["clock"], cell)
@@ -211,7 +215,9 @@ class Trace:
     ) -> dict[str, Any]:
         """Return the fields of the rows that can be requests, noting the others."""
         rows = np.delete(np.arange(len(columns.get("prompts", ()))), list(self.faults))
-        fields: dict[str, Any] = {role: values[rows] for role, values in columns.items()}
+        fields: dict[str, Any] = dict(columns)
+        if self.faults:
+            fields = {role: values[rows] for role, values in columns.items()}
         times = fields.get("clock", fields.get("arrivals", rows))
         late = times < np.maximum.accumulate(times)
         if late.any() and "follows" not in fields:  # which counts rows

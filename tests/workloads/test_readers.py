@@ -14,6 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+from effort import examples
 from fresh import imports
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ from trace_samples import (
 import optsched
 from optsched import Instance, read_trace
 from optsched.errors import InstanceError
-from optsched.workloads import containers, read_trace_skipping
+from optsched.workloads import containers, formats, read_trace_skipping
 
 
 @pytest.mark.parametrize(
@@ -277,21 +278,72 @@ def test_reading_a_trace_loads_neither_pandas_nor_pyarrow(trace):
     assert not imports(code, "pandas", "pyarrow")
 
 
+RAGGED = "1,2,3\n4\n"  # as many cells as two good rows
+
+
 @pytest.mark.parametrize(
     ("last", "words"),
     [("x,1\n", "must be a whole number"), ("1,2,3\n", "the row has 3 cells"), ("1,2\n", "")],
 )
-def test_blocks_of_numbers_give_what_single_cells_give(trace, monkeypatch, last, words):
+@pytest.mark.parametrize("more", ["", "1.0,1\n", "9,1e1\n", "+5, 6 \n", RAGGED])
+def test_blocks_of_plain_cells_give_what_single_cells_give(trace, monkeypatch, last, words, more):
+    rows = "".join(f"{i}, {i + 1}\n\n" for i in range(500))
+    path = trace("prompt_tokens,output_tokens\n" + rows + last + more + "7,1e1\n")
+    cell_by_cell = read_trace_skipping(path, 2000)
     monkeypatch.setattr(containers, "BYTES", 100)
-    rows = "".join(f"{i}.0, {i + 1}\n\n" for i in range(500))
-    path = trace("prompt_tokens,output_tokens\n" + rows + last + "7,1e1\n")
+    monkeypatch.setattr(containers, "LARGE", 0)
     fast, skipped = read_trace_skipping(path, 2000)
-    assert [row.line for row in skipped] == ([1002] if words else [])
-    assert all(words in row.reason for row in skipped)
+    ragged = [1003, 1004] if more == RAGGED else []
+    assert [row.line for row in skipped] == ([1002] if words else []) + ragged
+    assert not words or words in skipped[0].reason
     assert len(read_trace_skipping(path, 2000, limit=321)[0]) == 321
-    monkeypatch.setattr(containers, "_PLAIN", b"")
-    assert read_trace_skipping(path, 2000) == (fast, skipped)
+    assert cell_by_cell == (fast, skipped)
     assert fast.prompts[-1] == 7
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=9)
+DATES = st.builds(
+    "{:04}-{:02}-{:02}{}{:02}:{:02}:{:02}{}{}".format,
+    *(st.integers(low, high) for low, high in ((1890, 2110), (1, 12), (1, 30))),
+    st.sampled_from(" T"),
+    *(st.integers(0, high) for high in (23, 59, 60)),
+    st.just("") | DIGITS.map(".{}".format),
+    st.sampled_from(["", "Z", "+00:00", "+01:00"]),
+)
+
+
+@examples(300)
+@given(st.data(), DATES)
+def test_dates_alike_are_what_each_of_them_is(data, first):
+    cells = [first]
+    for _ in range(data.draw(st.integers(0, 3))):
+        cells.append("".join(
+            data.draw(st.sampled_from("0123456789")) if sign.isdigit() else sign for sign in first
+        ))  # fmt: skip
+    place = data.draw(st.integers(0, len(first)))
+    end = place + data.draw(st.integers(0, 1))
+    stray = data.draw(st.sampled_from(["", *"0:-+. TZe"]))
+    cells[-1] = cells[-1][:place] + stray + cells[-1][end:]
+    try:
+        found = containers.stamps(np.array(cells, dtype=containers.DATE))
+    except ValueError:
+        return  # they are read one by one
+    assert found.tolist() == formats.STAMP.read(cells).tolist()
+
+
+def test_numbers_and_dates_of_a_large_file_are_exact(trace, monkeypatch):
+    monkeypatch.setattr(containers, "LARGE", 0)
+    numbers = [f"{7.0 * i / 11:.{i % 15}f}" for i in range(300)]
+    rows = "".join(f"1,1,{each}\n" for each in numbers)
+    path = trace("prompt_tokens,output_tokens,arrival_s\n" + rows)
+    read = read_trace(path, 9, seconds_per_step=1e-9).arrivals.tolist()
+    exact = [math.ceil(Decimal(each) * 10**9) for each in sorted(numbers, key=Decimal)]
+    assert max(abs(a - b) for a, b in zip(read, exact, strict=True)) <= 1
+    days = "".join(f"2024-02-29 23:59:{i % 60:02}.{i:07},1,1\n" for i in range(59))
+    path = trace("TIMESTAMP,ContextTokens,GeneratedTokens\n" + days)
+    fast = read_trace(path, 9)
+    monkeypatch.setattr(containers, "csv_columns", lambda *_: int("no number"))
+    assert read_trace(path, 9) == fast
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

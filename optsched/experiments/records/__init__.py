@@ -167,9 +167,11 @@ class Finder(NamedTuple):
     method: str
     version: str  # of optsched
     cpu_seconds: float
+    date: str = ""  # such as 2026-11-28
 
     def __str__(self) -> str:
-        return f"{self.method} (optsched {self.version}, {self.cpu_seconds:,.3g} CPU s)"
+        when = ", ".join(filter(None, [f"optsched {self.version}", self.date]))
+        return f"{self.method} ({when}, {self.cpu_seconds:,.3g} CPU s)"
 
 
 _NOBODY = Finder("nothing", "", 0.0)
@@ -177,7 +179,7 @@ _NOBODY = Finder("nothing", "", 0.0)
 
 @dataclass(frozen=True)
 class Record:
-    """A named instance, and what is known of the least total latency of its schedules.
+    """A named instance, and what is known of the least total latency or makespan of its schedules.
 
     Attributes
     ----------
@@ -189,9 +191,11 @@ class Record:
         As the commands take them; None: in steps.
     offline
         Whether all requests are there at step 0, whatever the trace says.
+    criterion
+        What is least: "total-latency" or, in steps, "makespan".
     objective, bound
-        Total latency of the best schedule, and the best proven lower bound, in steps or in the
-        unit of the clock.
+        That of the best schedule, and the best proven lower bound, in steps or in the unit of the
+        clock.
     schedule_by, bound_by
         How they were found.
 
@@ -212,6 +216,7 @@ class Record:
     clock: str | None = None
     seconds_per_step: float = 0.05
     offline: bool = False
+    criterion: str = "total-latency"
     objective: float = math.inf
     bound: float = 0.0
     schedule_by: Finder = _NOBODY
@@ -225,6 +230,11 @@ class Record:
         return (self.objective - self.bound) / self.objective
 
     @property
+    def standing(self) -> str:
+        """The gap, or that the schedule is proven to be optimal."""
+        return "optimal" if self.gap == 0 else percent(self.gap, 2)
+
+    @property
     def memories(self) -> Workers:
         """The workers."""
         return Workers.parse(self.workers, self.memory if self.workers.isdecimal() else None)
@@ -236,6 +246,7 @@ class Record:
         words.append(f"--memory {self.memory}" if self.workers.isdecimal() else "")
         words.append("" if self.workers == "1" else f"--workers {self.workers}")
         words.append("" if self.clock is None else f"--clock {self.clock}")
+        words.append("" if self.criterion == "total-latency" else f"--objective {self.criterion}")
         return " ".join(filter(None, words)) + (", all at step 0" if self.offline else "")
 
     @checked(OptschedError)
@@ -277,24 +288,24 @@ class Record:
         """Return what its schedules are of: on a clock requests without arrivals."""
         return instance if self.clock is None else instance.replace(arrivals=None)
 
-    def latency(self, schedule: Schedule, instance: Instance) -> float:
-        """Verify a schedule of `counted(instance)`, and return its total latency."""
+    def cost(self, schedule: Schedule, instance: Instance) -> float:
+        """Verify a schedule of `counted(instance)`, and return its total latency or makespan."""
         wanted = self.counted(instance).fingerprint, self.memories
         if (schedule.instance.fingerprint, schedule.workers) != wanted:
             raise ScheduleError(f"the schedule is of other requests or workers than {self.name}")
         if violations := schedule.check():
             raise InfeasibleError(f"the schedule is infeasible: {violations[0]}")
         if self.clock is None:
-            return schedule.total_latency
+            return schedule.makespan if self.criterion == "makespan" else schedule.total_latency
         return latency_on(cast("LinearClock", get_clock(self.clock)), schedule, instance)
 
     def proven(self, certificate: AnyCertificate, instance: Instance) -> float:
-        """Verify a certificate, and return the bound on the total latency that it proves."""
+        """Verify a certificate, and return the bound that it proves."""
         from optsched._internal.numbers import round_down
 
         workers = self.memories if self.clock is None and self.workers != "1" else None
         fingerprint = instance.fingerprint if workers is None else workers.fingerprint(instance)
-        facts = World(fingerprint, len(self.memories))
+        facts = World(fingerprint, len(self.memories), objective=self.criterion)
         if self.clock is not None:
             clock = cast("LinearClock", get_clock(self.clock))
             coefficients, step = tuple(clock.coefficients.tolist()), step_of(instance, clock)
@@ -310,7 +321,7 @@ class Record:
         if "starts" not in content:
             return "bound", self.proven(read_certificate(file), instance)
         plan = Schedule.from_json(file, self.counted(instance), self.memories)
-        return "objective", self.latency(plan, instance)
+        return "objective", self.cost(plan, instance)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is known as plain data, ready for JSON."""
@@ -325,7 +336,7 @@ class Record:
             f"{self.name}: {self.requests:,} requests, {self.recipe}\n"
             f"  best known  {self.objective:,.10g} {unit} by {self.schedule_by}\n"
             f"  bound       {proven(self.bound, digits=10)} {unit} by {self.bound_by}\n"
-            f"  gap         {percent(self.gap, 2)}"
+            f"  gap         {self.standing}"
         )
 
 
