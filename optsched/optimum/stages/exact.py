@@ -24,13 +24,12 @@ from optsched.models.hindsight import HindsightProgram
 from optsched.models.solution import Stopped
 from optsched.optimum.stages.improve import price_configurations, raise_prices, search_schedules
 from optsched.optimum.state import EVENTS, EVENTS_FIRST, TOO_LARGE, Effort
-from optsched.problem.instance import Instance
 from optsched.search.exact.growth import solve_few
 from optsched.search.exact.parts import MOST, solve_parts
 from optsched.search.exact.search import solve_exact
 from optsched.search.exact.states import solve_by_states
 from optsched.solvers.backends.base import whole_multiple
-from optsched.solvers.backends.driver import is_ready, solve_events, solve_linear
+from optsched.solvers.backends.driver import solve_events, solve_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.models.solution import Solution
     from optsched.optimum.state import SolveState
+    from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
     from optsched.search.exact.search import ExactResult
     from optsched.solvers.backends.base import Options
@@ -184,12 +184,6 @@ def prove_first(state: SolveState) -> None:
         search_running_sets(state, _FIRST_BYTES)
     elif state.method == "auto":
         few = len(state.instance) <= EVENTS
-        if few and state.left > 5 * FIRST_SECONDS and not is_ready():
-            one = EventProgram(Instance([0], [1], 1), "makespan", np.zeros(1, dtype=np.int64))
-            # Its process may take longer to start than a first proof.
-            if solve_events(one, stop=state.ended, in_child=True).status == "interrupted":
-                state.interrupt()
-                return
         share = FIRST_SHARE_MAKESPAN if state.objective == "makespan" else FIRST_SHARE
         solve_program(state, FIRST_SECONDS if few else share * state.left)
 

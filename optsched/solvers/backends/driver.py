@@ -172,11 +172,6 @@ def prepare() -> None:
     _idle.append(_take())
 
 
-def is_ready() -> bool:
-    """Whether a child waits that has done a job, so that it need not start for the next one."""
-    return any(child.jobs > 0 for child in _idle)
-
-
 @atexit.register
 def _leave() -> None:
     for child in _idle:
