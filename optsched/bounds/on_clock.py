@@ -121,7 +121,6 @@ def best_share(
     workers: int = 1,
     max_num_seqs: int = 0,
     storage: Storage = "at-once",
-    others: int = 0,
 ) -> Share:
     """Return the share by which the machine proves most; among equal ones, that with most work."""
     work, shares = least_work(instance, clock), shares_of(instance, max_num_seqs, storage)
