@@ -147,8 +147,7 @@ _NONZEROS = 20_000_000  # up to which a time-indexed program is built
 NONZEROS_PER_SECOND = 200_000  # of time left, up to which "auto" builds it
 _BYTES = 2**30  # that layers of nodes may take
 _FIRST_BYTES, FIRST_SECONDS = 2**26, 2  # of running sets, or of CP-SAT, before anything else
-# Of the time left, for CP-SAT where a search goes on from what it finds:
-FIRST_SHARE, FIRST_SHARE_MAKESPAN = 0.7, 0.95
+FIRST_SHARE = 0.7  # of the time left, for CP-SAT where a search goes on from what it finds
 _SET_BYTES = 2**29, 2**32  # that running sets may take, before branch and bound and after it
 _TAKING = 0.3  # seconds
 MOST_PLACED = 60  # requests of several workers; their event program grows with the square of this
@@ -184,8 +183,7 @@ def prove_first(state: SolveState) -> None:
         search_running_sets(state, _FIRST_BYTES)
     elif state.method == "auto":
         few = len(state.instance) <= EVENTS
-        share = FIRST_SHARE_MAKESPAN if state.objective == "makespan" else FIRST_SHARE
-        solve_program(state, FIRST_SECONDS if few else share * state.left)
+        solve_program(state, FIRST_SECONDS if few else FIRST_SHARE * state.left)
 
 
 def prove_small(state: SolveState) -> None:

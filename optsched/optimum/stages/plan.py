@@ -20,7 +20,6 @@ from optsched.optimum.stages.exact import (
     BEGINNING,
     FIRST_SECONDS,
     FIRST_SHARE,
-    FIRST_SHARE_MAKESPAN,
     HOPELESS,
     MOST_PLACED,
     NONZEROS_PER_SECOND,
@@ -351,9 +350,9 @@ def _first_proof(state: SolveState) -> bool:
 def _events_first(state: SolveState) -> bool:
     arrivals = state.instance.arrivals
     late = bool((arrivals > arrivals[0]).any())
-    apt = (state.timely and late) or (not state.alone and state.objective == "makespan")
     most = EVENTS_FIRST if state.alone else MOST_PLACED
-    return apt and state.method == "auto" and EVENTS_TIGHT < len(state.instance) <= most
+    timely = state.timely and late and state.method == "auto"
+    return timely and EVENTS_TIGHT < len(state.instance) <= most
 
 
 def _priced(state: SolveState) -> bool:
@@ -383,7 +382,8 @@ def _searched_last(state: SolveState) -> bool:
 
 def _programmed(state: SolveState) -> bool:
     if not state.alone:
-        return _placed(state) or state.method in ("highs", "cp-sat")
+        packed = _makespan(state) and _packed_first(state)
+        return packed or _placed(state) or state.method in ("highs", "cp-sat")
     solved = state.method in ("auto", "highs", "cp-sat")
     return solved and state.sizes is None and not _events_first(state)
 
@@ -409,13 +409,19 @@ class _Dense(SolveState):
             self.ended.set()
 
 
+def _packed_first(state: SolveState) -> bool:
+    """Whether the event program, which is strong for few requests, comes after dense packing."""
+    most = state.events if state.alone else MOST_PLACED
+    return state.method == "auto" and len(state.instance) <= most
+
+
 def pack_densely(state: SolveState) -> None:
     """Complete early by packing densely: all orders of equal density cost the same."""
     if state.finished or state.best is None or state.left <= 0:
         return
     before = state.cost
     few = len(state.instance) <= state.events
-    seconds = state.searching * (_DENSE if few and state.method == "auto" else 1.0)
+    seconds = state.searching * (_DENSE if _packed_first(state) else 1.0)
     if seconds <= 0:
         return
     weighted = state.instance.replace(weights=state.instance.areas.astype(np.float64))
@@ -463,9 +469,9 @@ STAGES: tuple[Stage, ...] = (
         "running sets, where requests arrive together, or events by CP-SAT",
         f"{_ALONE}: {_ENUMERATED + 1} to {_FIRST} requests, makespan and deadlines up to {EVENTS}; "
         f"auto, {EVENTS_TIGHT + 1} to {EVENTS_FIRST} with deadlines and arrivals, or on {_SEVERAL} "
-        f"to {MOST_PLACED} with them or for the makespan",
+        f"to {MOST_PLACED}",
         f"at most {FIRST_SECONDS} s of CP-SAT; from {EVENTS_TIGHT + 1} requests on "
-        f"{FIRST_SHARE:.0%}, of the makespan {FIRST_SHARE_MAKESPAN:.0%}",
+        f"{FIRST_SHARE:.0%}",
         lambda state: _first_proof(state) or _events_first(state),
         prove_first,
     ),
@@ -479,7 +485,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "a search as for latency, in which each request weighs its memory-time",
         "makespan",
-        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, else what is left",
+        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, on {_SEVERAL} {MOST_PLACED}, else all",
         _makespan,
         pack_densely,
     ),
@@ -573,7 +579,8 @@ STAGES: tuple[Stage, ...] = (
         "a program for CP-SAT (events) or HiGHS (time-indexed)",
         f"highs or cp-sat; else {_ALONE}, where no sizes are known: events up to {EVENTS} "
         f"requests, makespan and deadlines {EVENTS_TIGHT}, time-indexed up to "
-        f"{NONZEROS_PER_SECOND:,} nonzeros for each second left; {_SEVERAL}, up to {_EXACT}",
+        f"{NONZEROS_PER_SECOND:,} nonzeros for each second left; {_SEVERAL}, up to {_EXACT}, "
+        f"of the makespan {MOST_PLACED}",
         _TO_THE_END,
         _programmed,
         solve_program,
