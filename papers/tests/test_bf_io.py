@@ -94,7 +94,7 @@ def test_figure_5_burst_gpt_is_not_geometric_and_words_of_conversations_nearly_a
 def test_fewer_slots_idle_more_and_72_idle_less_than_figure_1():
     found = quick("bf-io-fig-1")
     assert found.verdict.label == "cannot be decided"
-    assert found.verdict.reason.startswith("unpublished trace: its lengths, and the slots per worker")
+    assert found.verdict.reason.startswith("unpublished trace: its lengths, and the slots")
     means = found.table.drop_duplicates("slots").set_index("slots")["mean"]
     assert means.is_monotonic_decreasing
     assert means[12] > 0.4 > means[72]
