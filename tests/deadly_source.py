@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from optsched.experiments.sweep import Source
+from optsched.experiments.sweep_plan import Source
 
 
 class DeadlySource(Source):

@@ -20,7 +20,7 @@ from optsched._internal.fingerprints import fingerprint
 from optsched.clock import FunctionClock, LinearClock
 from optsched.experiments.cells import portable
 from optsched.experiments.regret_cells import RegretTask, read_source
-from optsched.experiments.sweep import Source, SweepRun
+from optsched.experiments.sweep_plan import Source, SweepRun
 from optsched.optimum.state import SolveParams
 from optsched.policies import VllmPolicy
 from optsched.problem.forecasts import Beliefs

@@ -12,7 +12,7 @@ from campaign import enumeration
 from campaign.case import Outcome, one_sentence, within
 from campaign.corpus import PLAIN, corpus
 from optsched import OptschedError, Schedule, read_certificate, read_model, read_trace, verify
-from optsched.experiments.sweep import read_plan
+from optsched.experiments.sweep_plan import read_plan
 from optsched.workloads import read_trace_skipping, read_types
 
 TITLE = "readers"

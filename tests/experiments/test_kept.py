@@ -10,11 +10,11 @@ import pytest
 
 from optsched import Instance, OptschedError, read_sweep, sweep
 from optsched.clock import LinearClock
-from optsched.experiments import sweep as sweep_plan
+from optsched.experiments import sweep_plan
 from optsched.experiments.cells import JsonFolder
 from optsched.experiments.regret import _tasks as tasks
 from optsched.experiments.regret import regret_into
-from optsched.experiments.sweep import read_plan
+from optsched.experiments.sweep_plan import read_plan
 from optsched.policies import PriorityPolicy, VllmPolicy
 
 CLOCK = {"name": "c", "constant": 0.1, "prefill_tokens": 0.01, "hinges": [[8, 0.5]]}

@@ -255,7 +255,7 @@ def test_on_the_unit_clock_it_decides_as_in_steps():
 
 
 def test_rolling_in_a_sweep(tmp_path):
-    from optsched.experiments.sweep import Source, SweepRun, perform
+    from optsched.experiments.sweep_plan import Source, SweepRun, perform
 
     source = Source((("family", "exponential"), ("n", 30), ("load", 0.9)))
     row = perform(SweepRun(source, "rolling", (), seed=2))

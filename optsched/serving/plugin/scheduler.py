@@ -151,7 +151,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
                 if "order" in self.off:
                     for request in self.requests.values():
                         self._rank(request)
-                    self._sorted = False  # not now: who is peeked at must be who is popped
+                    self._sorted = False  # not now: the request peeked at must be popped
         return otherwise
 
     def limit_of(self, request: Any) -> int:
@@ -233,7 +233,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
         if not self.foresight.fair:
             plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
             key = self.foresight.aged(plain, key)
-        # In a dry run whoever comes by arrival is held against all of the order.
+        # In a dry run a request that comes by arrival is held against all of the order.
         known = plain if self.acts else key
         self._guarded("counting", self.watch.waits, request.request_id, known)
         return -inf if seen.first else key

@@ -36,7 +36,7 @@ _REQUEST = (
     "made",  # output tokens when it last changed places
     "stay",  # tokens it makes in the segment it is in
     *("place", "preceding", "following"),  # the list it is in, and its neighbours there
-    "earlier",  # who was admitted before it, -1 if nobody
+    "earlier",  # the one admitted before it, -1 if there is none
     *("first", "last"),  # batches in which these tokens were made
     *("preempted", "lost"),  # how often, and tokens made in those attempts
 )

@@ -16,7 +16,7 @@ from deadly_source import DeadlySource
 import optsched
 from optsched import OptschedError, sweep
 from optsched.experiments.cells import on_dask
-from optsched.experiments.sweep import SweepRun, killed, perform, read_plan
+from optsched.experiments.sweep_plan import SweepRun, killed, perform, read_plan
 
 TESTS = Path(__file__).resolve().parents[2]
 WORKERS = 2

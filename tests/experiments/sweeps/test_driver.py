@@ -19,7 +19,7 @@ from scipy import stats
 import optsched
 from optsched import DecisionPolicy, OptschedError, read_sweep, sweep
 from optsched.experiments.cells import on_local_cores, sealed, unsealed
-from optsched.experiments.sweep import SweepRun, killed, perform, read_plan
+from optsched.experiments.sweep_plan import SweepRun, killed, perform, read_plan
 from optsched.policies import Decision
 
 CONFIG = {

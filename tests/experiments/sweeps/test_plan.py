@@ -8,7 +8,7 @@ import pytest
 from fresh import printed
 
 from optsched import OptschedError, Workers
-from optsched.experiments.sweep import read_plan
+from optsched.experiments.sweep_plan import read_plan
 
 INSTANCES = [{"family": "uniform", "n": [5, 6], "load": [0.5, 0.9, 1.1]}]
 POLICIES = [
@@ -73,7 +73,7 @@ def test_a_run_is_known_by_what_it_is(file):
     keys = [run.key for run in read_plan(file).runs]
     # Another process, with another seed of Python's own hashes and another working directory.
     code = (
-        "from optsched.experiments.sweep import read_plan; "
+        "from optsched.experiments.sweep_plan import read_plan; "
         f"print([run.key for run in read_plan({str(file)!r}).runs])"
     )
     env = os.environ | {"PYTHONHASHSEED": "7"}
