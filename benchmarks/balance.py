@@ -17,7 +17,7 @@ from timing import fastest
 
 from optsched import SolveParams, solve
 from optsched.models import BalanceProgram
-from optsched.solvers.balance.kernels import assign
+from optsched.solvers.balance_kernels import assign
 
 
 def measure_decisions():

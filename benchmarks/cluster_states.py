@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from optsched.models import BalanceState
-from optsched.solvers.balance.kernels import UNLIMITED, assign
+from optsched.solvers.balance_kernels import UNLIMITED, assign
 
 
 def lognormal(generator, mean, variation, most):

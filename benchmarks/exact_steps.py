@@ -18,7 +18,7 @@ import optsched
 from optsched.models import BalanceProgram, BalanceState
 from optsched.simulate.cluster import BalanceRouting
 from optsched.solvers.backends.base import Options
-from optsched.solvers.balance.balance import assign_balanced
+from optsched.solvers.balance import assign_balanced
 
 SEEDS, STEPS, WARM_UP = range(5), 250, 50
 GRID = ((4, 8, 0), (4, 8, 5), (4, 8, 20), (8, 8, 0), (8, 8, 5), (8, 16, 0))

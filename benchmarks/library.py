@@ -30,13 +30,10 @@ from optsched import SolveParams, bound, run, solve
 from optsched._internal.aside import Budget
 from optsched._internal.files import write_whole
 from optsched._internal.numbers import percent
-from optsched.bounds.ascent import improve_prices
+from optsched.bounds.ascent import improve_charges, improve_prices, sawtooth_bound
 from optsched.bounds.bound import OBJECTIVES
-from optsched.bounds.configurations import configuration_bound
-from optsched.bounds.makespan import makespan_by_sizes
-from optsched.bounds.sawtooth import improve_charges, sawtooth_bound
-from optsched.certificates.configurations import MakespanCertificate
-from optsched.certificates.prices import Certificate, SawtoothCertificate
+from optsched.bounds.configurations import configuration_bound, makespan_by_sizes
+from optsched.certificates.prices import Certificate, MakespanCertificate, SawtoothCertificate
 from optsched.clock import get_clock
 from optsched.errors import OptschedError
 from optsched.experiments.records import PROOF, TRACES, Finder, Record, in_batches, library, unpack

@@ -16,8 +16,8 @@ import time
 import numpy as np
 
 from optsched import RollingPolicy, family, run
-from optsched.rolling import driver, plans
-from optsched.search import sliding as search
+from optsched.rolling import driver
+from optsched.search import annealing as search
 
 SEEDS = range(1, 6)
 WORKLOADS = {
@@ -78,7 +78,7 @@ def main() -> None:
     everything = list(WORKLOADS)
     if "--cpu" in sys.argv:
         run(family("uniform", n=50, seed=1, load=3.0), RollingPolicy())  # loads the kernels
-        for module in (driver, plans, search):
+        for module in (driver, search):
             module.stopwatch = time.thread_time  # type: ignore[attr-defined]
     if "--exact" in sys.argv:
         small = ["exponential, load 0.9", "mixed, all at step 0"]

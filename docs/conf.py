@@ -11,7 +11,7 @@ import click
 import optsched
 from optsched._internal.numbers import proven
 from optsched.cli import options
-from optsched.optimum.stages.plan import STAGES
+from optsched.optimum.plan import STAGES
 
 project = "optsched"
 author = "The optsched developers"

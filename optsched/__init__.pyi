@@ -15,7 +15,7 @@ from .experiments.sweep import read_sweep as read_sweep
 from .experiments.sweep import sweep as sweep
 from .models.hindsight import HindsightProgram as HindsightProgram
 from .models.linear import LinearModel as LinearModel
-from .models.solution import Solution as Solution
+from .models.program import Solution as Solution
 from .optimum.gap import explain_gap as explain_gap
 from .optimum.programs import explain_infeasibility as explain_infeasibility
 from .optimum.routing import routing_loss as routing_loss

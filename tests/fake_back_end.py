@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from optsched.errors import SolverError
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers.backends.base import Answer
 
 

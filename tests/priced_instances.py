@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import Schedule
-from optsched.certificates.configurations import ConfigurationCertificate, items
+from optsched.certificates.prices import ConfigurationCertificate, items
 
 #: Limits within which brute force is fast.
 TINY = {"max_requests": 4, "max_memory": 12, "max_arrival": 5, "max_output": 4}

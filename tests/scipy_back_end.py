@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers import Answer, Capabilities
 
 CAPABILITIES = Capabilities("scipy", "SciPy", starts=False, interrupts=False)

@@ -3,48 +3,64 @@
 A step leads towards a target a little above the best value met, along the slopes so far, of which
 old ones count less (Crowder, 1976); the target comes closer after rounds without a gain. Work is
 counted in the unit of the searches.
+
+The sawtooth bound: memory that lies idle because requests grow until the next completion.
+
+Charges follow from where a schedule, or the relaxation, completes requests. The cheapest starts are
+searched for as at prices alone: the cost of one takes a few sums, and blocks are ruled out
+together.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from optsched._internal.aside import Budget
+from optsched._internal.arrays import MAX_SUM
+from optsched._internal.aside import Budget, pieces
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched._internal.room import has_room, require_room
+from optsched._internal.small_kernels import PriceSums, price_of_start
 from optsched.bounds.lagrangian import (
+    FAR,
+    NEAR,
+    PIECE,
     Objective,
     certify,
     cheapest_starts,
     closed_form,
     common_denominator,
     dual_prices,
+    held_by,
     kinds_of,
+    least_ahead,
     relax,
     slope_at,
     weights_of,
 )
-from optsched.certificates.prices import Certificate
+from optsched.certificates.prices import Certificate, ConfigurationCertificate, SawtoothCertificate
 from optsched.errors import OptschedError
 from optsched.problem.premises import NOWHERE, World
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterable
 
-    from optsched._internal.arrays import FloatArray
-    from optsched.certificates.configurations import MakespanCertificate
-    from optsched.certificates.prices import SawtoothCertificate
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.bounds.lagrangian import Objective
+    from optsched.certificates.prices import MakespanCertificate
     from optsched.problem.instance import Instance
     from optsched.problem.schedule import Schedule
     from optsched.problem.workers import Workers
-
 
 _PATIENCE = 20  # rounds without a gain until the target comes closer
 _CLOSER = 0.5
@@ -146,8 +162,9 @@ class Bound:
     value
         The bound in steps, rounded towards minus infinity.
     method
-        How it was found: "closed-form", "lagrangian", "sawtooth" or "sizes"; on several workers
-        "pool", which is "lagrangian" for the memory of all, or "nested", with prices of parts.
+        How it was found: "closed-form", "lagrangian", "sawtooth", "configuration" or "sizes"; on
+        several workers "pool", which is "lagrangian" for the memory of all, or "nested", with
+        prices of parts.
     seconds
         Time it took.
     certificate
@@ -164,7 +181,9 @@ class Bound:
     value: float
     method: str
     seconds: float
-    certificate: Certificate | SawtoothCertificate | MakespanCertificate | None = None
+    certificate: (
+        Certificate | SawtoothCertificate | ConfigurationCertificate | MakespanCertificate | None
+    ) = None
     interrupted: bool = False
     premises: World = NOWHERE
     workers: Workers | None = None
@@ -173,6 +192,11 @@ class Bound:
     def prices(self) -> Certificate | None:
         """The certificate, if it proves the bound by prices of memory alone."""
         return self.certificate if isinstance(self.certificate, Certificate) else None
+
+    @property
+    def sizes(self) -> ConfigurationCertificate | None:
+        """The certificate, if it proves the bound by sizes of running requests."""
+        return self.certificate if isinstance(self.certificate, ConfigurationCertificate) else None
 
 
 def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
@@ -242,7 +266,7 @@ def round_work(schedule: Schedule, certificate: Certificate) -> float:
     return work_of_round(_horizon(schedule, certificate), len(schedule.instance))
 
 
-def _horizon(schedule: Schedule, certificate: Certificate) -> int:
+def _horizon(schedule: Schedule, certificate: Certificate | SawtoothCertificate) -> int:
     """Return the number of steps that get a price."""
     return max(int(_LONGER * schedule.makespan), len(certificate.prices)) + 1
 
@@ -272,3 +296,338 @@ class _Ascent(PolyakAscent):
         self.guesses, costs = cheapest_starts(instance, integers, scaled, self.guesses)
         value = float(costs.sum() - instance.memory * integers.sum()) / unit
         return value, slope_at(instance, self.guesses, prices)
+
+
+_SIZE, _REACH = 0.18, 0.8  # of the memory, and of the steps between completions, to begin with
+_CHANGE = 1.2  # by a power of which both are varied while that gains
+_MOVES = ((2, 0), (0, 2), (-2, 0), (0, -2), (1, 0), (0, 1), (-1, 0), (0, -1))
+_LARGEST = 8  # such powers
+_LONGEST = 800  # steps that are charged for; a credit takes as long
+_AROUND = 10  # completions before and after a step over which those steps are averaged
+_MOST = 40  # points that are tried
+_ROUNDS = 4.0  # of an ascent on prices that take as long as a point
+_SCALE = 8.0  # by which charges are multiplied in an ascent
+_AHEAD = 0.3  # of the usual target, as its prices have been raised before
+
+
+def find_sawtooth(instance: Instance, workers: Workers, objective: Objective) -> Bound:
+    """Bound the cost of every schedule by prices and charges from scratch."""
+    first = find_bound(workers.pool(instance), "lagrangian", objective)
+    assert first.prices is not None
+    found = sawtooth_bound(instance, first.prices, workers)
+    return replace(found, seconds=first.seconds + found.seconds)
+
+
+def sawtooth_bound(
+    instance: Instance,
+    certificate: Certificate,
+    workers: Workers,
+    work: float = 2e9,
+    stop: threading.Event | None = None,
+) -> Bound:
+    """Charge for growth beside certified prices, as the relaxation completes requests.
+
+    On several workers the prices are of one with all memory, on which requests complete more often.
+    """
+    began = stopwatch()
+    objective = certificate.objective
+    prices = np.array(certificate.prices) / certificate.denominator
+    pool, largest = workers.pool(instance), max(workers.memories)
+    starts = relax(pool, weights_of(instance, objective)).last_starts(pool)
+    completions = np.sort(starts + instance.outputs)
+    at = np.searchsorted(completions, np.arange(1, len(prices) + 1))
+    before, after = np.maximum(at - _AROUND, 0), np.minimum(at + _AROUND, len(instance) - 1)
+    steps = (completions[after] - completions[before]) / np.maximum(after - before, 1)
+    steps *= workers.total / largest
+
+    def certified(size: int, reach: int) -> SawtoothCertificate:
+        tokens = max(1, int(_SIZE * _CHANGE**size * largest))
+        charges = prices * np.minimum(_REACH * _CHANGE**reach * steps, _LONGEST) / tokens
+        return certify_charges(instance, workers, prices, charges, tokens, starts, objective)
+
+    point, best, seen = (0, 0), certified(0, 0), {(0, 0)}
+    trials, moves = min(_MOST, work / work_of_point(instance, certificate)), deque(_MOVES)
+    while moves and len(seen) < trials and not (stop is not None and stop.is_set()):
+        size, reach = moves.popleft()
+        tried = point[0] + size, point[1] + reach
+        if tried in seen or max(map(abs, tried)) > _LARGEST:
+            continue
+        seen.add(tried)
+        found = certified(*tried)
+        if found.value > best.value:
+            point, best, moves = tried, found, deque([(size, reach), *_MOVES])
+    if best.value < certificate.value:  # charges may cost more than they prove
+        best = certify_charges(instance, workers, prices, 0 * prices, 1, starts, objective)
+    return _bound(best, workers, began)
+
+
+def _bound(certificate: SawtoothCertificate, workers: Workers, began: float) -> Bound:
+    value, seconds = round_down(certificate.value), stopwatch() - began
+    premises = replace(certificate.premises, workers=len(workers))
+    several = workers if len(workers) > 1 else None
+    return Bound(value, "sawtooth", seconds, certificate, premises=premises, workers=several)
+
+
+def work_of_point(instance: Instance, certificate: Certificate) -> float:
+    """Return the work of evaluating the bound once."""
+    return _ROUNDS * work_of_round(len(certificate.prices), len(instance))
+
+
+def certify_charges(
+    instance: Instance,
+    workers: Workers,
+    prices: FloatArray,
+    charges: FloatArray,
+    size: int,
+    guesses: IntArray,
+    objective: str = "total-latency",
+) -> SawtoothCertificate:
+    """Round prices and charges to integers and evaluate the bound at them exactly."""
+    weights = weights_of(instance, objective)
+    found = _evaluated(instance, workers, prices, charges, size, guesses, weights)
+    several = len(workers) > 1
+    alone = workers.pool(instance)
+    fingerprint = workers.fingerprint(instance) if several else alone.fingerprint
+    numbers = tuple(found.paid.tolist()), tuple(found.counted.tolist())
+    value = Fraction(found.total, found.unit)
+    return SawtoothCertificate(found.unit, size, *numbers, fingerprint, value, objective)
+
+
+class _Evaluation(NamedTuple):
+    unit: int  # the denominator
+    paid: IntArray
+    counted: IntArray
+    starts: IntArray
+    total: int
+
+
+def _evaluated(
+    instance: Instance,
+    workers: Workers,
+    prices: FloatArray,
+    charges: FloatArray,
+    size: int,
+    guesses: IntArray,
+    weights: FloatArray,
+) -> _Evaluation:
+    """Round prices and charges to integers, and find the cheapest starts and the bound at them."""
+    pool = workers.pool(instance)
+    unit = common_denominator(pool, prices + charges, weights)
+    while True:
+        paid = np.rint(prices * unit).astype(np.int64)
+        # No charge reaches farther than there are prices, nor so far that credits take long.
+        most = paid * min(len(paid), _LONGEST) // size
+        counted = np.minimum(np.floor(charges * unit).astype(np.int64), most)
+        credited = _credits(paid, counted, size, max(workers.memories))
+        if int(credited.max()) < MAX_SUM // (4 * len(instance)):
+            break
+        unit //= 2
+    scaled = np.floor(weights * unit).astype(np.int64)
+    sums = _sums_of(paid, counted, credited)
+    starts, costs = _cheapest_starts(instance, scaled, guesses, size, sums)
+    total = int(costs.sum()) - pool.memory * int(paid.sum())
+    return _Evaluation(unit, paid, counted, starts, total)
+
+
+def improve_charges(
+    schedule: Schedule,
+    certificate: SawtoothCertificate,
+    budget: Budget = MUCH,
+) -> Bound:
+    """Raise a certified bound by better prices and charges, with a schedule for the target."""
+    began = stopwatch()
+    ascent = _SawtoothAscent(schedule, certificate)
+    rounds = budget.work / (_ROUNDS * work_of_round(ascent.horizon, len(schedule.instance)))
+    interrupted = ascent.climb(rounds, budget)
+    found = max(ascent.certificate(), certificate, key=lambda each: each.value)
+    bound = _bound(found, schedule.workers, began)
+    return replace(bound, interrupted=interrupted)
+
+
+class _SawtoothAscent(PolyakAscent):
+    """A point has the prices and then the charges, in a unit in which both are as steep."""
+
+    def __init__(self, schedule: Schedule, certificate: SawtoothCertificate) -> None:
+        self._instance, self._workers = schedule.instance, schedule.workers
+        self._size, self._objective = certificate.size, certificate.objective
+        self._weights = weights_of(self._instance, certificate.objective)
+        self.horizon = _horizon(schedule, certificate)
+        point = np.zeros((2, self.horizon))
+        point[:, : len(certificate.prices)] = certificate.prices, certificate.charges
+        point[1] *= _SCALE
+        self._guesses = schedule.starts
+        self._begin([(point / certificate.denominator).reshape(-1)])
+        self._aim(_AHEAD * (float(self._weights @ schedule.latencies) - self.best))
+
+    def certificate(self) -> SawtoothCertificate:
+        """Return the best that was met."""
+        prices, charges = self.best_prices.reshape(2, -1)
+        numbers = prices, charges / _SCALE, self._size, self._guesses
+        return certify_charges(self._instance, self._workers, *numbers, self._objective)
+
+    def _evaluate(self, point: FloatArray) -> tuple[float, FloatArray]:
+        instance, size, largest = self._instance, self._size, max(self._workers.memories)
+        prices, charges = point.reshape(2, -1)
+        given = prices, charges / _SCALE, size, self._guesses, self._weights
+        found = _evaluated(instance, self._workers, *given)
+        self._guesses = found.starts
+        prompts, outputs, starts = instance.prompts, instance.outputs, found.starts
+        slope = np.empty((2, self.horizon))
+        owed, most = size * charges / _SCALE, _LONGEST * prices
+        longest = np.where(owed > 0, float(_LONGEST), 0.0)
+        reach = np.divide(owed, prices, out=longest, where=owed < most)
+        count, distance = completions_within(starts + outputs, reach)
+        held = held_by(prompts, outputs, starts, self.horizon)
+        slope[0] = held - self._workers.total + largest / size * distance
+        slope[1] = charged_by(prompts, outputs, starts, size, self.horizon) - largest * count
+        slope[1] /= _SCALE
+        slope[(point.reshape(2, -1) <= 0) & (slope < 0)] = 0.0  # neither can fall below zero
+        return found.total / found.unit, slope.reshape(-1)
+
+
+def charged_by(
+    prompts: IntArray, outputs: IntArray, starts: IntArray, size: int, horizon: int
+) -> IntArray:
+    """Count the tokens that are charged for at steps 1 to horizon."""
+    # A request has `size` tokens once it has made so many.
+    full, steps = np.clip(size - prompts, 0, outputs), np.arange(1, horizon + 1)
+    later = np.searchsorted(np.sort(starts + full), steps)
+    later -= np.searchsorted(np.sort(starts + outputs), steps)
+    counted: IntArray = held_by(prompts, full, starts, horizon) + size * later
+    return counted
+
+
+def completions_within(completions: IntArray, reach: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Count the completions from steps 1, 2, ... on as far as each reaches, and add up how far."""
+    ends, steps = np.sort(completions), np.arange(1, len(reach) + 1)
+    sums = np.concatenate([[0.0], np.cumsum(ends, dtype=np.float64)])
+    first, last = np.searchsorted(ends, steps), np.searchsorted(ends, steps + reach, side="right")
+    return last - first, sums[last] - sums[first] - steps * (last - first)
+
+
+def regrets_of(schedule: Schedule, certificate: SawtoothCertificate) -> IntArray:
+    """Return what each start costs beyond the cheapest, in units of one over the denominator."""
+    instance, size = schedule.instance, certificate.size
+    paid, counted = np.array([certificate.prices, certificate.charges], dtype=np.int64)
+    sums = _sums_of(paid, counted, _credits(paid, counted, size, max(schedule.workers.memories)))
+    weights = weights_of(instance, certificate.objective)
+    scaled = np.floor(weights * certificate.denominator).astype(np.int64)
+    _, least = _cheapest_starts(instance, scaled, schedule.starts, size, sums)
+    requests = instance.prompts, instance.outputs, instance.arrivals, scaled, schedule.starts
+    regrets: IntArray = _costs_of(size, sums, *requests) - least
+    return regrets
+
+
+def _sums_of(paid: IntArray, counted: IntArray, credited: IntArray) -> IntArray:
+    """Return sums of prices and charges, and credits, for costs of starts and of blocks of them."""
+    later = np.zeros((2, len(credited) - 1 - len(paid)), dtype=np.int64)  # steps that are free
+    tokens, charged = np.concatenate([[paid, counted], later], axis=1)
+    levels = [(tokens, charged, -credited)]
+    levels += zip(*map(least_ahead, levels[0]), strict=True)
+    return np.array([[*PriceSums.of(p), *PriceSums.of(q), -credit] for p, q, credit in levels])
+
+
+def _cheapest_starts(
+    instance: Instance, weights: IntArray, guesses: IntArray, size: int, sums: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the cheapest start of each request and its cost."""
+    starts, costs = np.array([guesses, guesses])
+    given = instance.prompts, instance.outputs, instance.arrivals, weights, starts, costs
+    for part in pieces(len(instance), PIECE):
+        _find_cheapest(size, sums, *(each[part] for each in given))
+    return starts, costs
+
+
+@compiled
+def _credits(prices: IntArray, charges: IntArray, size: int, memory: int) -> IntArray:
+    """Return what completing at steps 0, 1, 2, ... is credited, rounded up; zero at the end."""
+    horizon = len(prices)
+    credited = np.zeros(2 * horizon + 2, dtype=np.int64)
+    last = horizon
+    for step in range(horizon):
+        left, at = size * charges[step], step + 1
+        while left > 0:
+            credited[at] += left
+            left -= prices[step]
+            at += 1
+        last = max(last, at)
+    for at in range(last):
+        # The product may exceed 64 bits.
+        whole, rest = divmod(credited[at], size)
+        credited[at] = memory * whole - (-memory * rest) // size
+    return credited[: last + 1]
+
+
+@compiled_inside
+def _cost(prompt: int, output: int, weight: int, start: int, size: int, sums: IntArray) -> int:
+    """Return the cost of a start, but for the weight of the arrival."""
+    total, moment, charged, charged_moment, credited = sums[0], sums[1], sums[2], sums[3], sums[4]
+    end, last = start + output, len(total) - 1
+    full = start + min(max(size - prompt, 0), output)  # from here on it has `size` tokens
+    cost: int = weight * end + price_of_start(prompt, output, start, total, moment)
+    cost += price_of_start(prompt, full - start, start, charged, charged_moment)
+    end = min(end, last)
+    cost += size * (charged[end] - charged[min(full, last)]) - credited[end]
+    return cost
+
+
+@compiled
+def _costs_of(
+    size: int,
+    sums: IntArray,
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    weights: IntArray,
+    starts: IntArray,
+) -> IntArray:
+    """Return what the start of each request costs."""
+    exact, costs = sums[0], np.empty(len(prompts), dtype=np.int64)
+    for request in range(len(prompts)):
+        weight, start = weights[request], starts[request]
+        cost = _cost(prompts[request], outputs[request], weight, start, size, exact)
+        costs[request] = cost - weight * arrivals[request]
+    return costs
+
+
+@compiled
+def _find_cheapest(
+    size: int,
+    sums: IntArray,
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    weights: IntArray,
+    starts: IntArray,
+    costs: IntArray,
+) -> None:
+    """Search from guesses for the cheapest starts, as `lagrangian` does at prices alone."""
+    exact, near_sums, far_sums = sums[0], sums[1], sums[2]
+    horizon = exact.shape[1] - 1
+    most = 0
+    for block in range(0, horizon + 1, FAR):
+        most = max(most, far_sums[4, block])
+    for request in range(len(prompts)):
+        prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
+        weight = weights[request]
+        # From the horizon on nothing is paid and credits fall, so that no later start is cheaper.
+        cheapest = latest = max(arrival, horizon)
+        best = _cost(prompt, output, weight, latest, size, exact)
+        guess = min(max(starts[request], arrival), latest)
+        cost = _cost(prompt, output, weight, guess, size, exact)
+        if cost < best:
+            cheapest, best = guess, cost
+        for far in range(arrival, horizon, FAR):
+            if weight * (far + output) - most >= best:
+                break  # later starts cost even more
+            if _cost(prompt, output, weight, far, size, far_sums) >= best:
+                continue
+            far_end = min(far + FAR, horizon)
+            for near in range(far, far_end, NEAR):
+                if _cost(prompt, output, weight, near, size, near_sums) >= best:
+                    continue
+                for start in range(near, min(near + NEAR, far_end)):
+                    cost = _cost(prompt, output, weight, start, size, exact)
+                    if cost < best:
+                        cheapest, best = start, cost
+        starts[request], costs[request] = cheapest, best - weight * arrival

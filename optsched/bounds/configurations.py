@@ -1,18 +1,30 @@
-"""The configuration-size bound: what running requests are worth instead of how much they hold.
+r"""The configuration-size bound: what running requests are worth instead of how much they hold.
 
 Prices and sizes (docs/bounds.md) are improved together by projected subgradient ascent: with the
 cheapest starts and the largest sets of items at hand, a derivative is what the requests pay minus
 what is for sale. Adam's steps (Kingma and Ba, 2015), scaled by the history of each coordinate, make
 it fast: prices change at every iteration, the size of a rare item hardly ever. The best point met
 is kept; at the end it is rounded to integers and evaluated exactly.
+
+The makespan: sizes of running requests of which a full memory holds no more than one.
+
+A running request is an item, the tokens that it holds and the steps that are left to it. Let sizes
+:math:`\varphi \ge 0` be such that no set of items that can run together is larger than :math:`F`: a
+dual feasible function. Requests that arrive from step :math:`a` on then need
+:math:`\sum_i \sum_u \varphi(s_i + u, o_i - u) / F` more steps at least.
+
+The best sizes are a linear program with a row for each set that can run together. A dynamic
+program finds rows that are broken (`optsched.bounds.configurations`), HiGHS solves those found so
+far. Sizes are the same share of the tokens in a class of items; classes get smaller and smaller, as
+the program of few classes ends soon, and its rows hold for all. Rows are looked for between the
+optimum of the known ones and the best sizes that hold.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,9 +33,14 @@ from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
+from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import bound
-from optsched.certificates.configurations import ConfigurationCertificate, items
-from optsched.certificates.prices import Certificate
+from optsched.certificates.prices import (
+    Certificate,
+    ConfigurationCertificate,
+    MakespanCertificate,
+    items,
+)
 from optsched.errors import CertificateError, OptschedError
 
 if TYPE_CHECKING:
@@ -32,7 +49,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Scalar
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 
@@ -47,17 +64,6 @@ _LAST_STEP = 0.005  # what is left of the lengths of the steps in the end
 _MEAN, _SQUARE = 0.9, 0.999  # Adam's memories
 
 
-@dataclass(frozen=True)
-class ConfigurationBound:
-    """A proven lower bound on the total latency, with its certificate."""
-
-    value: float
-    method: str
-    seconds: float
-    certificate: ConfigurationCertificate
-    interrupted: bool = False
-
-
 def configuration_bound(
     instance: Instance,
     *,
@@ -69,7 +75,7 @@ def configuration_bound(
     start: Certificate | ConfigurationCertificate | None = None,
     on_progress: Callable[[float, float], None] | None = None,
     stop: threading.Event | None = None,
-) -> ConfigurationBound:
+) -> Bound:
     """Bound the total latency by sizes of running requests, on one worker or on equal ones."""
     began = stopwatch()
     if phases < 1 or iterations < 0:
@@ -107,7 +113,7 @@ def configuration_bound(
     found = Point(state.best_prices, state.best_sizes, point.ends, point.copies)
     certificate = certify_configuration(instance, problem, found, fingerprint)
     value, seconds = round_down(certificate.value), stopwatch() - began
-    return ConfigurationBound(value, "configuration", seconds, certificate, interrupted)
+    return Bound(value, "configuration", seconds, certificate, interrupted)
 
 
 class Point(NamedTuple):
@@ -335,8 +341,8 @@ def _add_prices(
 
 @compiled
 def largest_set(
-    problem: Problem, sizes: npt.NDArray[Any], copies: IntArray, chosen: IntArray
-) -> Any:
+    problem: Problem, sizes: npt.NDArray[Scalar], copies: IntArray, chosen: IntArray
+) -> Scalar:
     """Return the largest total size of items that can run together, in integers or doubles."""
     limit, width = problem.limit, problem.width
     tries = 0
@@ -370,7 +376,7 @@ def largest_set(
         for amount in range(fullest[some] + 1):
             if best[some, amount] > best[count, held]:
                 count, held = some, amount
-    value = best[count, held]
+    value: Scalar = best[count, held]
     chosen[:] = -1
     for item in range(len(sizes) - 1, -1, -1):
         if sizes[item] <= 0:
@@ -474,3 +480,112 @@ def _move(
         if square[index] > 0:
             move = length * (mean[index] / one) / (math.sqrt(square[index] / two) + 1e-9)
             values[index] = max(0.0, values[index] + move)
+
+
+#: Tokens of a class of items, and the ratio of the steps left of the longest to the shortest.
+_CLASSES = ((5, 1e9), (5, 2.0), (2, 2.0), (1, 2.0), (1, 1.2))
+_BETWEEN = (0.2, 0.5, 1.0)  # shares of the way to the optimum of the rows that are known
+_CLOSE = 2e-3  # between what holds and what the known rows allow
+_LARGEST = 20.0  # size beside the share of the memory
+_UNIT = 2**24  # of sizes in a certificate
+
+
+def makespan_by_sizes(
+    instance: Instance, over: Callable[[], bool], target: float = np.inf
+) -> Bound:
+    """Bound the makespan of one worker until it is proven, all classes are tried or it is over."""
+    began = stopwatch()
+    since = _since(instance)
+    later = instance.arrivals >= since
+    problem = Problem.of(instance.take(np.flatnonzero(later)))
+    search = _Sizes.of(problem)
+    for tokens, ratio in _CLASSES:
+        if over() or since + search.value >= target:
+            break
+        search = search.improved(_classes(problem, tokens, ratio), over, target - since)
+    whole = np.floor(search.sizes * _UNIT).astype(np.int64)
+    largest = largest_set(problem, whole, search.copies, search.chosen)
+    steps = Fraction(int(search.counts @ whole), max(int(largest), 1))
+    certificate = MakespanCertificate(
+        since, tuple(whole.tolist()), instance.fingerprint, since + steps
+    )
+    value, seconds = round_down(certificate.value), stopwatch() - began
+    return Bound(value, "sizes", seconds, certificate, premises=certificate.premises)
+
+
+def _since(instance: Instance) -> int:
+    """Return the arrival from which on the memory-time that arrives needs the last step."""
+    areas = np.cumsum(instance.areas[::-1])[::-1] / instance.memory
+    return int(instance.arrivals[np.argmax(instance.arrivals + areas)])
+
+
+def _classes(problem: Problem, tokens: int, ratio: float) -> IntArray:
+    """Return the class of each item: those of about as many tokens and steps."""
+    left = (np.log1p(problem.left) / np.log(ratio)).astype(np.int64)
+    keys = np.stack([problem.tokens // tokens, left])
+    _, classes = np.unique(keys, axis=1, return_inverse=True)
+    return np.asarray(classes.reshape(-1))
+
+
+class _Sizes(NamedTuple):
+    """The best sizes that hold, and the sets of items that were found to run together."""
+
+    problem: Problem
+    counts: IntArray  # steps that requests are each item
+    copies: IntArray  # requests that may be
+    chosen: IntArray
+    shares: FloatArray  # of the memory
+    sizes: FloatArray
+    rows: list[tuple[IntArray, IntArray]]
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Sizes:
+        """Begin with shares of the memory."""
+        counts = np.zeros(len(problem.tokens), dtype=np.int64)
+        np.add.at(counts, problem.place, np.repeat(problem.counts, problem.outputs))
+        copies = problem.copies(np.array([np.iinfo(np.int64).max]))[0]
+        chosen = np.zeros(problem.width, dtype=np.int64)
+        shares = problem.tokens / problem.limit
+        return cls(problem, counts, copies, chosen, shares, shares, [])
+
+    @property
+    def value(self) -> float:
+        """Steps that all need."""
+        return float(self.counts @ self.sizes)
+
+    def improved(self, classes: IntArray, over: Callable[[], bool], target: float) -> _Sizes:
+        """Return the best sizes by class, or the best until it is over."""
+        from optsched.solvers.backends.highs import load
+
+        best, number = self, int(classes.max()) + 1
+        weights = np.bincount(classes, self.counts * self.shares)
+        highs = load().Highs()
+        highs.setOptionValue("output_flag", False)
+        highs.setOptionValue("threads", 1)
+        nothing = np.zeros(0)
+        highs.addCols(
+            number, -weights, np.zeros(number), np.full(number, _LARGEST), 0, *[nothing] * 3
+        )
+
+        def add(items: IntArray, times: IntArray) -> None:
+            row = np.bincount(classes[items], times * self.shares[items], number)
+            some = np.flatnonzero(row)
+            highs.addRow(-np.inf, 1.0, len(some), some.astype(np.int32), row[some])
+
+        for row in self.rows:
+            add(*row)
+        while not over() and best.value < target:
+            highs.run()
+            most = -highs.getInfo().objective_function_value
+            if most - best.value <= _CLOSE * most:
+                break
+            found = np.array(highs.getSolution().col_value)[classes] * self.shares
+            for share in _BETWEEN:
+                tried = share * found + (1 - share) * best.sizes
+                largest = largest_set(self.problem, tried, self.copies, self.chosen)
+                row = np.unique(self.chosen[self.chosen >= 0], return_counts=True)
+                self.rows.append(row)
+                add(*row)
+                if (tried := tried / largest) @ self.counts > best.value:
+                    best = best._replace(sizes=tried)
+        return best

@@ -44,7 +44,7 @@ from optsched._internal.small_kernels import (
 )
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError, SolverError
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:

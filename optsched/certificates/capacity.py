@@ -43,7 +43,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from optsched._internal.files import read_object, write_object
 from optsched.certificates.checks import check_fingerprint, check_step, read_fields
@@ -168,7 +168,7 @@ class CapacityCertificate:
             clock = tuple(float(number) for number in content["clock"])
             step, price = float(content["seconds_per_step"]), float(content["price"])
             latencies = tuple(map(float, content["latencies"]))
-            words: dict[str, Any] = {name: str(content[name]) for name in ("unit", "storage")}
+            unit, storage = str(content["unit"]), cast("Storage", str(content["storage"]))
             if not all(goal.misses is None or type(goal.misses) is int for goal in goals):
                 raise TypeError
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -181,7 +181,8 @@ class CapacityCertificate:
             shared=content.get("shared") is True,
             price=price,
             latencies=latencies,
-            **words,
+            unit=unit,
+            storage=storage,
             **fields,
         )
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 
+    Exact = npt.NDArray[Any]  # of 64-bit integers, or of Python's own
+
 
 def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:
     """Read fields, whole numbers in lists nested so deep, with the fingerprint and the value."""
@@ -129,8 +131,8 @@ def least_costs(
 class _Sums(NamedTuple):
     """Sums of prices by which costs of starts are found; steps beyond the last price are free."""
 
-    before: npt.NDArray[Any]  # of steps 1..t
-    twice: npt.NDArray[Any]  # of `before`
+    before: Exact  # of steps 1..t
+    twice: Exact  # of `before`
 
     @classmethod
     def of(cls, prices: Sequence[int], kind: npt.DTypeLike) -> _Sums:
@@ -140,13 +142,13 @@ class _Sums(NamedTuple):
         twice[1:] = np.cumsum(before)
         return cls(before, twice)
 
-    def between(self, start: IntArray, end: IntArray) -> npt.NDArray[Any]:
+    def between(self, start: IntArray, end: IntArray) -> Exact:
         """Return the price of a token at the steps after each start up to each end."""
         last = len(self.before) - 1
         ends, starts = self.before[np.minimum(end, last)], self.before[np.minimum(start, last)]
         return np.asarray(ends - starts)
 
-    def paid(self, prompt: int, start: IntArray, end: IntArray) -> npt.NDArray[Any]:
+    def paid(self, prompt: int, start: IntArray, end: IntArray) -> Exact:
         """Return what a request pays that holds a token more at each step."""
         end = np.minimum(end, len(self.before) - 1)
         # sum of u * p[start + u] by parts: end * before[end] minus the sums in between

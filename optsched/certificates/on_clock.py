@@ -6,7 +6,7 @@ charges and each completion.
 
 Of the makespan, all charges of what arrives from some time on are served after it.
 
-**By stalls** (`optsched.bounds.stalls`) the certificate is the width of cells alone: the verifier
+**By stalls** (`optsched.bounds.on_clock`) the certificate is the width of cells alone: the verifier
 sums what each request costs itself and those before it, at least.
 
 **With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
@@ -42,7 +42,7 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from optsched._internal.files import read_object, write_object
 from optsched.certificates.checks import check_fingerprint, check_step, read_fields
@@ -151,9 +151,16 @@ class ClockCertificate:
             raise CertificateError(
                 f"{where}: clock, width, seconds_per_step and stalls must be numbers"
             ) from None
-        words: dict[str, Any] = {name: str(content.get(name)) for name in ("unit", "objective")}
-        words["storage"] = content.get("storage", "at-once")
-        return cls(clock, step, width=width, stalls=stalls, **words, **fields)
+        return cls(
+            clock,
+            step,
+            unit=str(content.get("unit")),
+            objective=str(content.get("objective")),
+            width=width,
+            storage=content.get("storage", "at-once"),
+            stalls=stalls,
+            **fields,
+        )
 
 
 class ChargedRequest(NamedTuple):

@@ -20,9 +20,9 @@ from optsched._internal.aside import Budget
 from optsched._internal.loading import stopwatch
 from optsched.bounds.ascent import Bound, improve_prices
 from optsched.bounds.bound import bound as find_bound
+from optsched.bounds.bound import machines_bound
 from optsched.bounds.on_clock import least_work
-from optsched.bounds.pools import machines_bound
-from optsched.certificates.configurations import ConfigurationCertificate
+from optsched.certificates.prices import ConfigurationCertificate
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import InstanceError, OptschedError, PolicyError, ScheduleError
 from optsched.experiments.cells import loaded
@@ -31,7 +31,7 @@ from optsched.policies import get_policy
 from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, strongest
 from optsched.problem.work import most_work
-from optsched.search.orders import start_evenly
+from optsched.search.delays import start_evenly
 from optsched.simulate import run
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.workloads import family

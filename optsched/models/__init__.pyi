@@ -1,7 +1,6 @@
 from .balance import BalanceProgram as BalanceProgram
 from .balance import BalanceState as BalanceState
 from .batch import BatchSelection as BatchSelection
-from .events import EventProgram as EventProgram
 from .fluid.equilibrium import Equilibrium as Equilibrium
 from .fluid.equilibrium import equilibrium as equilibrium
 from .fluid.nested import NestedWaitPlan as NestedWaitPlan
@@ -13,6 +12,7 @@ from .fluid.wait import WaitPlan as WaitPlan
 from .fluid.wait import WaitThresholds as WaitThresholds
 from .fluid.wait import WholeThresholds as WholeThresholds
 from .fluid.wait import queue_decay as queue_decay
+from .hindsight import EventProgram as EventProgram
 from .hindsight import HindsightProgram as HindsightProgram
 from .hindsight import LatencyRelaxation as LatencyRelaxation
 from .linear import Breach as Breach
@@ -21,9 +21,9 @@ from .linear import LinearModel as LinearModel
 from .linear import ModelError as ModelError
 from .linear import Rows as Rows
 from .linear import Variables as Variables
+from .program import Conflict as Conflict
 from .program import Program as Program
+from .program import RowConflict as RowConflict
 from .program import Running as Running
 from .program import latest_starts as latest_starts
 from .program import safe_horizon as safe_horizon
-from .solution import Conflict as Conflict
-from .solution import RowConflict as RowConflict

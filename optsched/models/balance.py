@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy import sparse
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.models.linear import Blocks
 
 
 WAITING = -1  # in place of a worker
@@ -251,7 +252,7 @@ class BalanceState:
         return dataclasses.replace(self, alive=alive, drift=drift)
 
 
-def _whole(name: str, values: Any) -> IntArray:
+def _whole(name: str, values: npt.ArrayLike) -> IntArray:
     """Copy whole numbers of any shape, refusing everything else."""
     array = np.asarray(values)
     if array.size == 0:
@@ -266,7 +267,7 @@ def _whole(name: str, values: Any) -> IntArray:
     return array.astype(np.int64)
 
 
-def whole_row(name: str, values: Any, length: int | None) -> IntArray:
+def whole_row(name: str, values: npt.ArrayLike, length: int | None) -> IntArray:
     """Copy a row of whole numbers, one for all where a number is given and the length is known."""
     array = _whole(name, values)
     if array.ndim == 0 and length is not None:
@@ -277,7 +278,7 @@ def whole_row(name: str, values: Any, length: int | None) -> IntArray:
     return array
 
 
-def _drifts(drift: Any, requests: int, steps: int) -> IntArray:
+def _drifts(drift: npt.ArrayLike, requests: int, steps: int) -> IntArray:
     """Return one drift per step, or per request and step."""
     array = _whole("drift", drift)
     if array.ndim == 0:
@@ -420,7 +421,7 @@ class BalanceProgram(Program):
         offset = -float((state.slowness[:, None] * state.alive).sum())
         return LinearModel.build("balance", variables, groups, offset=offset)
 
-    def _variables(self, workers: IntArray, added: dict[str, Any]) -> list[Variables]:
+    def _variables(self, workers: IntArray, added: Blocks) -> list[Variables]:
         state = self.state
         requests, steps = len(state.waiting), state.alive.shape[1]
         scale = np.repeat(state.slowness[workers], steps)
@@ -475,7 +476,7 @@ class BalanceProgram(Program):
             Rows(total, {"assign": sums, "tokens": -each}, 0, 0),
         ]
 
-    def _reach(self, workers: IntArray, added: dict[str, Any]) -> list[Rows]:
+    def _reach(self, workers: IntArray, added: Blocks) -> list[Rows]:
         """Write that peaks are above loads, and loads within memory."""
         state, steps = self.state, self.state.alive.shape[1]
         alive, weight = state.alive[workers], state.slowness[workers]
@@ -490,7 +491,7 @@ class BalanceProgram(Program):
             groups.append(Rows(Family.of("memory", worker=each, step=step), added, upper=left))
         return groups
 
-    def _added(self, workers: IntArray) -> dict[str, Any]:
+    def _added(self, workers: IntArray) -> Blocks:
         """Write what is admitted to each worker at each step, in tokens, as blocks of columns."""
         state, each = self.state, sparse.eye_array(len(workers), format="csr")
         if not self._sums_count:

@@ -12,8 +12,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
 from optsched.errors import ModelError, require_known
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
-from optsched.models.program import Program
-from optsched.models.solution import Stopped
+from optsched.models.program import Program, Stopped
 from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.solution import Solution
+    from optsched.models.program import Solution
 
 Fit = Literal["peak", "profile"]
 FITS: tuple[Fit, ...] = ("peak", "profile")

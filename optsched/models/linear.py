@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
 
+    Table = Any  # numbers, dense or sparse, which have no type in common
+    Blocks = Mapping[str, Table]
+
 
 _FAMILY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEMBER_NAME = re.compile(r"(?P<family>[A-Za-z_]\w*)(?:[\[(](?P<keys>-?\d+(?:,-?\d+)*)[\])])?")
@@ -157,7 +160,7 @@ class Rows:
     """A family of rows for `LinearModel.build`; numbers hold for every member."""
 
     family: Family
-    blocks: Mapping[str, Any]  # by variable family, each of shape (rows, columns of that family)
+    blocks: Blocks  # by variable family, each of shape (rows, columns of that family)
     lower: npt.ArrayLike = -np.inf
     upper: npt.ArrayLike = np.inf
 
@@ -196,7 +199,7 @@ def spread(values: Sequence[npt.ArrayLike], families: Sequence[Family]) -> Float
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def as_point(values: Any, columns: int) -> FloatArray:
+def as_point(values: object, columns: int) -> FloatArray:
     """Return the values of a program's columns, of a solution, too; others come after them."""
     values = getattr(values, "values", values)
     if values is None:
@@ -268,7 +271,7 @@ class LinearArrays(Shown):
         for fields, length in ((_OF_COLUMNS, column_count), (_OF_ROWS, row_count)):
             for field in fields:
                 kind = np.bool_ if field == "integer" else np.float64
-                values: npt.NDArray[Any] = np.asarray(getattr(self, field), dtype=kind)
+                values: BoolArray | FloatArray = np.asarray(getattr(self, field), dtype=kind)
                 if values.shape != (length,):
                     raise ModelError(
                         f"{self.name}: {field} has shape {values.shape}, but the matrix "
@@ -352,7 +355,7 @@ class LinearArrays(Shown):
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, too large to hash
 
-    def _numbers(self, columns: Any = slice(None), rows: Any = slice(None)) -> list[Any]:
+    def _numbers(self, columns: Any = slice(None), rows: Any = slice(None)) -> list[Table]:
         """Return all arrays, with columns and rows in some order."""
         matrix = canonical(self.matrix[rows][:, columns])
         return [
@@ -587,9 +590,9 @@ class LinearModel(LinearArrays):
     def holds(self, point: npt.ArrayLike) -> bool:
         """Return whether a point, feasible up to a tolerance, keeps all rows without rounding."""
         values, matrix = self._checked(point), self.matrix
-        sums: Any = matrix @ values
+        sums: Table = matrix @ values
         spare = np.minimum(sums - self.row_lower, self.row_upper - sums)
-        size: Any = abs(matrix) @ np.abs(values) + 1
+        size: Table = abs(matrix) @ np.abs(values) + 1
         for row in np.flatnonzero(self._fractional & (spare <= _ROUNDING * size)).tolist():
             part = slice(matrix.indptr[row], matrix.indptr[row + 1])
             exact = exact_dot(matrix.data[part], values[matrix.indices[part]])
@@ -609,7 +612,7 @@ class LinearModel(LinearArrays):
         for column in np.flatnonzero(self.integer & (np.abs(values - whole) > tolerance)).tolist():
             name = self.column_name(column)
             found.append(Breach(name, float(values[column]), float(whole[column]), "whole"))
-        sums: Any = self.matrix @ values
+        sums: Table = self.matrix @ values
         most = np.where(self._fractional, np.inf, 0.5)
         limits = self.row_lower, self.row_upper
         return found + breaches(sums, *limits, tolerance, self.row_name, most)
@@ -617,7 +620,7 @@ class LinearModel(LinearArrays):
     def with_rows(
         self,
         name: Family | str,
-        coefficients: Any,
+        coefficients: Table | Blocks,
         lower: npt.ArrayLike = -np.inf,
         upper: npt.ArrayLike = np.inf,
     ) -> LinearModel:
@@ -646,7 +649,7 @@ class LinearModel(LinearArrays):
     def with_columns(
         self,
         name: Family | str,
-        coefficients: Any = 0.0,
+        coefficients: Table | Blocks = 0.0,
         cost: npt.ArrayLike = 0.0,
         lower: npt.ArrayLike = 0.0,
         upper: npt.ArrayLike = np.inf,
@@ -708,7 +711,7 @@ class LinearModel(LinearArrays):
         )
 
 
-def _tables(what: str, coefficients: Any) -> dict[str, Any]:
+def _tables(what: str, coefficients: Table | Blocks) -> Blocks:
     """Return coefficients as arrays, dense or sparse, by family; without families under ""."""
     blocks = coefficients if isinstance(coefficients, Mapping) else {"": coefficients}
     try:
@@ -724,7 +727,10 @@ def _tables(what: str, coefficients: Any) -> dict[str, Any]:
 
 
 def _named(
-    name: Family | str, word: str, coefficients: Any, numbers: Sequence[npt.ArrayLike] = ()
+    name: Family | str,
+    word: str,
+    coefficients: Table | Blocks,
+    numbers: Sequence[npt.ArrayLike] = (),
 ) -> Family:
     """Return a family of rows or columns; one that has only a name is as large as it must be."""
     if isinstance(name, Family):
@@ -738,7 +744,7 @@ def _named(
 
 
 def _assemble(
-    family: Family, word: str, coefficients: Any, others: tuple[Family, ...]
+    family: Family, word: str, coefficients: Table | Blocks, others: tuple[Family, ...]
 ) -> sparse.csr_array[np.float64]:
     """Put the blocks of rows, one for each family of columns, together; or those of columns."""
     what, count, of_rows = f"{word}s {family!r}", len(family), word == "row"
@@ -774,7 +780,7 @@ def _assemble(
     return sparse.csr_array(sparse.hstack(blocks) if of_rows else sparse.vstack(blocks))
 
 
-def _stack(parts: Sequence[Any], width: int) -> sparse.csr_array[np.float64]:
+def _stack(parts: Sequence[Table], width: int) -> sparse.csr_array[np.float64]:
     """Put blocks of rows on top of each other; without any there are no rows."""
     if not parts:
         return sparse.csr_array((0, width))

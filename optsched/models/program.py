@@ -1,25 +1,46 @@
-"""Programs over starts: what runs, what is placed."""
+r"""Programs over starts: what runs, what is placed.
+
+Answers of models, and rows in conflict.
+
+Request :math:`i` has to run within its window: it starts from :math:`e_i = a_i` on and completes by
+its due step :math:`f_i`, the earlier of its deadline and the horizon. Requests *conflict* if no
+starts keep them all within their windows and the memory. Three facts about conflicts that are
+irreducible, that is, vanish without any one of their requests:
+
+- *One request* conflicts exactly if :math:`e_i + o_i > f_i`.
+- *Two requests* that can each run alone conflict exactly if :math:`f_j - o_j - e_i < D_{ij}` and
+  :math:`f_i - o_i - e_j < D_{ji}`, where
+  :math:`D_{ij} = \min\{o_i, \max\{o_i - o_j,\, 2 o_i + s_i + s_j - M\}\}` is the least
+  :math:`p_j - p_i` with which :math:`i` may complete first (Eq. 6 at :math:`c_i`).
+- *Memory-time.* Requests whose windows lie within the steps :math:`b + 1, \dots, f` conflict if
+  :math:`\sum A_i > M (f - b)`.
+
+A running request is one whose window holds one start only.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 
-from optsched._internal.arrays import as_integers, ranks_in
-from optsched._internal.extensions import lines_as_html
+from optsched._internal.arrays import as_integers, frozen, ranks_in
+from optsched._internal.extensions import Shown, lines_as_html
+from optsched._internal.numbers import percent, proven
 from optsched._internal.room import NONZERO, has_room, require_room, room_for
-from optsched.errors import ModelError, require, shown
+from optsched.errors import InfeasibleError, ModelError, SolverError, require, shown
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -73,9 +94,9 @@ class Program(ABC):
 
     def _repr_html_(self) -> str:
         """Show what it is, and its data that differ from their defaults."""
-        lines, this = [repr(self)], cast("Any", self)
-        fields: Any = dataclasses.fields(this) if dataclasses.is_dataclass(self) else ()
-        for each in fields:
+        lines = [repr(self)]
+        data: Any = fields(cast("Any", self)) if is_dataclass(self) else ()
+        for each in data:
             if (value := getattr(self, each.name)) is not each.default and value is not None:
                 lines.append(f"{each.name}  {shown(value)}")
         return lines_as_html("\n".join(lines))
@@ -89,7 +110,7 @@ class Scheduled(Protocol):
         """When and where each request runs."""
 
 
-def workers_of(instance: Instance, workers: Any, running: Running) -> Workers:
+def workers_of(instance: Instance, workers: Workers | None, running: Running) -> Workers:
     """Return the workers of a program: one, unless it says otherwise."""
     if workers is None:
         return Workers([instance.memory])
@@ -101,7 +122,7 @@ def workers_of(instance: Instance, workers: Any, running: Running) -> Workers:
 
 def owned(found: Schedule | Scheduled, instance: Instance, workers: Workers) -> Schedule:
     """Return a schedule, or that of a run, unless it is one of something else."""
-    schedule: Any = getattr(found, "schedule", found)
+    schedule = cast("Schedule", getattr(found, "schedule", found))
     wish = "a Schedule, or what has one, such as optsched.run(instance, 'area')"
     require(schedule, Schedule, "the schedule", wish, ModelError)
     if (schedule.instance, schedule.workers) != (instance, workers):
@@ -109,7 +130,7 @@ def owned(found: Schedule | Scheduled, instance: Instance, workers: Workers) -> 
             "the schedule belongs to another instance or other workers; make the program of its "
             "instance and workers"
         )
-    return cast("Schedule", schedule)
+    return schedule
 
 
 def by_use(instance: Instance, workers: Workers) -> BoolArray:
@@ -261,7 +282,7 @@ def latest_starts(
     if areas.sum(dtype=np.float64) + running.area > _EXACT:
         return np.asarray(no_idling)
     others = areas.sum() - areas + running.area
-    memory: Any = instance.memory
+    memory = np.array(instance.memory)
     if workers is not None:
         may_run, least = workers.allowed(instance), np.array(workers.memories)
         memory = np.where(may_run, least, np.iinfo(np.int64).max).min(axis=1)
@@ -278,3 +299,446 @@ def safe_horizon(
 ) -> int:
     """Return a last step within which some optimal schedule completes (see `latest_starts`)."""
     return int((latest_starts(instance, now, running, workers) + instance.outputs).max())
+
+
+class Stopped(StrEnum):
+    """Why a solver stopped; whether it left an answer is another question."""
+
+    OPTIMAL = "optimal"
+    WITHIN_TOLERANCE = "optimal within the solver's tolerance"
+    GAP_LIMIT = "gap limit"
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    INFEASIBLE_OR_UNBOUNDED = "infeasible or unbounded"
+    TIME_LIMIT = "time limit"
+    ITERATION_LIMIT = "iteration limit"
+    MEMORY_LIMIT = "memory limit"
+    INTERRUPTED = "interrupted"
+    ERROR = "error"
+    UNKNOWN = "unknown"
+
+
+_ALL_STOPPED = frozenset(Stopped)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Shown):
+    """An answer and a bound, each of which may be missing; what is missing is None.
+
+    Parameters
+    ----------
+    status
+        Why the solver stopped: one of `Stopped`; for an instance also what else ended the work.
+    solver
+        Its name and version.
+    seconds
+        Wall time, with the hand-over of the model.
+    values
+        The point of the best answer: one value per column, or per request for an event program.
+    objective
+        What the answer costs, evaluated again.
+    bound
+        No answer is better than this: moved to the next value that the objective can take, and
+        rounded to a double on the safe side.
+    sense
+        Whether the objective is minimised ("min") or maximised ("max").
+    step
+        Every answer's objective is a whole multiple of it, if that is known: 1 where all costs and
+        all columns that cost are whole.
+    distance
+        Objective minus bound without rounding; None where they are exact as they stand.
+    duals
+        For linear programs the price of each row: how the objective changes per unit of its bound.
+    raw_status
+        The solver's own status, and what else is to be said about how it ended.
+    model
+        Name of the model.
+    answer
+        The answer in the terms of the problem; `values` where the problem is an array.
+
+    Examples
+    --------
+    >>> solution = Solution(Stopped.OPTIMAL, "HiGHS 1.14.0", 0.2, np.ones(2), 22.0, 22.0, step=1)
+    >>> print(solution)
+    model: optimal after 0.20 s (HiGHS 1.14.0)
+      objective 22
+      bound     22, proven optimal
+    >>> Solution(Stopped.INFEASIBLE, "HiGHS", 0.1).require()
+    Traceback (most recent call last):
+        ...
+    optsched.errors.InfeasibleError: model: infeasible after 0.10 s (HiGHS), without an answer
+    """
+
+    status: str
+    solver: str
+    seconds: float
+    values: FloatArray | None = None
+    objective: float | None = None
+    bound: float | None = None
+    sense: Literal["min", "max"] = "min"
+    step: float | None = None
+    distance: Fraction | None = None
+    duals: FloatArray | None = None
+    raw_status: str = ""
+    model: str = "model"
+    answer: Any = None
+
+    def __post_init__(self) -> None:
+        if self.status in _ALL_STOPPED:
+            object.__setattr__(self, "status", Stopped(self.status))
+        for name in ("values", "duals"):
+            if (array := getattr(self, name)) is not None:
+                object.__setattr__(self, name, frozen(np.asarray(array, dtype=np.float64)))
+        if self.answer is None:
+            object.__setattr__(self, "answer", self.values)
+        if not self.has_answer:
+            object.__setattr__(self, "objective", None)
+        for name in ("objective", "bound"):
+            number = getattr(self, name)
+            missing = number is None or not math.isfinite(number)
+            object.__setattr__(self, name, None if missing else float(number))
+        if self.bound is not None and self.distance is None:
+            exact = next_cost(Fraction(self.bound), self._step, self.sense)
+            object.__setattr__(self, "bound", float(exact))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Solution):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
+            if field.name != "answer"
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # arrays inside
+
+    def __repr__(self) -> str:
+        return f"<Solution of {self.model!r}: {self.status}, objective {self.objective}>"
+
+    def __str__(self) -> str:
+        above = self.sense == "max"
+        bound = "none" if self.bound is None else proven(self.bound, up=above, digits=12)
+        verdict = "" if self.gap is None else f", gap {percent(self.gap, 2)}"
+        if self.proven_optimal:
+            verdict = ", proven optimal"
+        lines = [
+            f"{self.model}: {self.status} after {self.seconds:.2f} s ({self.solver})",
+            f"  objective {_number(self.objective, 'none: there is no answer')}",
+            f"  bound     {bound}{verdict}",
+        ]
+        if self.raw_status and self.raw_status.casefold() != str(self.status):
+            lines.append(f"  solver    {self.raw_status}")
+        return "\n".join(lines)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is a feasible answer, proven optimal or not."""
+        return self.answer is not None
+
+    @property
+    def gap(self) -> float | None:
+        """Distance of objective and bound as a share of the objective; None if one is missing."""
+        if (room := self._room) is None or self.objective is None:
+            return None
+        if room <= 0:
+            return 0.0
+        return float(room / abs(Fraction(self.objective))) if self.objective else math.inf
+
+    @property
+    def proven_optimal(self) -> bool:
+        """Whether the bound leaves no room for a better answer, whatever the solver claims.
+
+        It leaves none if it reaches the objective, or is nearer to it than any two values that the
+        objective can take, without rounding and without any tolerance.
+        """
+        if (room := self._room) is None or self.status is Stopped.WITHIN_TOLERANCE:
+            return False
+        return room <= 0 or (self._step is not None and room < self._step)
+
+    def with_answer(self, read: Callable[[FloatArray], Any]) -> Self:
+        """Return the solution with its point read in the terms of the problem."""
+        return self if self.values is None else replace(self, answer=read(self.values))
+
+    @property
+    def _step(self) -> Fraction | None:
+        return None if self.step is None else Fraction(self.step)
+
+    @property
+    def _room(self) -> Fraction | None:
+        """How much better than the answer the bound would let another one be."""
+        if self.objective is None or self.bound is None:
+            return None
+        distance = self.distance
+        if distance is None:
+            distance = Fraction(self.objective) - Fraction(self.bound)
+        return distance * (1 if self.sense == "min" else -1)
+
+    def require(self, *, optimal: bool = False) -> Self:
+        """Return the solution itself if it has an answer, or a proven one if that is asked.
+
+        Otherwise an `InfeasibleError` says that there is none, a `SolverError` that none was found
+        or that the proof is missing.
+        """
+        said = str(self).splitlines()[0]
+        if not self.has_answer:
+            infeasible = self.status is Stopped.INFEASIBLE
+            advice = self.raw_status or ("" if infeasible else "allow more time")
+            why = f"{said}, without an answer{advice and f'; {advice}'}"
+            raise (InfeasibleError if infeasible else SolverError)(why)
+        if optimal and not self.proven_optimal:
+            advice = "allow more time"
+            if self.status is Stopped.WITHIN_TOLERANCE:
+                advice = "take its gap for an answer, or whole numbers below 2**53"
+            raise SolverError(f"{said}: the answer is not proven optimal; {advice}")
+        return self
+
+
+def next_cost(
+    bound: Fraction, step: Fraction | None, sense: Literal["min", "max"] = "min"
+) -> Fraction:
+    """Move a bound to the next value that the objective can take."""
+    if step is None:
+        return bound
+    return step * (math.ceil(bound / step) if sense == "min" else math.floor(bound / step))
+
+
+def _number(value: float | None, missing: str) -> str:
+    return missing if value is None else f"{value:,.12g}"
+
+
+#: How a conflict is proven: by the arithmetic of one, two or many requests, or by a search.
+Proof = Literal["window", "pair", "memory-time", "search"]
+
+_LISTED = 12  # requests that a sentence names
+_FEW = 3  # requests of which a conflict has no fewer if arithmetic finds no pair and no single one
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Requests that cannot all complete in time, and the steps whose memory they would overfill.
+
+    Attributes
+    ----------
+    requests, indices
+        Their labels, and their indices in the instance, ascending.
+    running
+        Indices of the running requests that leave them too little memory, ascending.
+    steps
+        Steps at which the limit of memory is needed for the conflict: without it elsewhere they
+        conflict all the same. Empty where time alone is too short.
+    proof
+        How the conflict is proven: by the arithmetic of one "window", of a "pair" or of
+        "memory-time", or by the "search" of a solver.
+    irreducible
+        Whether it vanishes without any one of the requests, running ones included.
+    smallest
+        Whether it is proven that no conflict has fewer requests: it is for up to three, running
+        ones included.
+    tight
+        Whether it vanishes with endless memory at any one of the steps.
+    reason
+        The contradiction.
+
+    Examples
+    --------
+    >>> from optsched import Instance, explain_infeasibility
+    >>> instance = Instance([4, 4, 1], [2, 2, 2], 9, deadlines=[3, 3, 9], labels=["a", "b", "c"])
+    >>> conflict = explain_infeasibility(instance)
+    >>> conflict.requests, conflict.steps
+    (('a', 'b'), (range(2, 3),))
+    """
+
+    requests: tuple[str, ...]
+    indices: tuple[int, ...]
+    steps: tuple[range, ...]
+    proof: Proof
+    irreducible: bool
+    smallest: bool
+    tight: bool
+    reason: str
+    running: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        count = len(self.requests)
+        everyone = {1: "", 2: "both "}.get(count, "all ")
+        subject = f"{_listed(self.requests)} cannot {everyone}complete in time"
+        if self.running:
+            subject += f" beside running {_listed([str(number) for number in self.running])}"
+        if self.proof == "window":
+            return f"{subject}: {self.reason}"
+        claim = "; without any one of them the others can" if self.irreducible else ""
+        if self.smallest:
+            claim = "; no smaller set of requests conflicts"
+        elif not self.irreducible:
+            claim = "; a part of them may conflict already, which more time would tell"
+        return f"{subject}: {self.reason}{claim}"
+
+
+@dataclass(frozen=True)
+class RowConflict:
+    """Rows of a linear model that no point satisfies together.
+
+    Attributes
+    ----------
+    rows
+        Their names, those of small families first.
+    irreducible
+        Whether a point satisfies all others without any one of them.
+    solver
+        By whose word.
+
+    Examples
+    --------
+    >>> from optsched import HindsightProgram, Instance, explain_infeasibility
+    >>> model = HindsightProgram(Instance([1, 1], [2, 2], memory=4), horizon=4).to_linear()
+    >>> early = model.with_rows("early", {"start": model.columns_of("start") > 0}, upper=0)
+    >>> print(explain_infeasibility(early))
+    rows early, once[0] and memory[2] cannot all hold; without any one of them the others can (...)
+    """
+
+    rows: tuple[str, ...]
+    irreducible: bool
+    solver: str
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return f"no point lies within the bounds of all columns ({self.solver})"
+        claim = "a part of them may conflict already, which more time would tell"
+        if self.irreducible:
+            claim = "without any one of them the others can"
+        verb = {1: "cannot", 2: "cannot both"}.get(len(self.rows), "cannot all")
+        return f"{_listed(self.rows, 'row')} {verb} hold; {claim} ({self.solver})"
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Requests, running ones first, that have to run between arrival and deadline."""
+
+    instance: Instance
+    horizon: int | None
+    now: int
+    running: int
+
+    @classmethod
+    def beside(
+        cls, instance: Instance, horizon: int | None, now: int, running: Running = NOTHING_RUNNING
+    ) -> Windows:
+        """Return the windows of requests that are due by a horizon, beside running ones."""
+        running.fit(instance.memory, now)
+        if horizon is not None:
+            if int(horizon) != horizon or horizon < 1:
+                raise ModelError(f"horizon is {horizon}, but must be a whole number of at least 1")
+            due = np.full(len(instance), horizon, dtype=np.int64)
+            if instance.deadlines is not None:
+                due = np.minimum(due, instance.deadlines)
+            instance = instance.replace(deadlines=due)
+        return cls(running.join(instance, now), horizon, now, len(running.tokens))
+
+    @property
+    def due(self) -> IntArray:
+        """Step by which each request has to complete, shape (n,)."""
+        return np.asarray(self.instance.deadlines)
+
+    @property
+    def latest(self) -> IntArray:
+        """Last start of each request, shape (n,)."""
+        return np.asarray(self.due - self.instance.outputs)
+
+    def clashing_pair(self) -> list[int] | None:
+        """Find two requests that cannot both complete in time, where each can alone."""
+        instance, latest = self.instance, self.latest
+        prompts, outputs, earliest = instance.prompts, instance.outputs, instance.arrivals
+
+        def apart(first: int | IntArray, second: int | IntArray) -> IntArray:
+            """Return the least distance of starts with which the first may complete first."""
+            together = prompts[first] + prompts[second] - instance.memory
+            overlap = np.maximum(outputs[first] - outputs[second], 2 * outputs[first] + together)
+            distance: IntArray = np.minimum(outputs[first], overlap)
+            return distance
+
+        for one in range(len(instance) - 1):
+            others = np.arange(one + 1, len(instance))
+            clash = latest[others] - earliest[one] < apart(one, others)
+            clash &= latest[one] - earliest[others] < apart(others, one)
+            if clash.any():
+                return [one, int(others[np.argmax(clash)])]
+        return None
+
+    def overload(self, requests: IntArray) -> IntArray | None:
+        """Find requests that hold more memory-time than there is within their windows."""
+        instance = self.instance
+        order = requests[np.argsort(-instance.arrivals[requests], kind="stable")]
+        for end in np.unique(self.due[order]):
+            inside = order[self.due[order] <= end]
+            offered = (1 + 1e-12) * instance.memory * (end - instance.arrivals[inside])
+            over = np.cumsum(instance.areas[inside], dtype=np.float64) > offered
+            if over.any():
+                first = int(np.argmax(over))
+                among = inside[: first + 1]
+                heavy: IntArray = among[np.argsort(-instance.areas[among], kind="stable")]
+                held = np.cumsum(instance.areas[heavy], dtype=np.float64)
+                return heavy[: int(np.argmax(held > offered[first])) + 1]
+        return None
+
+    def describe(
+        self, requests: Sequence[int], steps: tuple[range, ...], *, irreducible: bool, tight: bool
+    ) -> Conflict:
+        """Put a conflict into words."""
+        instance, members = self.instance, np.sort(requests)
+        first, new = int(members[0]), members[members >= self.running]
+        begin, end = int(instance.arrivals[members].min()), int(self.due[members].max())
+        held = sum(instance.areas[members].tolist())
+        offered = instance.memory * (end - begin)
+        # Conflicts of one and of two are found first, whatever the others do.
+        smallest = len(members) <= _FEW
+        proof: Proof = "pair" if len(members) == 2 else "search"
+        if len(members) == 1:
+            proof = "window"
+            limit = "its deadline" if end != self.horizon else "the horizon"
+            verb = "cannot start before" if 0 < begin == self.now else "arrives at"
+            reason = (
+                f"it {verb} step {begin} and makes {instance.outputs[first]} tokens, so it "
+                f"completes at step {begin + instance.outputs[first]} at the earliest, but "
+                f"{limit} is step {end}"
+            )
+        elif held > offered:
+            proof = "memory-time"
+            reason = (
+                f"they hold {held:,} token-steps, all of them within "
+                f"{_steps([range(begin + 1, end + 1)])}, "
+                f"where the memory of {instance.memory:,} tokens offers {offered:,}"
+            )
+        else:
+            starts = "its start" if len(new) == 1 else "their starts"
+            one_of = "" if sum(map(len, steps)) == 1 else "one of the "
+            reason = (
+                f"whatever {starts}, they hold more than the memory of {instance.memory:,} tokens "
+                f"at {one_of}{_steps(steps)}"
+            )
+        return Conflict(
+            requests=tuple(instance.label(request) for request in new.tolist()),
+            indices=tuple((new - self.running).tolist()),
+            running=tuple(members[members < self.running].tolist()),
+            steps=steps,
+            proof=proof,
+            irreducible=irreducible or smallest,
+            smallest=smallest,
+            tight=tight,
+            reason=reason,
+        )
+
+
+def _steps(ranges: Sequence[range]) -> str:
+    parts = [
+        str(part.start) if len(part) == 1 else f"{part.start}..{part.stop - 1}" for part in ranges
+    ]
+    return f"step{'' if sum(map(len, ranges)) == 1 else 's'} {', '.join(parts)}"
+
+
+def _listed(labels: Sequence[str], noun: str = "request") -> str:
+    words, count = list(labels[:_LISTED]), len(labels)
+    if count > _LISTED:
+        words.append(f"{count - _LISTED:,} more")
+    if len(words) > 1:
+        words = [f"{', '.join(words[:-1])} and {words[-1]}"]
+    return f"{noun}{'' if count == 1 else 's'} {words[0]}"

@@ -25,8 +25,8 @@ from optsched._internal.arguments import checked
 from optsched._internal.extensions import draw
 from optsched._internal.extras import data_frame
 from optsched._internal.numbers import proven
+from optsched.bounds.ascent import charged_by, completions_within, regrets_of
 from optsched.bounds.lagrangian import PricedStarts, held_by
-from optsched.bounds.sawtooth import charged_by, completions_within, regrets_of
 from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule

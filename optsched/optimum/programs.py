@@ -16,22 +16,21 @@ from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched.admission import admit_by_priority, require_steps
 from optsched.bounds.bound import bound
-from optsched.errors import (
-    InfeasibleError,
-    ModelError,
-    OptschedError,
-    SolverError,
-    require_known,
-)
+from optsched.errors import InfeasibleError, ModelError, OptschedError, SolverError, require_known
 from optsched.models.balance import BalanceProgram
 from optsched.models.batch import BatchSelection
-from optsched.models.events import EventProgram
 from optsched.models.fluid.wait import WaitThresholds, WholeThresholds
-from optsched.models.hindsight import HindsightProgram, LatencyRelaxation
+from optsched.models.hindsight import EventProgram, HindsightProgram, LatencyRelaxation
 from optsched.models.linear import LinearModel
-from optsched.models.program import NOTHING_RUNNING, Running
-from optsched.models.solution import RowConflict, Solution, Stopped, Windows
-from optsched.optimum.stages.plan import first_of
+from optsched.models.program import (
+    NOTHING_RUNNING,
+    RowConflict,
+    Running,
+    Solution,
+    Stopped,
+    Windows,
+)
+from optsched.optimum.plan import first_of
 from optsched.optimum.state import TOO_LARGE, SolveParams
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
@@ -40,7 +39,7 @@ from optsched.solvers.backends.base import INFEASIBLE, Options
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.backends.pyomo import capabilities as solver_of_pyomo
 from optsched.solvers.backends.pyomo import compile_pyomo
-from optsched.solvers.balance.balance import assign_balanced
+from optsched.solvers.balance import assign_balanced
 from optsched.solvers.selection import (
     BATCH_METHODS,
     OWN_METHODS,
@@ -56,8 +55,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.program import Program
-    from optsched.models.solution import Conflict
+    from optsched.models.program import Conflict, Program
     from optsched.solvers.backends.base import Progress
 
 
@@ -93,7 +91,7 @@ def kind_of(problem: object) -> Kind:
     )
 
 
-def as_linear(problem: Any) -> LinearModel:
+def as_linear(problem: object) -> LinearModel:
     """Return the rows and columns of a problem."""
     kind = kind_of(problem)
     if isinstance(problem, LinearModel):
@@ -418,7 +416,7 @@ def _can_complete(windows: Windows, requests: npt.ArrayLike, clock: _Clock) -> b
     stop = threading.Event()
 
     def look(progress: Progress) -> None:
-        """Any answer is enough."""
+        """Stop at the first answer."""
         if progress.values is not None:
             stop.set()
 

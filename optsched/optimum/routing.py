@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from optsched._internal.arguments import checked
 from optsched._internal.extensions import draw, html, text, write
@@ -23,7 +23,7 @@ from optsched.simulate import run
 from optsched.solvers.backends.base import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.optimum.state import Optimum
     from optsched.policies import Policy
+    from optsched.problem.execution import Run
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Storage
     from optsched.problem.workers import Router, Workers
@@ -105,9 +106,9 @@ class RouterLoss:
         low, high = self.given_placement
         return Interval(max(0.0, low - self.best.high), high - self.best.low).of(self.cost)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return names, latencies and intervals as plain data."""
-        content: dict[str, Any] = {
+        content: dict[str, object] = {
             "router": self.run.router,
             "policy": self.run.policy,
             "total_latency": self.cost,
@@ -212,7 +213,7 @@ class RoutingLoss:
             f"both {both}."
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[RouterLoss]:
         return iter(self.losses)
 
     def __getitem__(self, pair: tuple[str, str]) -> RouterLoss:
@@ -223,7 +224,7 @@ class RoutingLoss:
         there = ", ".join(each.name for each in self.losses)
         raise PolicyError(f"router and policy {pair!r} did not run: {there}")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return everything but the runs as plain data, ready for JSON."""
         pairs = [{"router": each.run.router, "policy": each.run.policy} for each in self.least]
         joint = {"objective": self.best.high, "bound": self.best.low, "gap": self.gap}
@@ -324,13 +325,18 @@ def routing_loss(
     Options(time_limit)
     several = as_workers(workers, instance)
     timed = None if clock is None else get_clock(clock)
-    options: dict[str, Any] = {"intervals": intervals}
-    if timed is not None:
-        options["clock"] = timed
     runs: list[RoutedRun] = []
     for router in get_routers(routers):
         for policy in get_policies(policies):
-            made = run(instance, policy, workers=several, router=router, seed=seed, **options)
+            made = run(
+                instance,
+                policy,
+                intervals=intervals,
+                clock=timed,
+                workers=several,
+                router=router,
+                seed=seed,
+            )
             if made.unfinished:
                 raise PolicyError(
                     f"router {made.router!r} with policy {made.policy!r} does not complete "
@@ -400,7 +406,7 @@ def _jointly(
     return solve(plain, workers=workers, time_limit=time_limit, params=SolveParams(start=start))
 
 
-def _best(own: Any, time_limit: float) -> Interval:
+def _best(own: Run, time_limit: float) -> Interval:
     """Return the interval of the best schedule of one worker; no policy knows of deadlines."""
     found = solve(own.instance.replace(deadlines=None), time_limit=time_limit)
     return Interval(float(math.ceil(found.bound)), float(found.objective))

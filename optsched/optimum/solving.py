@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.progress import watched
@@ -13,8 +13,8 @@ from optsched.bounds.bound import OBJECTIVES
 from optsched.errors import ModelError, OptschedError, SolverError, require_known
 from optsched.models.fluid.equilibrium import constant_of, equilibrium
 from optsched.models.fluid.wait import WAITING, ThroughputProgram
+from optsched.optimum.plan import find_first, go_through
 from optsched.optimum.programs import WATCHED, kind_of
-from optsched.optimum.stages.plan import find_first, go_through
 from optsched.optimum.state import SolveParams, SolveState
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from optsched.bounds.bound import SomeWorkers
     from optsched.clock import Clock
     from optsched.models.hindsight import ScheduleObjective
-    from optsched.models.solution import Solution
+    from optsched.models.program import Solution
     from optsched.optimum.state import Optimum
     from optsched.problem.request_types import RequestTypes
 
@@ -204,7 +204,7 @@ def solve(
 ) -> Optimum: ...
 @overload
 def solve(
-    problem: Any,
+    problem: object,
     *,
     time_limit: float | None = ...,
     objective: ScheduleObjective = ...,
@@ -213,7 +213,7 @@ def solve(
 ) -> Solution: ...
 @checked(SolverError)
 def solve(
-    problem: Any,
+    problem: object,
     *,
     time_limit: float | None = 60.0,
     objective: ScheduleObjective = "total-latency",

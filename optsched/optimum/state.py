@@ -18,13 +18,12 @@ from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number, percent, proven, round_down
 from optsched._version import __version__
 from optsched.bounds.ascent import Bound
+from optsched.bounds.bound import of_pool
 from optsched.bounds.lagrangian import PricedStarts, weights_of
-from optsched.bounds.pools import of_pool
 from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.errors import InfeasibleError, OptschedError, SolverError, require_known
 from optsched.models.hindsight import LATENESS, PENALTY, cost_unit, schedule_cost
-from optsched.models.program import latest_starts
-from optsched.models.solution import Solution, Stopped, next_cost
+from optsched.models.program import Solution, Stopped, latest_starts, next_cost
 from optsched.optimum.gap import GapExplanation, explain_gap
 from optsched.problem.workers import Workers
 from optsched.solvers.backends.base import Options, Progress
@@ -36,11 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.bounds.configurations import ConfigurationBound
-    from optsched.certificates.configurations import (
-        ConfigurationCertificate,
-        MakespanCertificate,
-    )
+    from optsched.certificates.prices import ConfigurationCertificate, MakespanCertificate
     from optsched.models.hindsight import Lateness, ScheduleObjective
     from optsched.problem.instance import Instance
     from optsched.problem.premises import World
@@ -294,7 +289,7 @@ class Optimum(Solution):
         """Write the interval over time, and where the gap comes from, as one HTML file."""
         write("optimum_page", path, self)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return everything as plain data, ready for JSON; starts in the order of the instance."""
         names = ("status", "objective", "bound", "gap", "proven_optimal", "seconds", "proof")
         content = {name: getattr(self, name) for name in (*names, "horizon")} | {
@@ -346,9 +341,7 @@ class SolveState:
     exact: Fraction | None = None  # what the best schedule costs, without rounding
     floor: Fraction = Fraction(0)  # what `bound` proves, moved to a cost that schedules can have
     unit: Fraction = field(init=False)  # of which every schedule's cost is a whole multiple
-    bound: Bound | ConfigurationBound = field(
-        default_factory=lambda: Bound(-math.inf, "nothing", 0.0)
-    )
+    bound: Bound = field(default_factory=lambda: Bound(-math.inf, "nothing", 0.0))
     history: list[tuple[float, float | None, float]] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     pool: Instance = field(init=False)  # one worker with all memory, for which `prices` are
@@ -548,15 +541,22 @@ class SolveState:
             if not self.closed:
                 self.best, self.cost, self.exact = schedule, float(cost), cost
 
-    def raise_bound(
-        self, proven: Bound | ConfigurationBound, exact: Fraction | None = None
-    ) -> None:
+    def raise_bound(self, proven: Bound, exact: Fraction | None = None) -> None:
         """Keep a bound if it is better; `exact` is its value without rounding."""
         if exact is None:
             exact = Fraction(proven.value) if (sure := proven.certificate) is None else sure.value
         with self.lock:
             if (exact > self.floor or proven.value > self.bound.value) and not self.closed:
                 self.bound, self.floor = proven, max(self.floor, next_cost(exact, self.unit))
+
+    def gain(self, stage: str, found: Bound) -> None:
+        """Keep the bound of a stage, and note what it gained."""
+        before = self.lowest
+        self.raise_bound(found)
+        if found.interrupted and not self.proven:
+            self.interrupt()
+        gained = self.lowest - before
+        self.note(f"{stage}: bound {proven(self.lowest, digits=10)}, gained {gained:,.10g}")
 
     def report(self, stage: str, cost: float | None, bound: float) -> None:
         """Pass on where a stage stands."""

@@ -10,7 +10,9 @@ from .base import with_rule as with_rule
 from .decision import Decision as Decision
 from .decision import DecisionPolicy as DecisionPolicy
 from .decision import DynamicPolicy as DynamicPolicy
+from .decision import RollingPolicy as RollingPolicy
 from .decision import State as State
+from .priorities import EnginePolicy as EnginePolicy
 from .registry import BASIC as BASIC
 from .registry import POLICIES as POLICIES
 from .registry import get_policies as get_policies
@@ -20,8 +22,6 @@ from .registry import split_names as split_names
 from .robust import ChancePolicy as ChancePolicy
 from .robust import IntervalPolicy as IntervalPolicy
 from .robust import OverflowPolicy as OverflowPolicy
-from .rolling import RollingPolicy as RollingPolicy
-from .serving import EnginePolicy as EnginePolicy
 from .wait import NestedWaitPolicy as NestedWaitPolicy
 from .wait import WaitPolicy as WaitPolicy
 

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    NamedTuple,
-    Protocol,
-    TypeVar,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -70,7 +61,7 @@ class Policy:
     needs: ClassVar[Needs]
 
     def checked_keys(
-        self, keys: Any, requests: Sequence[int] | IntArray, label: Callable[[int], str]
+        self, keys: npt.ArrayLike, requests: Sequence[int] | IntArray, label: Callable[[int], str]
     ) -> npt.NDArray[np.number]:
         """Return keys of requests as an array; refuse what is not one number for each."""
         key = np.asarray(keys)

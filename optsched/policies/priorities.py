@@ -4,30 +4,33 @@ Both order requests by their expected starts in Relax-LP (`solvers.selection.exp
 those that wait, as if the worker were empty, whenever requests have arrived since the last batch. A
 batch of Sorted-LP is what comes first in the order and fits together by peaks; offline the batches
 together are the paper's order. LP-Swap passes over what does not fit, and improves by Alg. 4.
+
+First come, first served without knowing outputs: how serving engines form batches.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.compiled import compiled
 from optsched.bounds.on_clock import PARTS, best_share
 from optsched.clock import LinearClock
-from optsched.errors import PolicyError
-from optsched.policies.base import BatchPolicy, PriorityPolicy
+from optsched.errors import PolicyError, require_known
+from optsched.policies.base import BatchPolicy, NamedPolicy, Needs, PriorityPolicy
 from optsched.problem.work import work_on_clock
 from optsched.solvers.selection import LocalSwap
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
+    from optsched.models.batch import Fit
     from optsched.problem.instance import Instance
     from optsched.solvers.selection import BatchMethod
-
 
 _SMITH = "Smith's rule for the relaxation behind the closed-form bound"
 
@@ -110,8 +113,8 @@ WORK = WorkPolicy(
 class Selected:
     """Batch selection among the requests released so far."""
 
-    def __init__(self, instance: Instance, method: BatchMethod, options: dict[str, Any]) -> None:
-        self._instance, self._method, self._options = instance, method, options
+    def __init__(self, instance: Instance, method: BatchMethod, fit: Fit, seed: int) -> None:
+        self._instance, self._method, self._fit, self._seed = instance, method, fit, seed
         self._waiting = np.zeros(0, dtype=np.int64)
 
     def release(self, requests: IntArray) -> None:
@@ -123,21 +126,22 @@ class Selected:
         from optsched.solvers.selection import select_batch
 
         waiting = self._waiting
-        batch = select_batch(self._instance.take(waiting), self._method, **self._options).requests
+        left = self._instance.take(waiting)
+        batch = select_batch(left, self._method, self._fit, seed=self._seed).requests
         self._waiting = np.delete(waiting, batch)
         return waiting[batch]
 
 
-def sorted_f(method: BatchMethod, **options: Any) -> BatchPolicy:
-    """Return Sorted-F with a selection of batches and options of its own."""
-    profile = "-profile" if options.get("fit") == "profile" else ""
-    fit = "at every step" if profile else "by their peaks"
+def sorted_f(method: BatchMethod, fit: Fit = "peak", seed: int = 0) -> BatchPolicy:
+    """Return Sorted-F with a selection of batches of its own."""
+    profile = "-profile" if fit == "profile" else ""
+    where = "at every step" if profile else "by their peaks"
     how, source = _METHODS.get(method, (method, ""))
     name = "mip" if method == "highs" else method  # that of the paper
     return BatchPolicy(
         f"sorted-f-{name}{profile}",
-        f"batches of least F that fit {fit}, {how}",
-        lambda instance: Selected(instance, method, options),
+        f"batches of least F that fit {where}, {how}",
+        lambda instance: Selected(instance, method, fit, seed),
         source=source,
     )
 
@@ -246,3 +250,102 @@ def _fitting(peaks: IntArray, memory: int) -> IntArray:
             chosen[count] = place
             count += 1
     return chosen[:count]
+
+
+#: How prompts and decodes share batches.
+Batching = Literal["mixed", "prefill-first", "chunked"]
+
+
+@checked(PolicyError)
+@dataclass(frozen=True)
+class EnginePolicy(NamedPolicy):
+    """Admit in order of arrival while prompts fit into the free memory; run on a clock.
+
+    Outputs are unknown, so the memory may run out: then the request admitted last is preempted. It
+    gives up its KV cache and waits again, keeping its tokens as part of the prompt to prefill.
+
+    Parameters
+    ----------
+    batching
+        "mixed": all decodes with whole prompts beside them. "prefill-first": prompts alone while
+        any can be admitted, else all decodes. "chunked": all decodes, and prompt tokens up to the
+        token limit.
+    max_num_seqs
+        Maximum number of requests that run at once.
+    max_num_batched_tokens
+        Maximum number of tokens in a batch: those prefilled, and one for each decode. A longer
+        prompt is the only one in its batch, unless it is chunked.
+    watermark
+        Share of the memory that an admission leaves free while other requests run.
+    block_size
+        Tokens of a block of KV cache; a request holds whole blocks.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> small = EnginePolicy("small", "two at a time", max_num_seqs=2)
+    >>> run(Instance([5] * 3, [2] * 3, memory=50), small, clock="unit").completions
+    array([2., 2., 4.])
+    """
+
+    batching: Batching = "mixed"
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    watermark: float = 0.0
+    block_size: int = 1
+    needs: ClassVar[Needs] = Needs("engine")
+
+    def __post_init__(self) -> None:
+        require_known("batching", self.batching, get_args(Batching), PolicyError)
+        limits = self.max_num_seqs, self.max_num_batched_tokens
+        require_limits(self, self.block_size, *limits, self.watermark)
+
+    def blocks(self, instance: Instance) -> int:
+        """Return the blocks that the memory holds, refusing requests that would never fit."""
+        blocks = instance.memory // self.block_size
+        needed = -(-instance.peaks // self.block_size)
+        self.require(
+            needed.max() <= blocks,
+            f"request {instance.label(int(np.argmax(needed)))} needs {needed.max()} blocks of "
+            f"{self.block_size} tokens, but the memory holds {blocks}; give more memory or smaller "
+            "blocks",
+        )
+        return int(blocks)
+
+
+def require_limits(
+    policy: NamedPolicy, block_size: int, seqs: int, tokens: int, watermark: float
+) -> None:
+    """Refuse limits with which no engine runs."""
+    for option, value in (("block_size", block_size), ("max_num_seqs", seqs)):
+        policy.require(value >= 1, f"{option} is {value}, but must be at least 1")
+    policy.require(
+        tokens >= seqs,
+        f"max_num_batched_tokens is {tokens}, below max_num_seqs, {seqs}, each of which may "
+        "decode; raise it",
+    )
+    policy.require(
+        0 <= watermark < 1,
+        f"watermark is {watermark:g}, but must be a share from 0 to below 1",
+    )
+
+
+ENGINES = (
+    EnginePolicy(
+        "mixed",
+        "first come, first served, decodes and whole prompts in one batch",
+        source="the engine of the papers' simulations",
+    ),
+    EnginePolicy(
+        "vllm-v0",
+        "first come, first served, prompts before decodes",
+        "prefill-first",
+        source="vLLM before its version 1, Kwon et al. 2023",
+    ),
+    EnginePolicy(
+        "sarathi",
+        "first come, first served, decodes and chunks of prompts",
+        "chunked",
+        source="Sarathi-Serve, Agrawal et al. 2024",
+    ),
+)

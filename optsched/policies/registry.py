@@ -10,11 +10,17 @@ from optsched._internal import extensions
 from optsched._internal.extras import imported, names_module
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
-from optsched.policies.decision import DecisionPolicy
-from optsched.policies.priorities import LARGEST, PRIORITIES, SELECTED, SORTED_F, SORTED_LP, WORK
+from optsched.policies.decision import ROLLING, DecisionPolicy
+from optsched.policies.priorities import (
+    ENGINES,
+    LARGEST,
+    PRIORITIES,
+    SELECTED,
+    SORTED_F,
+    SORTED_LP,
+    WORK,
+)
 from optsched.policies.robust import CHANCE, OVERFLOW, ROBUST
-from optsched.policies.rolling import ROLLING
-from optsched.policies.serving import ENGINES
 from optsched.policies.wait import WAITING
 
 if TYPE_CHECKING:
@@ -128,6 +134,6 @@ def get_policies(policies: Any = None) -> list[Policy]:
     return found
 
 
-def _is_several(policies: Any) -> bool:
+def _is_several(policies: object) -> bool:
     several = hasattr(policies, "__iter__") and getattr(policies, "ndim", 1) > 0
     return several and not isinstance(policies, str)

@@ -137,7 +137,7 @@ class RandomOrder(Hindsight):
 
 
 _LATER = "memory-time, as in area"
-_TOKENS: dict[str, Any] = {"preempt": "tokens", "slack": 0.1}
+_TOKENS: dict[str, str | float] = {"preempt": "tokens", "slack": 0.1}
 
 #: Name, description, source and what differs from `a-min`.
 _INTERVAL_POLICIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (

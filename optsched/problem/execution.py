@@ -53,7 +53,7 @@ class Loop:
     requests: tuple[int, ...]
     unit: str = "steps"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the proof as plain data, ready for JSON."""
         return {"step": self.step, "period": self.period, "requests": list(self.requests)}
 
@@ -256,7 +256,7 @@ class Run(ABC):
     def _repr_html_(self) -> str:
         return html("facts_table", self)
 
-    def _by_request(self, **columns: Any) -> pd.DataFrame:
+    def _by_request(self, **columns: object) -> pd.DataFrame:
         """Return a table with a row per request."""
         every, clients = range(len(self.instance)), self.instance.clients
         labels = [self.instance.label(request) for request in every]
@@ -293,7 +293,7 @@ class Run(ABC):
 
     @property
     @abstractmethod
-    def _figure(self) -> tuple[str, Any]:
+    def _figure(self) -> tuple[str, object]:
         """Name of its plot in `optsched.report`, and what that draws."""
 
     def to_html(self, path: str | Path) -> None:
@@ -582,7 +582,7 @@ class Execution(Started, Run):
         return frame.sort_values(["end", "request"], ignore_index=True)
 
     @property
-    def _figure(self) -> tuple[str, Any]:
+    def _figure(self) -> tuple[str, object]:
         if not self.split:
             return "plot_schedule", self.schedule
         order = np.argsort(self.starts, kind="stable")  # an attempt is there when it starts
@@ -638,7 +638,9 @@ def _wrong(execution: Execution) -> list[Violation]:
     instance, requests, starts = execution.instance, execution.requests, execution.starts
     found: list[Violation] = []
 
-    def add(kind: ViolationKind, at: np.int64, numbers: tuple[Any, Any, Any], text: str) -> None:
+    def add(
+        kind: ViolationKind, at: np.int64, numbers: tuple[int | np.int64, ...], text: str
+    ) -> None:
         request, step, usage, limit = map(int, (at, *numbers))
         label = instance.label(request)
         sentence = f"request {label} {text}"

@@ -435,7 +435,7 @@ class Instance(Shown):
         return columns
 
 
-def _equal(mine: Any, its: Any) -> bool:
+def _equal(mine: object, its: npt.ArrayLike) -> bool:
     """Whether two values of a field are equal."""
     if isinstance(mine, tuple) and isinstance(its, tuple):
         return len(mine) == len(its) and all(map(_equal, mine, its))

@@ -6,7 +6,7 @@ Bounds, certificates and optima state premises, runs state facts; both are a `Wo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +48,7 @@ class World:
     cached: bool = False  # tokens were found in a prefix cache, a request's own ones among them
     objective: str = "total-latency"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return what JSON says of the premises of a bound."""
         return {
             "time": "steps" if self.clock is None else "clock",

@@ -17,9 +17,7 @@ from optsched.errors import ClockError, InstanceError, named, nearest, unreadabl
 from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
 
 _MAX_TOKENS = 10**6  # of a prompt or an output; sums over stages then stay exact
@@ -101,7 +99,7 @@ class RequestTypes:
                 )
 
     @staticmethod
-    def _outside(values: IntArray, least: int) -> Any:
+    def _outside(values: IntArray, least: int) -> BoolArray:
         return (values < least) | (values > _MAX_TOKENS)
 
     def __len__(self) -> int:
@@ -159,7 +157,7 @@ class RequestTypes:
         """Return the same types with all rates multiplied by a factor."""
         return self.with_rates(self.rates * factor)
 
-    def with_rates(self, rates: Any) -> RequestTypes:
+    def with_rates(self, rates: FloatArray) -> RequestTypes:
         """Return the same types at other rates, as of another time of day."""
         return RequestTypes(self.prompts, self.outputs, rates, self.prefill_makes_token, self.names)
 
@@ -243,7 +241,7 @@ def output_classes(instance: Instance, classes: int) -> list[IntArray]:
     return np.array_split(np.argsort(instance.outputs, kind="stable"), classes)
 
 
-def _names(prompts: npt.NDArray[Any], outputs: npt.NDArray[Any]) -> tuple[str, ...]:
+def _names(prompts: IntArray, outputs: IntArray) -> tuple[str, ...]:
     return tuple(f"{int(a)}+{int(b)}" for a, b in zip(prompts, outputs, strict=True))
 
 
@@ -408,7 +406,7 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
         return types, _clock(content, path), memory
 
 
-def _check_keys(table: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+def _check_keys(table: dict[str, object], known: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in known:
             raise InstanceError(f"{where}: unknown entry {key!r}: {nearest(key, known)}")

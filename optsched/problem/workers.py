@@ -195,7 +195,9 @@ def as_workers(workers: int | str | Sequence[int] | Workers, instance: Instance)
         made = Workers.parse(workers, instance.memory if workers.isdecimal() else None)
     else:
         several = isinstance(workers, Sequence) or getattr(workers, "ndim", 0) > 0
-        made = Workers(cast("Any", workers) if several else _copies(workers, instance.memory))
+        made = Workers(
+            cast("Sequence[int]", workers) if several else _copies(workers, instance.memory)
+        )
     made.allowed(instance)
     return made
 
@@ -359,7 +361,7 @@ ROUTERS: dict[str, Router] = {
 _SHIPPED = dict(ROUTERS)
 
 
-def is_shipped(router: Any) -> bool:
+def is_shipped(router: object) -> bool:
     """Say whether a router is a name that means the same in every process."""
     plain = router.partition(":")[0] if isinstance(router, str) else ""
     return plain in _SHIPPED and ROUTERS.get(plain) is _SHIPPED[plain]
@@ -528,7 +530,7 @@ class Cluster:
                 "overhead_s and seconds_per_token are both 0: time would stand still"
             )
 
-    def _checked(self, name: str, value: Any) -> int | tuple[int, ...]:
+    def _checked(self, name: str, value: object) -> int | tuple[int, ...]:
         if not isinstance(value, Iterable):
             return as_count(name, value)
         values = list(value)
@@ -558,6 +560,6 @@ class Cluster:
             value = np.iinfo(np.int64).max // 4
         return np.broadcast_to(np.asarray(value, dtype=np.int64), self.workers).copy()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the facts as plain data, ready for JSON."""
         return vars(self) | {"power": dict(vars(self.power))}

@@ -31,26 +31,9 @@ from optsched.bounds.bound import bound, coarse_prices, smoothed
 from optsched.bounds.lagrangian import weights_of
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
+from optsched.search import beam_kernels as kernels
 from optsched.search.annealing import MAX_STEPS, empty_usage
-from optsched.search.beam_kernels import (
-    ACTIVE,
-    CHILDREN,
-    DONE,
-    LOGGED,
-    MAX_STARTS,
-    SLICE,
-    WAITING,
-    Active,
-    Children,
-    Large,
-    Log,
-    Nodes,
-    add_chosen,
-    sweep,
-    tabulate,
-)
 from optsched.search.search import search
-from optsched.search.sliding import parts_of_windows, slide
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
@@ -90,7 +73,7 @@ def background_of(schedule: Schedule, quantile: float) -> tuple[BoolArray, Backg
 def _held(instance: Instance, chosen: BoolArray, starts: IntArray) -> Usage:
     """Return the tokens that some requests hold at each step from 0 on."""
     usage = empty_usage(int((starts + instance.outputs)[chosen].max(initial=0)) + 2)
-    add_chosen(instance.prompts, instance.outputs, starts, chosen, usage)
+    kernels.add_chosen(instance.prompts, instance.outputs, starts, chosen, usage)
     return usage
 
 
@@ -133,7 +116,7 @@ class Beam:
         self._rows = max(1, min(len(begins) - 1, _TABLE // count, 1 + math.isqrt(len(begins))))
         keys = np.random.default_rng(0).integers(1, 2**63, count).astype(np.uint64)
         sums = PriceSums.of(prices)
-        self.large = Large(
+        self.large = kernels.Large(
             instance.prompts[large].copy(),
             outputs.copy(),
             arrivals.copy(),
@@ -150,7 +133,7 @@ class Beam:
 
     def _make_nodes(self, width: int, count: int, reach: int) -> None:
         background = self.large.background[:reach]
-        self.nodes = Nodes(
+        self.nodes = kernels.Nodes(
             usage=np.zeros((2, width, 2 * reach), dtype=np.int32),
             started=np.zeros((2, width, count), dtype=np.uint8),
             earliest=np.zeros((2, width, count), dtype=np.int32),
@@ -161,19 +144,23 @@ class Beam:
         )
         self.nodes.usage[0, 0, : len(background)] = background
         self.counts = np.array([0, count, 0, 1, 0, 0, 0, reach])
-        most = width * CHILDREN
-        self._children = Children(
+        most = width * kernels.CHILDREN
+        self._children = kernels.Children(
             values=np.empty(most),
             costs=np.empty(most),
             hashes=np.empty(most, dtype=np.uint64),
             parents=np.empty(most, dtype=np.int64),
             counts=np.empty(most, dtype=np.int64),
-            requests=np.empty((most, MAX_STARTS), dtype=np.int64),
-            starts=np.empty((most, MAX_STARTS), dtype=np.int64),
+            requests=np.empty((most, kernels.MAX_STARTS), dtype=np.int64),
+            starts=np.empty((most, kernels.MAX_STARTS), dtype=np.int64),
             heap=np.empty(most, dtype=np.int64),
         )
-        self.active = Active(np.empty(count, dtype=np.int64), np.empty(count), np.arange(count))
-        self.log = Log(*(np.empty(64 * width * MAX_STARTS, dtype=np.int64) for _ in range(3)))
+        self.active = kernels.Active(
+            np.empty(count, dtype=np.int64), np.empty(count), np.arange(count)
+        )
+        self.log = kernels.Log(
+            *(np.empty(64 * width * kernels.MAX_STARTS, dtype=np.int64) for _ in range(3))
+        )
         self._width = width
         chunks = -(-(len(self.large.begins) - 1) // self._rows)
         self._corners = np.empty((chunks, count))  # least costs from the end of each chunk on
@@ -187,17 +174,17 @@ class Beam:
             if budget.over:
                 break
             self._corners[chunk] = best
-            tabulate(large, self.active.waiting, chunk, best)
+            kernels.tabulate(large, self.active.waiting, chunk, best)
 
     def follow(self, budget: Budget, most: float) -> tuple[IntArray | None, float]:
         """Go to the end; return the starts of large requests, if there was time, and the work."""
         self.prepare(budget)
         counts, work, began = self.counts, float(self._rows * self._corners.size), stopwatch()
         end = budget._replace(deadline=budget.deadline + _LATE * (budget.deadline - began))
-        while not counts[DONE]:
+        while not counts[kernels.DONE]:
             work += self.load_chunk()
             self._keep_pace(began, budget.deadline)
-            until = (int(counts[SLICE]) // self._rows + 1) * self._rows
+            until = (int(counts[kernels.SLICE]) // self._rows + 1) * self._rows
             work += self.step(until, end, most - work)
             if work >= most or end.over:
                 return None, work
@@ -206,7 +193,7 @@ class Beam:
     def _keep_pace(self, began: float, deadline: float) -> None:
         """Go on with less width where the deadline would come before the end, after it with 1."""
         # The first slices take longer than others, and after half of them half the work is done.
-        now, done = stopwatch(), int(self.counts[SLICE])
+        now, done = stopwatch(), int(self.counts[kernels.SLICE])
         left, needed = deadline - now, (now - began) * max(0, self._slices - done) / max(done, 1)
         if left <= 0:
             self._width = 1
@@ -215,20 +202,25 @@ class Beam:
 
     def load_chunk(self) -> int:
         """Tabulate the least costs for the chunk of slices that begins; return the work."""
-        chunk = int(self.counts[SLICE]) // self._rows
+        chunk = int(self.counts[kernels.SLICE]) // self._rows
         if chunk < len(self._corners):
-            active, waiting = int(self.counts[ACTIVE]), int(self.counts[WAITING])
+            active, waiting = int(self.counts[kernels.ACTIVE]), int(self.counts[kernels.WAITING])
             ahead = np.append(self.active.requests[:active], self.active.waiting[:waiting])
-            tabulate(self.large, ahead, chunk, self._corners[chunk].copy())
+            kernels.tabulate(self.large, ahead, chunk, self._corners[chunk].copy())
         return self.large.later.size
 
     def step(self, until: int, budget: Budget, most: float) -> float:
         """Go on to a slice, at most to the end of the chunk; return the work."""
         counts, width, work = self.counts, self._width, 0.0
-        while counts[SLICE] < until and not counts[DONE] and work < most and not budget.over:
-            if counts[LOGGED] + width * MAX_STARTS > len(self.log.starts):
-                self.log = Log(*(np.append(each, np.empty_like(each)) for each in self.log))
-            work += sweep(
+        while (
+            counts[kernels.SLICE] < until
+            and not counts[kernels.DONE]
+            and work < most
+            and not budget.over
+        ):
+            if counts[kernels.LOGGED] + width * kernels.MAX_STARTS > len(self.log.starts):
+                self.log = kernels.Log(*(np.append(each, np.empty_like(each)) for each in self.log))
+            work += kernels.sweep(
                 self.large,
                 self.nodes,
                 self._children,
@@ -244,7 +236,7 @@ class Beam:
     def starts(self, node: int) -> IntArray:
         """Return the starts of the large requests in a node, -1 where it has not started one."""
         starts = np.full(len(self.large.prompts), -1)
-        at = self.nodes.tails[self.counts[SLICE] % 2, node]
+        at = self.nodes.tails[self.counts[kernels.SLICE] % 2, node]
         while at >= 0:
             starts[self.log.requests[at]] = self.log.starts[at]
             at = self.log.before[at]
@@ -485,11 +477,13 @@ class _Runs:
             self._prices[setting.share],
             ~small,
             background,
-            parts_of_windows(start, ~small) if sliding else slices(parts, setting.starts),
+            kernels.parts_of_windows(start, ~small) if sliding else slices(parts, setting.starts),
             1 if sliding else width,
         )
         if sliding:
-            starts, work = slide(beam.large, width, self._seed, lambda: self._budget.over, most)
+            starts, work = kernels.slide(
+                beam.large, width, self._seed, lambda: self._budget.over, most
+            )
         else:
             starts, work = beam.follow(self._budget, most)
         if starts is None:

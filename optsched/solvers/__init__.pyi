@@ -13,9 +13,9 @@ from .backends.files import read_solution as read_solution
 from .backends.files import write_model as write_model
 from .backends.highs import dual_bound as dual_bound
 from .backends.pyomo import from_pyomo as from_pyomo
-from .balance.balance import BALANCE_METHODS as BALANCE_METHODS
-from .balance.balance import Assignment as Assignment
-from .balance.balance import assign_balanced as assign_balanced
+from .balance import BALANCE_METHODS as BALANCE_METHODS
+from .balance import Assignment as Assignment
+from .balance import assign_balanced as assign_balanced
 from .selection import BATCH_METHODS as BATCH_METHODS
 from .selection import Batch as Batch
 from .selection import select_batch as select_batch

@@ -15,7 +15,7 @@ from plots_of_targets import drawn
 from quick_targets import quick
 
 from optsched import Instance, Schedule, family, run, solve
-from optsched.search.orders import start_evenly
+from optsched.search.delays import start_evenly
 from optsched_papers import TARGETS
 from optsched_papers.jaillet.section_7 import CLOCK, clock, requests
 from optsched_papers.jaillet.theorems import _burst_pace, _expected, _latencies, _overloaded_pace

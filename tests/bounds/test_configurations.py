@@ -23,7 +23,7 @@ from optsched.bounds.configurations import (
     certify_configuration,
     configuration_bound,
 )
-from optsched.certificates.configurations import (
+from optsched.certificates.prices import (
     ConfigurationCertificate,
     items,
     verify_configuration,

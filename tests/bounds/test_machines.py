@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import Instance, run
-from optsched.bounds.pools import machines_bound
+from optsched.bounds.bound import machines_bound
 from optsched.errors import InstanceError
 
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import Instance, bound, family, solve, verify
-from optsched.bounds.makespan import makespan_by_sizes
-from optsched.certificates.configurations import MakespanCertificate, items
-from optsched.certificates.prices import read_certificate
+from optsched.bounds.configurations import makespan_by_sizes
+from optsched.certificates.prices import MakespanCertificate, items, read_certificate
 from optsched.errors import CertificateError
 
 tiny = instances(max_requests=5, max_memory=14, max_arrival=6, max_output=5)

@@ -26,17 +26,17 @@ from optsched import (
     verify,
 )
 from optsched._internal.aside import Budget
-from optsched.bounds.lagrangian import certify
-from optsched.bounds.sawtooth import (
+from optsched.bounds.ascent import (
     certify_charges,
     find_sawtooth,
     improve_charges,
     sawtooth_bound,
 )
+from optsched.bounds.lagrangian import certify
 from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import CertificateError
-from optsched.optimum.stages import improve
-from optsched.search.orders import list_on_workers
+from optsched.optimum import stages as improve
+from optsched.search.delays import list_on_workers
 
 TINY = instances(max_requests=4, max_memory=12, max_arrival=5, max_output=5)
 

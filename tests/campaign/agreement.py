@@ -32,7 +32,7 @@ from optsched.models import (
     equilibrium,
 )
 from optsched.models.hindsight import schedule_cost
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 
 TITLE = "agreement of solvers"
 BOTH = "solved by HiGHS and by CP-SAT"

@@ -30,9 +30,8 @@ from optsched import (
 from optsched._internal.aside import Budget
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
-from optsched.certificates import configurations, on_clock, prices
-from optsched.certificates.configurations import ConfigurationCertificate, items
-from optsched.certificates.prices import SawtoothCertificate
+from optsched.certificates import on_clock, prices
+from optsched.certificates.prices import ConfigurationCertificate, SawtoothCertificate, items
 from optsched.errors import CertificateError
 
 JOINT = "optsched-joint-certificate"
@@ -162,7 +161,7 @@ def _another_objective(content, problem, rng):
 
 def _another_kind(content, problem, rng):
     content["format"] = str(
-        rng.choice([configurations.FORMAT, prices.SAWTOOTH, JOINT, on_clock.FORMAT, ""])
+        rng.choice([prices.CONFIGURATION, prices.SAWTOOTH, JOINT, on_clock.FORMAT, ""])
     )
     return problem
 

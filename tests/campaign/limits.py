@@ -25,7 +25,7 @@ from campaign.kills import _optimum
 from campaign.models import draw
 from optsched import SolveParams, solve, sweep
 from optsched.cli import main
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 
 TITLE = "limits"
 SECONDS = 120

@@ -157,7 +157,7 @@ def test_solve_says_no_to_impossible_deadlines(optsched_command, tmp_path):
 
 
 def test_interrupted_solve_keeps_what_it_has(optsched_command, trace, monkeypatch):
-    from optsched.optimum.stages import exact
+    from optsched.optimum import stages as exact
 
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt

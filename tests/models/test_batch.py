@@ -15,7 +15,7 @@ from strategies import instances
 from optsched.errors import InstanceError, ModelError
 from optsched.models import BatchSelection
 from optsched.models.batch import FITS
-from optsched.models.solution import Solution, Stopped
+from optsched.models.program import Solution, Stopped
 
 
 @st.composite

@@ -12,7 +12,7 @@ import pytest
 
 from optsched import InfeasibleError, Solution
 from optsched.errors import SolverError
-from optsched.models.solution import Stopped, next_cost
+from optsched.models.program import Stopped, next_cost
 
 
 def answer(**changes):

@@ -13,7 +13,7 @@ from literal_balance import draw_state, imbalance, least_imbalance
 from optsched import Instance, OptschedError, RollingPolicy, SolveParams, family, run, solve
 from optsched.models import BalanceProgram, BatchSelection, HindsightProgram, LatencyRelaxation
 from optsched.optimum.programs import kind_of
-from optsched.policies.rolling import ROLLING_MODELS
+from optsched.policies.decision import ROLLING_MODELS
 from optsched.solvers.selection import OWN_METHODS
 
 METHODS = ("highs", "cp-sat", "auto")

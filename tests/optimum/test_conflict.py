@@ -16,8 +16,7 @@ from strategies import instances
 
 from optsched import Instance, Solution, explain_infeasibility, family
 from optsched.errors import ModelError, SolverError
-from optsched.models.program import Running
-from optsched.models.solution import Stopped, Windows
+from optsched.models.program import Running, Stopped, Windows
 from optsched.optimum import programs as conflicts
 from optsched.optimum.programs import reduce
 

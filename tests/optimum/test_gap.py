@@ -25,7 +25,7 @@ from optsched import (
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.report import plot_gap
 from optsched.report.series import gap_curves
-from optsched.search.orders import list_on_workers
+from optsched.search.delays import list_on_workers
 
 
 @given(instances(max_requests=8, max_arrival=20))

@@ -10,12 +10,11 @@ import time
 import pytest
 from fresh import printed
 
-import optsched.optimum.stages.exact
-import optsched.optimum.stages.improve
-import optsched.optimum.stages.plan
+import optsched.optimum.plan
+import optsched.optimum.stages
 from optsched import Instance, OptschedError, SolveParams, family, solve, verify
 from optsched.bounds import lagrangian
-from optsched.optimum.stages import exact
+from optsched.optimum import stages as exact
 
 DEAF = 8.0  # seconds that a stage hears nothing
 
@@ -28,7 +27,7 @@ def _loaded():
 @pytest.fixture
 def deafen(monkeypatch, _loaded):
     """Let the stage that raises prices be in a kernel for a while; return when it goes on."""
-    improve = optsched.optimum.stages.improve.improve_prices
+    improve = optsched.optimum.stages.improve_prices
     goes_on = threading.Event()
 
     def for_seconds(seconds):
@@ -39,7 +38,7 @@ def deafen(monkeypatch, _loaded):
             finally:  # it is given up where there is an answer
                 goes_on.set()
 
-        monkeypatch.setattr(optsched.optimum.stages.improve, "improve_prices", deaf)
+        monkeypatch.setattr(optsched.optimum.stages, "improve_prices", deaf)
         return goes_on
 
     return for_seconds
@@ -91,14 +90,14 @@ def test_ctrl_c_ends_a_solve_of_several_workers_with_its_interval(deafen, at):
 def test_ctrl_c_ends_the_search_over_parts_with_its_interval(monkeypatch):
     instance = family("uniform", n=8, seed=2)
     solve(instance, workers=2, time_limit=0.1)
-    ordered = optsched.optimum.stages.exact.solve_parts
+    ordered = optsched.optimum.stages.solve_parts
 
     def interrupted(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.1)
         return ordered(*arguments, **options)
 
-    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_parts", interrupted)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_parts", interrupted)
     found = solve(instance, workers=2, time_limit=60)
     assert found.status == "interrupted"
     assert not found.schedule.check()
@@ -109,7 +108,7 @@ def test_ctrl_c_is_heard_before_there_is_a_schedule(monkeypatch):
     """At a million requests the first one takes a while."""
     instance = family("uniform", n=60, seed=1)
     solve(instance, time_limit=0.1)
-    monkeypatch.setattr(optsched.optimum.stages.plan, "bound", lambda *_: time.sleep(DEAF))
+    monkeypatch.setattr(optsched.optimum.plan, "bound", lambda *_: time.sleep(DEAF))
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     began = time.perf_counter()

@@ -35,7 +35,7 @@ from optsched.models import (
     Running,
 )
 from optsched.models.hindsight import SCHEDULE_OBJECTIVES
-from optsched.optimum.stages.plan import first_of
+from optsched.optimum.plan import first_of
 
 
 @given(instances(max_requests=4, max_memory=8, max_arrival=3, max_output=3), st.booleans())

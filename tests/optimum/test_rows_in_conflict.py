@@ -13,7 +13,7 @@ from tiny_models import knapsack, models
 from optsched import HindsightProgram, Instance, Solution, explain_infeasibility, solve
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models import Family, RowConflict
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.optimum import programs as conflicts
 
 

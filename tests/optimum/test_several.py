@@ -24,7 +24,7 @@ from optsched import verify as verify_certificate
 from optsched._internal.aside import Budget
 from optsched.admission import admit_in_window
 from optsched.models import EventProgram
-from optsched.search.orders import list_on_workers
+from optsched.search.delays import list_on_workers
 from optsched.search.search import search
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from literal import optimum
 from strategies import instances
 
-import optsched.optimum.stages.exact
-import optsched.optimum.stages.plan
+import optsched.optimum.plan
+import optsched.optimum.stages
 from optsched import (
     HindsightProgram,
     InfeasibleError,
@@ -33,7 +33,7 @@ from optsched import (
     solve,
 )
 from optsched.bounds.lagrangian import PricedStarts
-from optsched.certificates.configurations import verify_configuration
+from optsched.certificates.prices import verify_configuration
 from optsched.models import BatchSelection
 from optsched.models.hindsight import schedule_cost
 from optsched.optimum.solving import METHODS, proven_horizon
@@ -206,7 +206,7 @@ def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optsched.optimum.stages.plan, "run", interrupt)
+    monkeypatch.setattr(optsched.optimum.plan, "run", interrupt)
     with pytest.raises(OptschedError, match="no schedule was found"):
         solve(family("uniform", n=14, seed=1))
 
@@ -215,7 +215,7 @@ def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
     def crash(*arguments, **options):
         return Solution("error", "HiGHS", 0.1, raw_status="killed by signal 9")
 
-    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_linear", crash)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", crash)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert result.status == "error"
     assert "killed by signal 9" in str(result)
@@ -228,7 +228,7 @@ def test_infeasibility_on_the_solver_s_word_needs_no_schedule(monkeypatch):
     def deny(*arguments, **options):
         return Solution("infeasible", "HiGHS", 0.1)
 
-    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_linear", deny)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", deny)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert not result.proven_optimal
 
@@ -344,8 +344,8 @@ def test_small_instances_are_proven_in_this_process(monkeypatch):
     for name, requests in (("uniform", 7), ("normal", 6), ("binomial", 6), ("exponential", 8)):
         instance = family(name, requests, seed=1)
         expected[instance] = solve(instance, method="cp-sat", time_limit=60).objective
-    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_events", refuse)
-    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_linear", refuse)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_events", refuse)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", refuse)
     for instance, cost in expected.items():
         result = solve(instance, time_limit=60)
         assert (result.objective, result.bound, result.status) == (cost, cost, "optimal")

@@ -12,7 +12,7 @@ import pytest
 import optsched.report
 from optsched.experiments.comparison import UNDER_INTERVALS
 from optsched.policies import BASIC, POLICIES
-from optsched.policies.serving import ENGINES
+from optsched.policies.priorities import ENGINES
 from optsched.report import save_figure, set_title, share_legend
 from optsched.report.style import (
     _OWN,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 import optsched
-import optsched.search.sliding
+import optsched.search.annealing
 from optsched import (
     Instance,
     OptschedError,
@@ -25,7 +25,7 @@ from optsched import (
     solve,
 )
 from optsched.errors import PolicyError, SolverError
-from optsched.policies.rolling import ROLLING_MODELS
+from optsched.policies.decision import ROLLING_MODELS
 from optsched.search.exact.search import solve_exact
 from optsched.solvers.backends import cpsat
 
@@ -79,7 +79,7 @@ def test_without_a_budget_it_is_its_fallback_at_scale(load, fallback):
 @pytest.fixture
 def unhurried(monkeypatch):
     """Let searches have far more time than their work takes, so that the clock cuts none."""
-    monkeypatch.setattr(optsched.search.sliding, "_SHARE", 1e-4)
+    monkeypatch.setattr(optsched.search.annealing, "_SHARE", 1e-4)
     return 20.0
 
 

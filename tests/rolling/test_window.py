@@ -11,12 +11,12 @@ from effort import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import optsched.search.sliding
+import optsched.search.annealing
 from optsched import Instance, solve
 from optsched.errors import ModelError
 from optsched.models import HindsightProgram, Running
 from optsched.problem.schedule import Schedule
-from optsched.rolling.plans import PLANS, Window, prices_of_rest
+from optsched.rolling.driver import PLANS, Window, prices_of_rest
 from optsched.solvers.backends import cpsat
 
 
@@ -24,7 +24,7 @@ from optsched.solvers.backends import cpsat
 def unhurried():
     """Let searches have far more time than their work takes, so that the clock cuts none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optsched.search.sliding, "_SHARE", 1e-4)
+        patch.setattr(optsched.search.annealing, "_SHARE", 1e-4)
         yield
 
 

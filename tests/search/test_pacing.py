@@ -10,7 +10,7 @@ from hypothesis import given
 from strategies import instances
 
 from optsched import Instance, family, run
-from optsched.search.orders import start_evenly
+from optsched.search.delays import start_evenly
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=20))

@@ -15,8 +15,7 @@ from strategies import instances
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched._internal.aside import Budget
 from optsched.search.annealing import Leg, SearchRequests
-from optsched.search.orders import Orders, anneal_orders
-from optsched.search.search import search
+from optsched.search.search import Orders, anneal_orders, search
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import Schedule, family, run
-from optsched.search import sliding
+from optsched.search import beam_kernels as sliding
 from optsched.search.beam import Beam, background_of
 
 

@@ -7,7 +7,7 @@ import math
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -17,19 +17,12 @@ from optsched._internal.extensions import draw
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
 from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium, exact_terms
-from optsched.models.linear import (
-    Family,
-    LinearModel,
-    Rows,
-    Variables,
-    as_point,
-    whole_numbers,
-)
+from optsched.models.linear import Family, LinearModel, Rows, Variables, as_point, whole_numbers
 from optsched.models.program import Program
 from optsched.problem.request_types import decimal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
@@ -350,7 +343,7 @@ def limits_of(program: WaitThresholds) -> list[tuple[str, str, IntArray, int]]:
 
 def threshold_model(
     program: WaitThresholds,
-    time: dict[str, npt.NDArray[Any]],
+    time: Mapping[str, FloatArray | IntArray],
     least_time: npt.ArrayLike,
     slack: list[Variables],
     most: npt.ArrayLike = np.inf,

@@ -1,51 +1,248 @@
-"""Exact search by growth.
+r"""Layers of an exact search: nodes, how they grow, and the rules that drop some.
 
 Of nodes of one clock that have started the same requests, A dominates B if it costs no more and
 holds no more at any step.
 
-Step by step every partial schedule is kept that may become an optimum: which requests have
-started, what they will hold, and the sum of their starts. One is dropped
+**Rules.** If the decisions of a node imply that in each of its completions some requests can start
+earlier, all others where they are, without more than M tokens at any step, then no completion of it
+is optimal, and the node may be dropped.
 
-- if its bound is no better than the best schedule: of the waiting requests, k complete only once
-  the k smallest areas, and no request before its output, found room beside what runs;
-- if another one has started the same requests, costs no more and holds no more at any step;
-- if one of its requests could have started a step earlier, all else as it is. At a start
-  :math:`k` after the arrival the first token had no room at step :math:`k`, or memory becomes
-  full, to the last token, while the request runs.
+Every request counts alike, so that an earlier start is strictly cheaper; with weights of zero a
+rule could drop every optimum, each for another one. The rules cut no node that leads to an optimum,
+so they combine with dominance.
 
-The first two rules leave one optimum, and no optimum breaks the third.
+Request j starts at :math:`p_j \ge a_j`, holds :math:`s_j + t - p_j` tokens at steps
+:math:`p_j + 1, \dots, c_j = p_j + o_j`, and mem(t) is what all hold. A node with the clock k has
+decided all starts before k: steps up to k are final, and what waits starts at k or later.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import copy
+from optsched.bounds.configurations import Problem, largest_sets, start_costs
 from optsched.errors import OptschedError
-from optsched.problem.schedule import Schedule
-from optsched.search.exact.rules import (
-    ACTIVE,
-    ENDING,
-    HELD,
-    JUMPS,
-    PAID,
-    PEAK,
-    PENDING,
-    active,
-    pending,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
-    from optsched._internal.arrays import BoolArray, IntArray
+    from optsched._internal.arrays import IntArray
+    from optsched.certificates.prices import ConfigurationCertificate
     from optsched.problem.instance import Instance
-    from optsched.search.exact.rules import ExactProblem
+
+    Integers = npt.NDArray[np.integer]  # of 16, 32 or 64 bits
+
+_EXACT = 2**61
+_DEPTHS = 24  # grid on the numbers of steps since a start for which room is tabulated
+
+
+class ExactProblem(NamedTuple):
+    """An instance and a certificate, as the search needs them; all costs are integers."""
+
+    limit: int
+    unit: int  # what one step of latency costs
+    begin: IntArray  # first slot of each kind, and the number of slots
+    requests: IntArray  # of each slot
+    slots: IntArray  # (slots, 4): prompt, output, arrival, where its tokens begin in `sizes`
+    regret: IntArray  # (slots, starts): cost of a start beyond that of the cheapest
+    least: IntArray  # (slots, starts): least regret from this start on
+    steps: IntArray  # (T, 3): what could be paid at most, price, phase
+    sizes: IntArray  # (phases, tokens of all kinds)
+    room: IntArray  # (phases, depths, limit + 1): largest size of young requests in so many tokens
+    depth: IntArray  # index of a number of steps into `room`
+    marks: IntArray  # one random number for each slot
+    total: int  # the bound of the certificate, in units
+
+    @classmethod
+    def of(cls, instance: Instance, certificate: ConfigurationCertificate) -> ExactProblem:
+        """Tabulate regrets and room."""
+        problem = Problem.of(instance)
+        unit = certificate.price_denominator * certificate.size_denominator
+        reach = len(certificate.prices) + int(instance.arrivals[-1]) + int(instance.outputs.sum())
+        spent = sum(certificate.prices) * max(map(max, certificate.sizes), default=0)
+        if (len(instance) + problem.width) * (unit * reach + spent) >= _EXACT:
+            raise OptschedError("the numbers of the certificate are too large for 64-bit integers")
+        prices = np.array(certificate.prices, dtype=np.int64)
+        ends = np.array(certificate.ends, dtype=np.int64)
+        shape = len(ends), len(problem.tokens)
+        item_sizes = np.array(certificate.sizes, dtype=np.int64).reshape(shape)
+        phase = np.searchsorted(ends, np.arange(1, len(prices) + 1))
+        order = np.lexsort((instance.arrivals, instance.outputs, instance.prompts))
+        _, begin, kind_of = np.unique(
+            np.column_stack([instance.prompts, instance.outputs])[order],
+            axis=0,
+            return_index=True,
+            return_inverse=True,
+        )
+        costs = start_costs(problem, prices, phase, item_sizes, unit)
+        rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
+        group = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+        costs = costs[group[order]]
+        cheapest = costs.min(axis=1)
+        regret = costs - cheapest[:, None]
+        least = np.minimum.accumulate(regret[:, ::-1], axis=1)[:, ::-1].copy()
+        capacities = largest_sets(problem, item_sizes, problem.copies(ends))
+        # The tokens of a kind lie where those of its first group do.
+        outputs = instance.outputs[order[begin]]
+        heads = problem.first[group[order[begin]]]
+        place = np.concatenate(
+            [problem.place[head : head + o] for head, o in zip(heads, outputs, strict=True)]
+        )
+        longest = int(outputs.max())
+        grid = np.ceil(np.geomspace(1, longest, min(_DEPTHS, longest)))
+        depths = np.unique(np.minimum(grid, longest).astype(np.int64))
+        token = problem.token
+        room = np.zeros((len(ends), len(depths), instance.memory + 1), dtype=np.int64)
+        for index, steps in enumerate(depths.tolist()):
+            young = problem.available(token, np.array([steps]))[0]
+            for number, row in enumerate(item_sizes):
+                room[number, index] = _room(problem, row, young)
+        random = np.random.default_rng(0)
+        return cls(
+            limit=instance.memory,
+            unit=unit,
+            begin=np.append(begin, len(instance)),
+            requests=order,
+            slots=np.column_stack([rows[order], (np.cumsum(outputs) - outputs)[kind_of.ravel()]]),
+            regret=regret,
+            least=least,
+            steps=np.column_stack([prices * capacities[phase], prices, phase]),
+            sizes=np.ascontiguousarray(item_sizes[:, place]),
+            room=room,
+            depth=np.searchsorted(depths, np.arange(longest + 1)),
+            marks=random.integers(-(2**62), 2**62, len(instance)),
+            total=int(cheapest.sum()) - int(prices @ capacities[phase]),
+        )
+
+
+@compiled
+def _room(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:
+    """Return the largest total size of items that can run together, by the tokens they may hold."""
+    limit, width = problem.limit, problem.width
+    best = np.full((width + 1, limit + 1), -1)
+    best[0, 0] = 0
+    for item in range(len(sizes)):
+        tokens, left = problem.tokens[item], problem.left[item]
+        if sizes[item] > 0:
+            for _ in range(copies[item]):
+                for count in range(width - 1, -1, -1):
+                    for held in range(limit - tokens - (count + 1) * left, -1, -1):
+                        if best[count, held] >= 0:
+                            value = best[count, held] + sizes[item]
+                            if value > best[count + 1, held + tokens]:
+                                best[count + 1, held + tokens] = value
+    room = np.zeros(limit + 1, dtype=np.int64)
+    for held in range(limit + 1):
+        room[held] = max(best[:, held].max(), room[max(held - 1, 0)])
+    return room
+
+
+#: The rules, as bits.
+ACTIVE, PENDING, JUMPS = 1, 2, 4
+
+
+#: What is known of each step around a clock, as rows of an array: tokens held, what is paid by
+#: what runs, completions, and the place of the last step up to this one with a completion.
+HELD, PAID, ENDING, PEAK = 0, 1, 2, 3
+
+
+@compiled_inside
+def active(
+    starts: Integers,
+    slots: IntArray,
+    profile: IntArray,
+    at: int,
+    clock: int,
+    limit: int,
+) -> bool:
+    """Tell whether a request could have completed by now; `at` is the place of the clock."""
+    # Request j waits or runs beyond k. If it fits, without itself, in steps p' + 1 to k = p' + o_j
+    # with a_j <= p', then all these are final, and later steps lose tokens only. Up to the next
+    # completion of another one usage grows, so k and completions are all that has to be looked at.
+    free = limit - profile[HELD, at]
+    for slot in range(len(starts)):
+        prompt, output, start = slots[slot, 0], slots[slot, 1], starts[slot]
+        begin = clock - output
+        more = prompt + output if start < 0 else start - begin  # tokens at k
+        if more > free or more <= 0 or begin < slots[slot, 2]:
+            continue
+        first = at - output
+        place = profile[PEAK, at - 1]
+        while place > first:
+            usage = profile[HELD, place] + prompt + place - first
+            own = clock - at + place - start
+            if start >= 0 and own > 0:
+                usage -= prompt + own
+            if usage > limit:
+                break
+            place = profile[PEAK, place - 1]
+        if place <= first:
+            return True
+    return False
+
+
+@compiled_inside
+def pending(
+    starts: Integers,
+    slots: IntArray,
+    held: IntArray,
+    at: int,
+    clock: int,
+    limit: int,
+    full: int,
+) -> bool:
+    """Tell whether a running request could have started a step earlier, whatever is to come."""
+    # Request j, with a_j < p_j and s_j + 1 tokens more in step p_j than are held, needs one token
+    # more in each step of p_j + 1 to c_j - 1, so that an optimum has mem(t) = M at one of these.
+    # Then another one completes at t, or mem(t + 1) > M. `full` is the last such step up to the
+    # clock. One to come is a completion of a running request, where memory is full or something
+    # that waits may still fill it, or of one that waits and can start, run and complete beside j.
+    for slot in range(len(starts)):
+        start, prompt = starts[slot], slots[slot, 0]
+        end = start + slots[slot, 1]
+        if start <= slots[slot, 2] or end <= clock + 1 or full > start:
+            continue
+        known = held[at + start - clock] + prompt + 1 <= limit
+        if known and not _can_fill(starts, slots, held, at, clock, limit, slot):
+            return True
+    return False
+
+
+@compiled_inside
+def _can_fill(
+    starts: Integers,
+    slots: IntArray,
+    held: IntArray,
+    at: int,
+    clock: int,
+    limit: int,
+    slot: int,
+) -> bool:
+    """Tell whether memory can be full between the clock and the last step of a request."""
+    least = limit
+    for other in range(len(starts)):
+        if starts[other] < 0:
+            least = min(least, slots[other, 0])
+    begin = starts[slot]
+    end = begin + slots[slot, 1]
+    for other in range(len(starts)):
+        output = slots[other, 1]
+        if starts[other] < 0:
+            step = max(clock, slots[other, 2]) + output
+            usage = slots[other, 0] + output + slots[slot, 0] + step - begin
+            if step < end and usage <= limit:
+                return True
+        else:
+            step = starts[other] + output
+            if clock < step < end:
+                free = limit - held[at + step - clock]
+                if free == 0 or free > least:
+                    return True
+    return False
 
 
 @compiled
@@ -85,7 +282,11 @@ def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
 
 @compiled_inside
 def _covers(
-    packed: npt.NDArray[Any], index: int, end: int, profiles: npt.NDArray[Any], node: int
+    packed: Integers,
+    index: int,
+    end: int,
+    profiles: Integers,
+    node: int,
 ) -> bool:
     """Tell whether one profile is nowhere above the other."""
     for ahead in range(end):  # noqa: SIM110
@@ -95,164 +296,20 @@ def _covers(
 
 
 @compiled_inside
-def _same_set(starts: npt.NDArray[Any], some: int, other: int) -> bool:
+def _same_set(starts: Integers, some: int, other: int) -> bool:
     for slot in range(starts.shape[1]):
         if (starts[some, slot] < 0) != (starts[other, slot] < 0):
             return False
     return True
 
 
-_MOST = 12  # requests whose sets are tabulated
-_LEADERS = 4  # of each set of requests, with which the others are compared
-_NEVER = np.iinfo(np.int64).max
-
-
-class _Nodes(NamedTuple):
-    """Partial schedules of one clock, one per row: all that starts before it is decided."""
-
-    started: IntArray  # (nodes,): a set of requests, as bits
-    cost: IntArray  # sum of the starts
-    held: IntArray  # tokens at the clock
-    due: IntArray  # step by which memory must have been full
-    starts: IntArray  # (nodes, n)
-    ahead: IntArray  # (nodes, longest output): tokens held at the steps after the clock
-
-    def take(self, index: IntArray | BoolArray) -> _Nodes:
-        return _Nodes._make(array[index] for array in self)
-
-    def join(self, other: _Nodes) -> _Nodes:
-        return _Nodes._make(map(np.concatenate, zip(self, other, strict=True)))
-
-
-def solve_few(
-    instance: Instance,
-    upper: Schedule,
-    work: float = np.inf,
-    stop: Callable[[], bool] = lambda: False,
-) -> Schedule | None:
-    """Return a schedule of least total latency, `upper` if none is better."""
-    # None if there is more work than this, counted in steps ahead of partial schedules, or if
-    # `stop` says so between two steps.
-    if len(instance) > _MOST or instance.deadlines is not None:
-        raise OptschedError(
-            f"{instance.name} has {len(instance)} requests, or deadlines; at most {_MOST} without "
-            "deadlines can be enumerated"
-        )
-    search = _Enumeration(instance, upper)
-    while len(search.nodes.cost):
-        work -= search.nodes.ahead.size
-        if work < 0 or stop():
-            return None
-        search.start()
-        search.complete()
-        search.move_on()
-        search.sift()
-    return search.best
-
-
-class _Enumeration:
-    """The partial schedules at a clock, and the best schedule so far."""
-
-    def __init__(self, instance: Instance, upper: Schedule) -> None:
-        self.instance, self.best = instance, upper
-        self.least = int(upper.starts.sum())
-        count, longest = len(instance), int(instance.outputs.max())
-        self.clock = int(instance.arrivals[0])
-        none, starts, ahead = (np.zeros(shape, np.int64) for shape in (1, (1, count), (1, longest)))
-        self.nodes = _Nodes(none, none, none, np.full(1, _NEVER), starts, ahead)
-        # Of the requests that wait, by the set that has started: how many, areas, outputs.
-        waits = ~np.arange(2**count)[:, None] >> np.arange(count) & 1
-        self.waiting = waits.sum(axis=1)
-        self.areas = np.cumsum(np.sort(waits * instance.areas, axis=1), axis=1)
-        self.outputs = np.sort(waits * instance.outputs, axis=1)
-        self.longest = self.outputs.sum(axis=1)
-
-    def start(self) -> None:
-        """Let every request start, or wait, wherever it can do either."""
-        memory, clock = self.instance.memory, self.clock
-        for request in range(len(self.instance)):
-            prompt, output, arrival = (
-                int(array[request])
-                for array in (self.instance.prompts, self.instance.outputs, self.instance.arrivals)
-            )
-            if arrival > clock:
-                break
-            tokens = prompt + np.arange(1, output + 1)
-            fits = (self.nodes.ahead[:, :output] + tokens <= memory).all(axis=1)
-            fits &= self.nodes.started >> request & 1 == 0
-            early = (arrival < clock) & (self.nodes.held + prompt < memory)
-            if output == 1:
-                fits &= ~early
-            more = self.nodes.take(fits)
-            due = np.where(early[fits], clock + output - 1, _NEVER)
-            more.starts[:, request] = clock
-            more.ahead[:, :output] += tokens
-            self.nodes = self.nodes.join(
-                more._replace(
-                    started=more.started | 1 << request,
-                    cost=more.cost + clock,
-                    due=np.minimum(more.due, due),
-                )
-            )
-
-    def complete(self) -> None:
-        """Take out the nodes that have started all requests, and keep the best."""
-        done = self.waiting[self.nodes.started] == 0
-        if done.any():
-            found = self.nodes.take(done)
-            place = int(np.argmin(found.cost))
-            if found.cost[place] < self.least:
-                self.least = int(found.cost[place])
-                self.best = Schedule(self.instance, found.starts[place], "exact")
-            self.nodes = self.nodes.take(~done)
-
-    def move_on(self) -> None:
-        """Go to the next step."""
-        self.clock += 1
-        held, due = self.nodes.ahead[:, 0].copy(), self.nodes.due
-        due[held == self.instance.memory] = _NEVER
-        self.nodes.ahead[:, :-1] = self.nodes.ahead[:, 1:]
-        self.nodes.ahead[:, -1] = 0
-        self.nodes = self.nodes._replace(held=held).take(due > self.clock)
-
-    def sift(self) -> None:
-        """Drop what cannot become better than the best, or than another."""
-        cheap = self.nodes.cost + self.waiting[self.nodes.started] * self.clock < self.least
-        self.nodes = self.nodes.take(cheap)
-        self.nodes = self.nodes.take(self._bounds() < self.least)
-        nodes = self.nodes = self.nodes.take(np.lexsort((self.nodes.cost, self.nodes.started)))
-        first = np.flatnonzero(np.diff(nodes.started, prepend=-1))
-        leader = np.repeat(first, np.diff(first, append=len(nodes.cost)))
-        rank = np.arange(len(nodes.cost)) - leader
-        needless = np.zeros(len(nodes.cost), dtype=bool)
-        for place in range(_LEADERS):
-            index = np.flatnonzero((rank > place) & ~needless)
-            less = nodes.ahead[leader[index] + place] <= nodes.ahead[index]
-            needless[index] = less.all(axis=1)
-        self.nodes = nodes.take(~needless)
-
-    def _bounds(self) -> IntArray:
-        """Return the least sum of starts that each node can lead to."""
-        nodes, memory = self.nodes, self.instance.memory
-        free = np.cumsum(memory - nodes.ahead, axis=1)
-        longest = free.shape[1]
-        steps = np.zeros(len(nodes.cost), dtype=np.int64)
-        for place in range(len(self.instance)):
-            area = self.areas[nodes.started, place]
-            end = 1 + (free < area[:, None]).sum(axis=1)
-            end += np.where(end > longest, -(-(area - free[:, -1]) // memory) - 1, 0)
-            # Those that have started come first, as areas of zero.
-            steps += np.where(area > 0, np.maximum(end, self.outputs[nodes.started, place]), 0)
-        waiting = self.waiting[nodes.started] * self.clock - self.longest[nodes.started]
-        bounds: IntArray = nodes.cost + waiting + steps
-        return bounds
-
-
 class Layer(NamedTuple):
     """Nodes, each with a clock: no request starts before it any more."""
 
-    starts: npt.NDArray[Any]  # int32 (nodes, slots); -1 where a slot has not started
-    profile: npt.NDArray[Any]  # int16 or int32 (nodes, longest output): tokens held after the clock
+    starts: npt.NDArray[np.int32]  # (nodes, slots); -1 where a slot has not started
+    profile: npt.NDArray[
+        np.integer
+    ]  # 16 or 32 bits (nodes, longest output): tokens held after the clock
     clock: IntArray
     key: IntArray  # sum of the marks of the slots started
     cost: IntArray  # sum of the starts
@@ -288,7 +345,7 @@ def at(table: IntArray, slot: int, start: int, unit: int) -> int:
 
 @compiled_inside
 def _decode(
-    starts: npt.NDArray[Any],
+    starts: Integers,
     slots: IntArray,
     steps: IntArray,
     sizes: IntArray,
@@ -358,7 +415,7 @@ def _fits(
 
 @compiled_inside
 def _wait(
-    starts: npt.NDArray[Any],
+    starts: Integers,
     slots: IntArray,
     profile: IntArray,
     at: int,
@@ -416,7 +473,7 @@ def _waste_ahead(
 
 @compiled_inside
 def _advance(
-    starts: npt.NDArray[Any],
+    starts: Integers,
     slots: IntArray,
     steps: IntArray,
     profile: IntArray,

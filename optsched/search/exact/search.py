@@ -34,17 +34,24 @@ from optsched._internal.loading import stopwatch
 from optsched.admission import admit_by_priority
 from optsched.bounds.configurations import configuration_bound
 from optsched.errors import CertificateError, OptschedError, ScheduleError
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.problem.schedule import Schedule
-from optsched.search.exact.growth import Layer, grow, undominated
-from optsched.search.exact.rules import ACTIVE, JUMPS, PENDING, ExactProblem
+from optsched.search.exact.growth import (
+    ACTIVE,
+    JUMPS,
+    PENDING,
+    ExactProblem,
+    Layer,
+    grow,
+    undominated,
+)
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
     from optsched._internal.arrays import IntArray
-    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.prices import ConfigurationCertificate
     from optsched.problem.instance import Instance
 
 _WIDTHS = (100, 2000)  # of the first passes; the last one is as wide as memory and time allow
@@ -113,7 +120,8 @@ def solve_exact(
         raise ScheduleError("the schedule to improve is infeasible or of another instance")
     if certificate is None:
         half = None if time_limit is None else time_limit / 2
-        certificate = configuration_bound(instance, time_limit=half).certificate
+        certificate = configuration_bound(instance, time_limit=half).sizes
+        assert certificate is not None
     elif certificate.fingerprint != instance.fingerprint:
         raise CertificateError("the certificate belongs to another instance")
     search = _LayeredSearch(instance, upper, certificate, memory_limit // needed, rules)

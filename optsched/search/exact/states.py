@@ -22,7 +22,7 @@ that time does not pass at the empty set. Costs and multipliers are integers: bo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.loading import stopwatch
 from optsched.bounds.configurations import charges_of_starts
 from optsched.errors import OptschedError
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.problem.schedule import Schedule
 from optsched.problem.workers import Workers
 from optsched.search.exact.search import ExactResult
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.prices import ConfigurationCertificate
     from optsched.problem.instance import Instance
 
     Int32Array = npt.NDArray[np.int32]
@@ -82,7 +82,7 @@ class Sets(NamedTuple):
     """A trie of running sets: requests with the steps that each has left."""
 
     parent: Int32Array  # the set without its last request
-    last: npt.NDArray[Any]  # int16: the last request, -1 of the empty set
+    last: npt.NDArray[np.int16]  # the last request, -1 of the empty set
     left: Int32Array  # steps left of it
     rows: Int32Array  # first entry in `blocks`; there is one for each request after the last
     blocks: Int32Array  # first entry in `children`, -1 if there is none with this request

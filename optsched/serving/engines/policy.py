@@ -12,8 +12,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import NamedPolicy, Needs
-from optsched.policies.priorities import LARGEST, PRIORITIES, WORK
-from optsched.policies.serving import require_limits
+from optsched.policies.priorities import LARGEST, PRIORITIES, WORK, require_limits
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray

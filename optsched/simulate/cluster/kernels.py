@@ -15,7 +15,7 @@ from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import ascending, largest, total
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.routing import NEVER
-from optsched.solvers.balance.kernels import UNLIMITED, assign
+from optsched.solvers.balance_kernels import UNLIMITED, assign
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
@@ -569,7 +569,7 @@ def solve_step(step: _Step, routing: BalanceRouting) -> IntArray:
     """Solve the program of one step; the solver has one thread, so that a run can be repeated."""
     from optsched.models.balance import BalanceProgram, BalanceState
     from optsched.solvers.backends.base import Options
-    from optsched.solvers.balance.balance import assign_balanced
+    from optsched.solvers.balance import assign_balanced
 
     loads, slots, sizes, growth, slowness, bonus = step
     now = BalanceState(loads, slots, sizes, np.diff(growth), slowness, bonus=bonus)

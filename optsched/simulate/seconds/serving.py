@@ -28,7 +28,7 @@ from optsched.simulate.seconds.batches import BatchLog, EngineProgress, add_batc
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
-    from optsched.policies.serving import EnginePolicy
+    from optsched.policies.priorities import EnginePolicy
     from optsched.problem.instance import Instance
     from optsched.simulate.seconds.batches import EngineRequests
 

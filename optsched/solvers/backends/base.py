@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from optsched._internal.numbers import in_units, percent, proven, round_down
 from optsched.errors import SolverError, shown
 from optsched.models.hindsight import cost_unit, schedule_cost
 from optsched.models.linear import LinearModel
-from optsched.models.solution import Solution, Stopped, next_cost
+from optsched.models.program import Solution, Stopped, next_cost
 
 if TYPE_CHECKING:
     import threading
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.events import EventProgram
+    from optsched.models.hindsight import EventProgram
+    from optsched.problem.schedule import Violation
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.
 FEASIBILITY = 1e-6
@@ -190,10 +191,9 @@ class EventModel:
         """Evaluate the objective at start steps."""
         return schedule_cost(self.program.read(point), self.program.objective)
 
-    def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Any]:
+    def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Violation]:
         """List what makes start steps infeasible; they are whole, so nothing is forgiven."""
-        program: Any = self.program
-        return list(program.violations(program.read(point)))
+        return self.program.violations(self.program.read(point))
 
 
 def by_name(names: dict[Stopped, str]) -> dict[str, Stopped]:

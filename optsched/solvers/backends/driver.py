@@ -18,14 +18,14 @@ import time
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from optsched._internal import loading
 from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_nonzeros
 from optsched.errors import SolverError, nearest
-from optsched.models.solution import Solution, Stopped
-from optsched.solvers.backends import cpsat, cpsat_events, highs
+from optsched.models.program import Solution, Stopped
+from optsched.solvers.backends import cpsat, highs
 from optsched.solvers.backends import pyomo as pyomo_models
 from optsched.solvers.backends.base import (
     Answer,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray
-    from optsched.models.events import EventProgram
+    from optsched.models.hindsight import EventProgram
     from optsched.models.linear import LinearModel
 
 
@@ -66,9 +66,9 @@ class Job:
 
     back_end: str
     solver: str
-    model: Any
+    model: object
     options: Options
-    start: Any = None
+    start: FloatArray | None = None
 
     def solve(
         self, send: Callable[[Progress], None], stop: threading.Event, began: float
@@ -358,7 +358,7 @@ def solve_linear(
             f"{able.title} cannot start from a given answer; leave it out or use "
             f"{' or '.join(others)}"
         )
-    task: Any = model
+    task: object = model
     if solver not in BACK_ENDS:
         pyomo_models.refuse(solver, options)
         task = pyomo_models.PyomoTask(model, solver)
@@ -421,7 +421,7 @@ def solve_events(
             f"{able.title} does not take event programs; use 'cp-sat', or a HindsightProgram"
         )
     model = EventModel(program, bound)
-    job = Job(cpsat_events.__name__, able.title, model, options, check_start(model, start))
+    job = Job(cpsat.__name__, able.title, model, options, check_start(model, start))
     return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 

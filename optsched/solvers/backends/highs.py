@@ -13,7 +13,7 @@ import numpy as np
 
 from optsched._internal.numbers import exact_dot, in_units, round_down
 from optsched.errors import SolverError
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def solve(
     highs = new(model)
     name = f"HiGHS {highs.version()}"
     integers = bool(model.integer.any())
-    settings: dict[str, Any] = {
+    settings: dict[str, float | str | None] = {
         "threads": options.threads,
         "random_seed": options.seed,
         "mip_rel_gap": options.gap_limit,

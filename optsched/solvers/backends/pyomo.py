@@ -14,7 +14,7 @@ from scipy import sparse
 
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models.linear import LinearArrays
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers.backends import highs
 from optsched.solvers.backends.base import (
     FEASIBILITY,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched._internal.arrays import FloatArray
-    from optsched.policies.serving import Batching
+    from optsched.policies.priorities import Batching
     from optsched.policies.wait import WaitingPolicy
     from optsched.problem.instance import Instance
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from optsched.bounds.bound import bound
-from optsched.bounds.pools import machines_bound
+from optsched.bounds.bound import bound, machines_bound
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.report.series import plot_bars, plot_series
 from optsched.report.style import LIMIT, TEXT_SIZE
-from optsched.search.exact.growth import solve_few
-from optsched.search.orders import start_evenly
+from optsched.search.delays import start_evenly
+from optsched.search.exact.parts import solve_few
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import at_least, at_most, beside, number, refutable, shape

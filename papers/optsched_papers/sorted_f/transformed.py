@@ -15,7 +15,7 @@ import numpy as np
 
 from optsched.admission import admit_by_priority
 from optsched.problem.schedule import Schedule
-from optsched.search.exact.growth import solve_few
+from optsched.search.exact.parts import solve_few
 from optsched.solvers.selection import select_batch
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from optsched import InfeasibleError, RequestTypes, solve
 from optsched.clock import LinearClock, affine
 from optsched.errors import InstanceError, ModelError
 from optsched.models import WaitThresholds, equilibrium
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])
 CLOCK = "affine:0.0085,2.7e-7"

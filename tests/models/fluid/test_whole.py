@@ -15,7 +15,7 @@ from optsched import RequestTypes, SolveParams, solve
 from optsched.clock import affine
 from optsched.errors import ModelError
 from optsched.models import WaitThresholds, WholeThresholds, equilibrium
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 
 
 def drawn(seed, objective, most=5, longest=30):

@@ -10,7 +10,7 @@ from literal import optimum
 from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
-from optsched.search.exact.growth import solve_few
+from optsched.search.exact.parts import solve_few
 from optsched.search.exact.search import solve_exact
 
 

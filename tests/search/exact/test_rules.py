@@ -16,15 +16,16 @@ from literal import usage_at
 from priced_instances import loose_certificate, one_by_one
 from strategies import tiny_instance
 
-from optsched.search.exact.growth import Layer, undominated
-from optsched.search.exact.rules import (
+from optsched.search.exact.growth import (
     ACTIVE,
     HELD,
     JUMPS,
     PEAK,
     PENDING,
+    Layer,
     active,
     pending,
+    undominated,
 )
 from optsched.search.exact.search import ALL, solve_exact
 

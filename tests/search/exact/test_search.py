@@ -13,9 +13,9 @@ from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched.bounds.configurations import configuration_bound
-from optsched.certificates.configurations import ConfigurationCertificate
+from optsched.certificates.prices import ConfigurationCertificate
 from optsched.errors import CertificateError, ScheduleError
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.search.exact import search
 from optsched.search.exact.search import solve_exact
 

@@ -19,7 +19,7 @@ from strategies import tiny_instance
 
 from optsched import Instance, OptschedError, SolveParams, family, solve
 from optsched.bounds.configurations import configuration_bound
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.search.exact import states
 from optsched.search.exact.search import solve_exact
 from optsched.search.exact.states import NONE, Graph, solve_by_states

@@ -264,7 +264,7 @@ def test_a_rule_in_python_can_do_what_the_compiled_one_does():
         lookahead = 4
 
         def route(self, state):
-            from optsched.solvers.balance.kernels import UNLIMITED, assign
+            from optsched.solvers.balance_kernels import UNLIMITED, assign
 
             ones = np.ones(len(state.free), dtype=np.int64)
             none = np.zeros(len(state.waiting), dtype=np.int64)

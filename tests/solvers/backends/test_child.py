@@ -20,7 +20,7 @@ from tiny_models import knapsack, market_split
 
 from optsched import SolveParams, solve
 from optsched.errors import SolverError
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers import Options, prepare
 from optsched.solvers.backends import driver as child
 from optsched.solvers.backends.driver import GRACE, Job, run

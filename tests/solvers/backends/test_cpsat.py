@@ -16,7 +16,7 @@ from tiny_models import knapsack, market_split
 from optsched import LinearModel, solve
 from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers import Options
 from optsched.solvers.backends import cpsat
 from optsched.solvers.backends.base import Reporter

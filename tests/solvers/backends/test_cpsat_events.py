@@ -15,7 +15,7 @@ from strategies import instances
 from optsched import Instance, Schedule, SolveParams, solve
 from optsched.errors import SolverError
 from optsched.models import EventProgram, HindsightProgram, ModelError, Running
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 
 OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]
 

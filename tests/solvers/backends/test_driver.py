@@ -19,7 +19,7 @@ from tiny_models import knapsack, market_split, models
 from optsched import Instance, LinearModel, SolveParams, solve
 from optsched.errors import SolverError
 from optsched.models import EventProgram, Family, Rows, Variables
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers import BACK_ENDS, capabilities
 
 #: Solvers of Pyomo's that run as programs, where they are installed.

@@ -17,7 +17,7 @@ from tiny_models import knapsack, models
 from optsched import HindsightProgram, LinearModel, SolveParams, run, solve
 from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers import dual_bound
 from optsched.solvers.backends import highs
 

@@ -18,7 +18,7 @@ from tiny_models import knapsack, market_split, models
 from optsched import HindsightProgram, InfeasibleError, Instance, LinearModel, SolveParams, solve
 from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 from optsched.solvers import from_pyomo
 from optsched.solvers.backends import pyomo as pyomo_models
 from optsched.solvers.backends.base import Capabilities

@@ -9,7 +9,7 @@ from literal_balance import allowed, draw_state, imbalance, least_imbalance
 from optsched import SolveParams, solve
 from optsched.errors import OptschedError, SolverError
 from optsched.models import BalanceProgram, BalanceState
-from optsched.models.solution import Stopped
+from optsched.models.program import Stopped
 
 
 def balance(state, **arguments):

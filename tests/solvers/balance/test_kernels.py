@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from effort import share
 
-from optsched.solvers.balance.kernels import UNLIMITED, assign
+from optsched.solvers.balance_kernels import UNLIMITED, assign
 
 
 def assign_by_swap(*step, rounds=50):

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import frozen
 from optsched._internal.loading import stopwatch
 from optsched.errors import SolverError, require_known
 from optsched.models.balance import WAITING
-from optsched.models.solution import Solution, Stopped
+from optsched.models.program import Solution, Stopped
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import PLAIN, solve_linear
+from optsched.solvers.backends.highs import dual_bound
+from optsched.solvers.balance_kernels import UNLIMITED, assign, assign_profiles
 
 if TYPE_CHECKING:
     import threading
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.models.balance import BalanceProgram, BalanceState
     from optsched.solvers.backends.base import OnProgress
-
 
 BALANCE_METHODS = ("auto", "swap", "greedy", "highs", "cp-sat")
 
@@ -45,9 +47,7 @@ class Assignment:
     method: str
 
     def __post_init__(self) -> None:
-        frozen = np.array(self.worker, dtype=np.int64)
-        frozen.flags.writeable = False
-        object.__setattr__(self, "worker", frozen)
+        object.__setattr__(self, "worker", frozen(np.asarray(self.worker, dtype=np.int64)))
 
     def __repr__(self) -> str:
         return f"<Assignment of {self.admitted} requests by {self.method}: value {self.value:,}>"
@@ -91,9 +91,8 @@ def assign_balanced(
     began = stopwatch()
     require_known("method", method, BALANCE_METHODS, SolverError)
     found = _first(program, method)
-    left: float | None = None
-    if options.time_limit is not None:
-        left = options.time_limit - (stopwatch() - began)
+    limit = options.time_limit
+    left = None if limit is None else limit - (stopwatch() - began)
     if not found.proven:
         by_search = method in ("swap", "greedy")
         if left is not None and left < _WORTHWHILE:
@@ -106,19 +105,19 @@ def assign_balanced(
                 large = int(state.alive.max()) + int(state.waiting.max(initial=0)) >= _LARGE
                 method = "cp-sat" if state.lookahead or large else "highs"
             found = _solve(found, method, replace(options, time_limit=left), on_progress, stop)
-    seconds = stopwatch() - began
+    answer = None
+    if found.worker is not None:
+        answer = Assignment(found.worker, int(found.value), found.method)
     return Solution(
         Stopped.OPTIMAL if found.proven else found.status,
         found.method,
-        seconds,
+        stopwatch() - began,
         objective=found.value,
         bound=found.bound,
         raw_status=found.raw_status,
         step=1.0,
         model="balance",
-        answer=None
-        if found.worker is None
-        else Assignment(found.worker, int(found.value), found.method),
+        answer=answer,
     )
 
 
@@ -140,15 +139,15 @@ def _first(program: BalanceProgram, method: str) -> _Found:
 
 
 def _search(state: BalanceState, rounds: int) -> IntArray:
-    from optsched.solvers.balance.kernels import UNLIMITED, assign, assign_profiles
-
     memory = np.full(len(state.free), UNLIMITED) if state.memory is None else state.memory
-    each = state.drift.ndim == 2
-    requests = (state.tokens,) if each else (state.waiting, state.growth)
-    arrays = (state.alive, state.free, *requests, state.slowness, state.bonus, memory)
     # Kernels are compiled once more for read-only arrays, hence the copies.
-    kernel: Any = assign_profiles if each else assign
-    return np.asarray(kernel(*map(np.array, arrays), rounds))
+    alive, free, waiting, slowness, bonus, limits = (
+        np.array(each)
+        for each in (state.alive, state.free, state.waiting, state.slowness, state.bonus, memory)
+    )
+    if state.drift.ndim == 2:
+        return assign_profiles(alive, free, state.tokens, slowness, bonus, limits, rounds)
+    return assign(alive, free, waiting, state.growth, slowness, bonus, limits, rounds)
 
 
 def _filled(program: BalanceProgram) -> int:
@@ -166,8 +165,6 @@ def _filled(program: BalanceProgram) -> int:
 
 def _relaxed(program: BalanceProgram, time_limit: float | None) -> int:
     """Bound the value from below by the linear relaxation of the reduced form."""
-    from optsched.solvers.backends.highs import dual_bound
-
     relaxation = program.to_linear().relax()
     solution = solve_linear(relaxation, "highs", Options(time_limit))
     if solution.duals is None:

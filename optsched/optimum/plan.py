@@ -12,53 +12,10 @@ import numpy as np
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven, round_down
 from optsched.bounds.ascent import Bound
-from optsched.bounds.bound import bound
+from optsched.bounds.bound import Pools, bound, bound_of_pools, price_pools
 from optsched.bounds.lagrangian import PricedStarts
-from optsched.bounds.pools import Pools, bound_of_pools, price_pools
 from optsched.errors import InfeasibleError, OptschedError
-from optsched.optimum.stages.exact import (
-    BEGINNING,
-    FIRST_SECONDS,
-    FIRST_SHARE,
-    HOPELESS,
-    MOST_PLACED,
-    NONZEROS_PER_SECOND,
-    PARTS,
-    PARTS_ARRIVALS,
-    TO_THE_PROOF,
-    branch_and_bound,
-    choose_parts,
-    enumerate_few,
-    prove_first,
-    prove_small,
-    solve_program,
-)
-from optsched.optimum.stages.improve import (
-    AFTER_BEAM,
-    BEFORE_BEAM,
-    CHARGES,
-    CHARGES_BEAM,
-    DELAYS,
-    DELAYS_FEW,
-    FEW,
-    LARGE_GAP,
-    PRICED,
-    PRICES_ARRIVALS,
-    PRICES_OFFLINE,
-    SIZES,
-    SIZES_MAKESPAN,
-    SIZES_MOST,
-    SLOW,
-    charge_for_growth,
-    delay_requests,
-    large_requests,
-    price_configurations,
-    raise_charges,
-    raise_prices,
-    search_schedules,
-    size_requests,
-    start_large,
-)
+from optsched.optimum import stages
 from optsched.optimum.state import (
     BEAM_LEAST,
     BEAM_MOST,
@@ -72,28 +29,23 @@ from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import WORK_PER_SECOND
+from optsched.search.delays import list_on_workers
 from optsched.search.exact.parts import MOST
-from optsched.search.orders import list_on_workers
 from optsched.simulate import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from optsched._internal.arrays import FloatArray
-    from optsched.models.events import EventProgram
-    from optsched.models.hindsight import HindsightProgram
+    from optsched.models.hindsight import EventProgram, HindsightProgram
     from optsched.models.program import Running
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
 
 
 _LENGTH = 128  # of the window
-_PLACED_LISTS = (
-    (0.0, 1.4),
-    (0.25, 1.6),
-    (0.0, 2.0),
-    (0.5, 1.4),
-)  # powers of the output, and ratios
+# Powers of the output, and ratios.
+_PLACED_LISTS = ((0.0, 1.4), (0.25, 1.6), (0.0, 2.0), (0.5, 1.4))
 _SHARES = (0.25, 0.5, 0.75, 1.0)  # of the wait for the cheapest start
 _RATIOS = (1.4, 2.0, 3.0, 5.0)  # of the window
 
@@ -122,12 +74,12 @@ def _keys(state: SolveState) -> Iterator[tuple[FloatArray, float]]:
 
 def raise_pool_prices(state: SolveState) -> None:
     """Raise the bound by better prices of the pool, and of the workers that few requests need."""
-    raise_prices(state)
+    stages.raise_prices(state)
     if state.alone or state.prices is None or state.finished or state.left <= 0:
         return
     if len(Pools.of(state.instance, state.workers).members) == 1:
         return
-    before, seconds = state.lowest, state.share(PRICES_ARRIVALS)
+    seconds = state.share(stages.PRICES_ARRIVALS)
     found = price_pools(
         state.instance,
         state.workers,
@@ -136,9 +88,7 @@ def raise_pool_prices(state: SolveState) -> None:
         budget=state.budget(seconds * WORK_PER_SECOND, math.inf),
     )
     value = round_down(found.value)
-    state.raise_bound(Bound(value, "nested", state.elapsed, found, workers=state.workers))
-    gained = state.lowest - before
-    state.note(f"pools: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+    state.gain("pools", Bound(value, "nested", state.elapsed, found, workers=state.workers))
 
 
 def wait_for_cheap_starts(state: SolveState) -> None:
@@ -223,17 +173,17 @@ def _work(state: SolveState) -> None:
             state.note(f"left out: {error or 'out of memory'}")
 
 
-def _attend(state: SolveState, stages: Aside[None]) -> None:
+def _attend(state: SolveState, working: Aside[None]) -> None:
     """Wait for the stages until time is up or the token is set, and a moment longer."""
     asked = first = math.inf  # when the token was set, and until when a schedule is waited for
-    while not stages.wait(_LOOK_EVERY):
+    while not working.wait(_LOOK_EVERY):
         now = time.perf_counter()
         if state.stop.is_set() and asked == math.inf:
             asked, first = now, state.elapsed + _FIRST_SCHEDULE
         over = now >= asked + _GRACE or state.left <= -_GRACE
         if (over and state.best is not None) or state.elapsed >= first:
             return
-    stages.result()
+    working.result()
 
 
 def find_first(state: SolveState) -> None:
@@ -350,7 +300,7 @@ def _first_proof(state: SolveState) -> bool:
 def _events_first(state: SolveState) -> bool:
     arrivals = state.instance.arrivals
     late = bool((arrivals > arrivals[0]).any())
-    most = EVENTS_FIRST if state.alone else MOST_PLACED
+    most = EVENTS_FIRST if state.alone else stages.MOST_PLACED
     timely = state.timely and late and state.method == "auto"
     return timely and EVENTS_TIGHT < len(state.instance) <= most
 
@@ -370,8 +320,8 @@ def _makespan(state: SolveState) -> bool:
 
 def _first_search(state: SolveState) -> None:
     everything = state.method == "search" and not state.beamed
-    share = BEFORE_BEAM if state.beamed or not state.alone else _FIRST_SEARCH
-    search_schedules(state, state.params.seed, 1.0 if everything else share)
+    share = stages.BEFORE_BEAM if state.beamed or not state.alone else _FIRST_SEARCH
+    stages.search_schedules(state, state.params.seed, 1.0 if everything else share)
 
 
 def _searched_last(state: SolveState) -> bool:
@@ -411,7 +361,7 @@ class _Dense(SolveState):
 
 def _packed_first(state: SolveState) -> bool:
     """Whether the event program, which is strong for few requests, comes after dense packing."""
-    most = state.events if state.alone else MOST_PLACED
+    most = state.events if state.alone else stages.MOST_PLACED
     return state.method == "auto" and len(state.instance) <= most
 
 
@@ -443,11 +393,13 @@ def pack_densely(state: SolveState) -> None:
     find_first(packing)
     for number in range(_RUNS if few else 0):
         work = packing.searching / (_RUNS + 1 - number) * WORK_PER_SECOND
-        search_schedules(packing, state.params.seed + 2 + number, work=work, start=state.best)
+        stages.search_schedules(
+            packing, state.params.seed + 2 + number, work=work, start=state.best
+        )
     _first_search(packing)
     if packing.beamed:
-        start_large(packing, state.params.seed)
-        search_schedules(packing, state.params.seed + 1)
+        stages.start_large(packing, state.params.seed)
+        stages.search_schedules(packing, state.params.seed + 1)
     state.worked += seconds
     state.status = "time limit" if state.left <= 0 else "search ended"
     state.note(f"dense packing: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
@@ -469,23 +421,23 @@ STAGES: tuple[Stage, ...] = (
         "running sets, where requests arrive together, or events by CP-SAT",
         f"{_ALONE}: {_ENUMERATED + 1} to {_FIRST} requests, makespan and deadlines up to {EVENTS}; "
         f"auto, {EVENTS_TIGHT + 1} to {EVENTS_FIRST} with deadlines and arrivals, or on {_SEVERAL} "
-        f"to {MOST_PLACED}",
-        f"at most {FIRST_SECONDS} s of CP-SAT; from {EVENTS_TIGHT + 1} requests on "
-        f"{FIRST_SHARE:.0%}",
+        f"to {stages.MOST_PLACED}",
+        f"at most {stages.FIRST_SECONDS} s of CP-SAT; from {EVENTS_TIGHT + 1} requests on "
+        f"{stages.FIRST_SHARE:.0%}",
         lambda state: _first_proof(state) or _events_first(state),
-        prove_first,
+        stages.prove_first,
     ),
     Stage(
         "sizes of what runs together",
         f"auto, makespan, {_ALONE}",
-        f"{SIZES_MAKESPAN:.0%} of at most {SIZES_MOST} s",
+        f"{stages.SIZES_MAKESPAN:.0%} of at most {stages.SIZES_MOST} s",
         lambda state: _makespan(state) and state.method == "auto" and state.alone,
-        size_requests,
+        stages.size_requests,
     ),
     Stage(
         "a search as for latency, in which each request weighs its memory-time",
         "makespan",
-        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, on {_SEVERAL} {MOST_PLACED}, else all",
+        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, on {_SEVERAL} {stages.MOST_PLACED}, else all",
         _makespan,
         pack_densely,
     ),
@@ -494,35 +446,37 @@ STAGES: tuple[Stage, ...] = (
         f"{_ALONE}, up to {_ENUMERATED} requests, total latency",
         "about a second",
         _few,
-        enumerate_few,
+        stages.enumerate_few,
     ),
     Stage(
         "short searches, sizes of running sets, branch and bound, with growing effort",
         f"{_ALONE}, up to {_EXACT} requests, total latency",
-        f"counted in work; where the gap is above {HOPELESS:.0%}, only the first",
+        f"counted in work; where the gap is above {stages.HOPELESS:.0%}, only the first",
         _small,
-        prove_small,
+        stages.prove_small,
     ),
     Stage(
         "better prices of memory, and of workers that few requests need",
-        f"{_LATENCY}; offline up to {PRICED:,} requests",
-        f"{PRICES_OFFLINE:.0%}, with arrivals or for such workers {PRICES_ARRIVALS:.0%}",
+        f"{_LATENCY}; offline up to {stages.PRICED:,} requests",
+        f"{stages.PRICES_OFFLINE:.0%}, with arrivals or for such workers "
+        f"{stages.PRICES_ARRIVALS:.0%}",
         _priced,
         raise_pool_prices,
     ),
     Stage(
         "charges for memory that is kept free to grow",
         _LATENCY,
-        f"{CHARGES:.0%}",
+        f"{stages.CHARGES:.0%}",
         _priced,
-        charge_for_growth,
+        stages.charge_for_growth,
     ),
     Stage(
         "large requests wait",
         f"{_ALONE}, latency without deadlines or a horizon, with arrivals",
-        f"{DELAYS:.0%}; up to {FEW} requests {DELAYS_FEW:.0%}, before a beam {BEFORE_BEAM:.0%}",
+        f"{stages.DELAYS:.0%}; up to {stages.FEW} requests {stages.DELAYS_FEW:.0%}, before a beam "
+        f"{stages.BEFORE_BEAM:.0%}",
         lambda state: _plain(state, "auto", "search", "exact"),
-        delay_requests,
+        stages.delay_requests,
     ),
     Stage(
         "requests wait for cheap starts",
@@ -534,7 +488,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "simulated annealing: orders, and moves between workers",
         f"{_LATENCY}; on {_SEVERAL} up to {_EXACT} requests",
-        f"{_FIRST_SEARCH:.0%}, before a beam or on {_SEVERAL} {BEFORE_BEAM:.0%}",
+        f"{_FIRST_SEARCH:.0%}, before a beam or on {_SEVERAL} {stages.BEFORE_BEAM:.0%}",
         lambda state: _priced(state) and (state.alone or _placed(state)),
         _first_search,
     ),
@@ -542,61 +496,63 @@ STAGES: tuple[Stage, ...] = (
         "a beam over starts, and annealing from what it found",
         f"{_ALONE}, latency without deadlines or a horizon, {BEAM_LEAST} to {BEAM_MOST:,} requests "
         "(with arrivals more, given time)",
-        f"{SLOW:.0%}, then {AFTER_BEAM:.0%}",
+        f"{stages.SLOW:.0%}, then {stages.AFTER_BEAM:.0%}",
         lambda state: state.beamed,
-        lambda state: start_large(state, state.params.seed),
+        lambda state: stages.start_large(state, state.params.seed),
     ),
     Stage(
         "sizes of running sets",
-        f"{_ALONE}: exact; or auto, total latency, where the gap is above {LARGE_GAP:.0%}",
-        f"{SIZES:.0%}",
-        lambda state: _plain(state, "exact") or (_plain(state, "auto") and large_requests(state)),
-        lambda state: price_configurations(state, state.params.seed + 2),
+        f"{_ALONE}: exact; or auto, total latency, where the gap is above {stages.LARGE_GAP:.0%}",
+        f"{stages.SIZES:.0%}",
+        lambda state: (
+            _plain(state, "exact") or (_plain(state, "auto") and stages.large_requests(state))
+        ),
+        lambda state: stages.price_configurations(state, state.params.seed + 2),
     ),
     # Where sizes gained on prices, a time-indexed program would not get as far.
     Stage(
         "branch and bound",
         f"{_ALONE}: sizes are known; exact, or up to {_EXACT} requests",
-        f"{TO_THE_PROOF:.0%}",
+        f"{stages.TO_THE_PROOF:.0%}",
         lambda state: state.alone and (state.method == "exact" or _exact_is_quick(state)),
-        branch_and_bound,
+        stages.branch_and_bound,
     ),
     Stage(
         "sizes of running sets; which requests share a worker, in which order",
         f"{_SEVERAL}, which are equal: total latency, up to {_EXACT} requests, the second part up "
         f"to {MOST} without deadlines",
-        f"{BEGINNING:.0%} from each of three beginnings; {PARTS:.0%}, with arrivals "
-        f"{PARTS_ARRIVALS:.0%}",
+        f"{stages.BEGINNING:.0%} from each of three beginnings; {stages.PARTS:.0%}, with arrivals "
+        f"{stages.PARTS_ARRIVALS:.0%}",
         lambda state: (
             _placed(state)
             and state.objective == "total-latency"
             and state.workers.equal
             and state.method in ("auto", "exact")
         ),
-        choose_parts,
+        stages.choose_parts,
     ),
     Stage(
         "a program for CP-SAT (events) or HiGHS (time-indexed)",
         f"highs or cp-sat; else {_ALONE}, where no sizes are known: events up to {EVENTS} "
         f"requests, makespan and deadlines {EVENTS_TIGHT}, time-indexed up to "
-        f"{NONZEROS_PER_SECOND:,} nonzeros for each second left; {_SEVERAL}, up to {_EXACT}, "
-        f"of the makespan {MOST_PLACED}",
+        f"{stages.NONZEROS_PER_SECOND:,} nonzeros for each second left; {_SEVERAL}, up to "
+        f"{_EXACT}, of the makespan {stages.MOST_PLACED}",
         _TO_THE_END,
         _programmed,
-        solve_program,
+        stages.solve_program,
     ),
     Stage(
         "prices and charges together",
         f"{_LATENCY}, where charges gained",
-        f"{CHARGES:.0%}, after a beam {CHARGES_BEAM:.0%}",
+        f"{stages.CHARGES:.0%}, after a beam {stages.CHARGES_BEAM:.0%}",
         _priced,
-        raise_charges,
+        stages.raise_charges,
     ),
     Stage(
         "simulated annealing: moves of single requests, also between workers",
         f"auto, {_LATENCY}; search after a beam or on {_SEVERAL}",
         _TO_THE_END,
         _searched_last,
-        lambda state: search_schedules(state, state.params.seed + 1),
+        lambda state: stages.search_schedules(state, state.params.seed + 1),
     ),
 )

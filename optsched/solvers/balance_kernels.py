@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: A memory limit that is none.
 UNLIMITED = 2**40
 
-#: In place of a worker or a request where there is none.
-NONE = -1  # no row, no request
+#: In place of a row, a worker or a request where there is none.
+NONE = -1
 
 
 class Step(NamedTuple):

@@ -1,1 +1,0 @@
-"""The stages of `optsched.solve`: each improves the best schedule or the bound of a `State`."""

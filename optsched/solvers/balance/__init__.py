@@ -1,1 +1,0 @@
-"""BF-IO's step program: greedy and swap kernels, HiGHS and CP-SAT."""
