@@ -13,8 +13,10 @@ from optsched.errors import ModelError
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
 
+    Native = Any  # of Pyomo, which has no types, or a model, whose file imports this one
 
-def to_pyomo(model: Any) -> Any:
+
+def to_pyomo(model: Native) -> Native:
     """Write a linear model as a Pyomo model: a family becomes an indexed component."""
     import pyomo.environ as pyo
 
@@ -35,18 +37,18 @@ def to_pyomo(model: Any) -> Any:
     return result
 
 
-def _indices(family: Any) -> list[Any]:
+def _indices(family: Native) -> list[Native]:
     """Return the keys as Pyomo wants them: numbers for one index, tuples for more."""
     if len(family.index_names) == 1:
         return list(family.keys[:, 0].tolist())
     return [tuple(key) for key in family.keys.tolist()]
 
 
-def _add_variables(result: Any, model: Any) -> Any:
+def _add_variables(result: Native, model: Native) -> Native:
     """Add the columns; give all of them in one array of objects."""
     import pyomo.environ as pyo
 
-    data: list[Any] = []
+    data: list[Native] = []
     lower, upper = _or_none(model.col_lower), _or_none(model.col_upper)
     for family in model.variables:
         part = slice(len(data), len(data) + len(family))
@@ -69,7 +71,7 @@ def _add_variables(result: Any, model: Any) -> Any:
     return columns
 
 
-def _add_rows(result: Any, model: Any, columns: Any) -> None:
+def _add_rows(result: Native, model: Native, columns: Native) -> None:
     """Add the rows."""
     import pyomo.environ as pyo
 
@@ -78,7 +80,7 @@ def _add_rows(result: Any, model: Any, columns: Any) -> None:
     lower, upper = _or_none(model.row_lower), _or_none(model.row_upper)
     begin = 0
     for family in model.rows:
-        bodies: list[Any] = []
+        bodies: list[Native] = []
         for row in range(begin, begin := begin + len(family)):
             part = slice(matrix.indptr[row], matrix.indptr[row + 1])
             body = _linear(matrix.data[part], variables[part])
@@ -95,7 +97,7 @@ def _add_rows(result: Any, model: Any, columns: Any) -> None:
         setattr(result, family.name, component)
 
 
-def _linear(coefficients: Any, variables: Any, constant: float = 0.0) -> Any:
+def _linear(coefficients: Native, variables: Native, constant: float = 0.0) -> Native:
     from pyomo.core.expr import LinearExpression
 
     return LinearExpression(
@@ -108,7 +110,7 @@ def _or_none(bounds: FloatArray) -> list[float | None]:
     return [value if abs(value) < np.inf else None for value in bounds.tolist()]
 
 
-def _by_key(keys: list[Any], values: list[Any]) -> Any:
+def _by_key(keys: list[Native], values: list[Native]) -> Native:
     """Return one value where all are equal, else a dictionary."""
     if values and values.count(values[0]) == len(values):
         return values[0]

@@ -672,9 +672,7 @@ class LinearModel(LinearArrays):
         block = _assemble(family, "column", coefficients, self.rows)
         longer: dict[str, Any] = {
             field: np.concatenate([getattr(self, field), spread([number], [family])])
-            for field, number in zip(
-                ("cost", "col_lower", "col_upper", "integer"), numbers, strict=True
-            )
+            for field, number in zip(_OF_COLUMNS, numbers, strict=True)
         }
         matrix = sparse.hstack([self.matrix, block], format="csr")
         variables = (*self.variables, family)

@@ -198,7 +198,7 @@ class DecisionPolicy(DecidedPolicy):
 
     decide: Callable[[State], Iterable[int] | IntArray | Decision]
 
-    def decider(self) -> Callable[[State], Any]:
+    def decider(self) -> Callable[[State], object]:
         """Return what decides in one run."""
         return self.decide
 

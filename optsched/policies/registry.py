@@ -128,12 +128,8 @@ def get_policies(policies: Any = None) -> list[Policy]:
     """Return policies by name, each at most once; None means the basic ones."""
     if policies is None:
         return list(BASIC.values())
-    several = policies if _is_several(policies) else [policies]
-    found = [get_policy(policy) for policy in several]
+    several = hasattr(policies, "__iter__") and getattr(policies, "ndim", 1) > 0
+    listed = policies if several and not isinstance(policies, str) else [policies]
+    found = [get_policy(policy) for policy in listed]
     require_distinct("policy", [policy.name for policy in found], POLICIES)
     return found
-
-
-def _is_several(policies: object) -> bool:
-    several = hasattr(policies, "__iter__") and getattr(policies, "ndim", 1) > 0
-    return several and not isinstance(policies, str)

@@ -356,7 +356,7 @@ class Instance(Shown):
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the instance as JSON, and write it to `path` if one is given."""
-        content: dict[str, Any] = {"format": "optsched-instance", "name": self.name}
+        content: dict[str, object] = {"format": "optsched-instance", "name": self.name}
         content["memory"] = self.memory
         if self.seconds_per_step is not None:
             content["seconds_per_step"] = self.seconds_per_step

@@ -32,7 +32,7 @@ from optsched.bounds.lagrangian import weights_of
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
 from optsched.search import beam_kernels as kernels
-from optsched.search.annealing import MAX_STEPS, empty_usage
+from optsched.search.annealing import MAX_STEPS, add_all, empty_usage
 from optsched.search.search import search
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ def background_of(schedule: Schedule, quantile: float) -> tuple[BoolArray, Backg
 
 def _held(instance: Instance, chosen: BoolArray, starts: IntArray) -> Usage:
     """Return the tokens that some requests hold at each step from 0 on."""
-    usage = empty_usage(int((starts + instance.outputs)[chosen].max(initial=0)) + 2)
-    kernels.add_chosen(instance.prompts, instance.outputs, starts, chosen, usage)
+    prompts, outputs, begins = instance.prompts[chosen], instance.outputs[chosen], starts[chosen]
+    usage = empty_usage(int((begins + outputs).max(initial=0)) + 2)
+    add_all(prompts, outputs, usage, begins, 1)
     return usage
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.small_kernels import pop_by_key, price_of_start, sink_by_key
+from optsched._internal.small_kernels import copy, pop_by_key, price_of_start, sink_by_key
 from optsched.search.annealing import (
     MOVE_WORK,
     STEP_WORK,
@@ -175,16 +175,6 @@ class Active(NamedTuple):
     requests: IntArray
     gains: FloatArray  # of a start at the begin of the slice
     waiting: IntArray  # those of which no node has thought yet, by arrival
-
-
-@compiled
-def add_chosen(
-    prompts: IntArray, outputs: IntArray, starts: IntArray, chosen: BoolArray, usage: Usage
-) -> None:
-    """Add the memory of some requests to the usage."""
-    for request in range(len(chosen)):
-        if chosen[request]:
-            add_usage(usage, prompts[request], outputs[request], starts[request], 1)
 
 
 @compiled_inside
@@ -753,10 +743,8 @@ def plan_window(
         listed, waits, soonest = chosen[:count], later[:count], least[:count]
         for child in range(plan * _EACH, (plan + 1) * _EACH):
             own, ours = made.usage[child], made.starts[child]
-            for at in range(len(usage)):
-                own[at] = usage[at]
-            for request in range(len(starts)):
-                ours[request] = starts[request]
+            _copy(usage, own)
+            copy(starts, ours, 0, len(starts))
             leg = Leg(_MOVES * count, _HOT * scale, _COLD * scale)
             added, work = _anneal(
                 large, own, ours, begin, end, listed, waits, soonest, scale, leg, random

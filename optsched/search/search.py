@@ -7,7 +7,7 @@ at most shifted in time, or where the cost is sure to be too high.
 
 **Starts.** Take a few requests out that start near each other, and put them back in random order,
 each at the earliest step that is feasible, now and then with a delay: an optimal schedule may need
-one that no order decodes to. Accept by Metropolis (`moves`).
+one that no order decodes to. Accept by Metropolis (`annealing`).
 
 Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, unless
 the machine is too slow for the work by the deadline: then some is left out.

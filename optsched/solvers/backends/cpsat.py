@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from optsched.models.hindsight import EventProgram
     from optsched.models.linear import LinearModel
 
+    Native = Any  # of ortools, which has no types
+
+
 CAPABILITIES = Capabilities(
     name="cp-sat",
     title="CP-SAT",
@@ -84,7 +87,7 @@ class Costs(NamedTuple):
         return self.scaled.error * self.reach
 
 
-def load() -> Any:
+def load() -> Native:
     """Import CP-SAT, or say what to install."""
     try:
         from ortools.sat.python import cp_model
@@ -96,7 +99,7 @@ def load() -> Any:
     return cp_model
 
 
-def minimise(native: Any, columns: list[int], costs: Costs) -> None:
+def minimise(native: Native, columns: list[int], costs: Costs) -> None:
     """Set the objective of a model."""
     objective, unit = native.proto.objective, costs.scaled.unit
     objective.vars.extend(columns)
@@ -106,7 +109,7 @@ def minimise(native: Any, columns: list[int], costs: Costs) -> None:
     objective.offset = costs.sign * float(costs.offset / unit)
 
 
-def new(model: LinearModel) -> Any:
+def new(model: LinearModel) -> Native:
     """Hand a model over to CP-SAT."""
     refuse(model)
     costs = _costs(model)
@@ -208,7 +211,9 @@ def solve(
     return run(native, range(len(model.cost)), costs, options, reporter)
 
 
-def run(native: Any, columns: range, costs: Costs, options: Options, reporter: Reporter) -> Answer:
+def run(
+    native: Native, columns: range, costs: Costs, options: Options, reporter: Reporter
+) -> Answer:
     """Run CP-SAT on a model of its own; bounds hold without rounding."""
     answer, bound = _run(native, columns, options, reporter)
     if bound is None:
@@ -223,7 +228,7 @@ def run(native: Any, columns: range, costs: Costs, options: Options, reporter: R
 
 
 def _run(
-    native: Any, columns: range, options: Options, reporter: Reporter
+    native: Native, columns: range, options: Options, reporter: Reporter
 ) -> tuple[Answer, int | None]:
     """Return what was found, and a bound in units if it is exact."""
     cp_model, name = load(), _name()
@@ -264,7 +269,7 @@ def _run(
     return answer, response.inner_objective_lower_bound
 
 
-def _ask_for_rest(native: Any, best: int, costs: Costs) -> Fraction:
+def _ask_for_rest(native: Native, best: int, costs: Costs) -> Fraction:
     """Ask for the best answer without rounding among those that are best as decimal fractions."""
     objective, row = native.proto.objective, native.proto.constraints.add().linear
     row.vars.extend(objective.vars)
@@ -279,7 +284,7 @@ def _ask_for_rest(native: Any, best: int, costs: Costs) -> Fraction:
     return grain
 
 
-def _listener(cp_model: Any, columns: range, reporter: Reporter) -> Any:
+def _listener(cp_model: Native, columns: range, reporter: Reporter) -> Native:
     class Listener(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         objective: float | None = None
         bound: float | None = None
@@ -317,13 +322,13 @@ def _contradiction(model: LinearModel) -> str:
     return ""
 
 
-def _watch(solver: Any, reporter: Reporter, done: threading.Event) -> None:
+def _watch(solver: Native, reporter: Reporter, done: threading.Event) -> None:
     while not done.wait(0.02):
         if reporter.stopping:
             solver.stop_search()
 
 
-def _take(solution: Any, columns: range) -> FloatArray:
+def _take(solution: Native, columns: range) -> FloatArray:
     return np.array(list(solution)[columns.start : columns.stop], dtype=np.float64)
 
 
@@ -332,7 +337,7 @@ def _whole_bounds(bounds: FloatArray, endless: int) -> npt.NDArray[np.int64]:
     return np.where(far, endless, np.where(far, 0, bounds).astype(np.int64))
 
 
-def new_events(model: EventModel) -> Any:
+def new_events(model: EventModel) -> Native:
     """Write an event program for CP-SAT."""
     program = model.program
     native, domain = load().CpModel(), load().Domain
@@ -351,7 +356,7 @@ def new_events(model: EventModel) -> Any:
     return native
 
 
-def _add_workers(native: Any, program: EventProgram) -> list[dict[int, Any]]:
+def _add_workers(native: Native, program: EventProgram) -> list[dict[int, Native]]:
     """Add the worker of each request, a literal for each that it may be, and their order by use."""
     allowed, domain = by_use(program.instance, program.workers), load().Domain
     places = [
@@ -360,7 +365,7 @@ def _add_workers(native: Any, program: EventProgram) -> list[dict[int, Any]]:
         )
         for i, row in enumerate(allowed)
     ]
-    on: list[dict[int, Any]] = []
+    on: list[dict[int, Native]] = []
     for place, row in zip(places, allowed, strict=True):
         literals = {worker: native.new_bool_var("") for worker in np.flatnonzero(row).tolist()}
         native.add_exactly_one(literals.values())
@@ -379,13 +384,16 @@ def _add_workers(native: Any, program: EventProgram) -> list[dict[int, Any]]:
 
 
 def _add_memory(
-    native: Any, program: EventProgram, starts: list[Any], on: list[dict[int, Any]] | None
+    native: Native,
+    program: EventProgram,
+    starts: list[Native],
+    on: list[dict[int, Native]] | None,
 ) -> None:
     """Limit what is held at each completion; `on` has the literals of several workers."""
     prompts = program.instance.prompts.tolist() + program.running.tokens.tolist()
     outputs = program.instance.outputs.tolist() + program.running.remaining.tolist()
     memories = program.workers.memories
-    others: list[list[Any]] = [[] for _ in starts]  # tokens of others at each completion
+    others: list[list[Native]] = [[] for _ in starts]  # tokens of others at each completion
     for i in range(len(starts)):
         for j in range(i + 1, len(starts)):
             memory, together = memories[0], []  # a literal that says that they share a worker
@@ -439,7 +447,7 @@ def _event_costs(program: EventProgram) -> Costs:
     return Costs(scaled, weights, int(program.latest.sum()), offset)
 
 
-def _add_objective(native: Any, model: EventModel, starts: list[Any], last: int) -> None:
+def _add_objective(native: Native, model: EventModel, starts: list[Native], last: int) -> None:
     """Minimise what the program asks for; everything is complete by the last step."""
     program, costs = model.program, _event_costs(model.program)
     if program.objective == "makespan":

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.linear import LinearModel
 
+    Native = Any  # of highspy, which has no types
+
+
 PIN = "highspy>=1.12,!=1.14.0,!=1.15.*"
 
 CAPABILITIES = Capabilities("highs", "HiGHS", install=f'pip install "{PIN}"')
@@ -53,7 +56,7 @@ _EXACT = 100_000  # nonzeros up to which a bound of a linear program is evaluate
 _FEASIBLE_POINT = 2  # SolutionStatus.kSolutionStatusFeasible
 
 
-def load() -> Any:
+def load() -> Native:
     """Import highspy, or say what to install."""
     try:
         import highspy
@@ -67,7 +70,7 @@ def load() -> Any:
 
 
 @functools.cache
-def _make_first(highspy: Any) -> None:
+def _make_first(highspy: Native) -> None:
     """Make a first HiGHS, which since 1.16 prints its name, where no answer is printed."""
     try:
         shown = os.dup(1)
@@ -86,7 +89,7 @@ def _make_first(highspy: Any) -> None:
         os.close(nowhere)
 
 
-def new(model: LinearModel) -> Any:
+def new(model: LinearModel) -> Native:
     """Hand a model over to a new, silent HiGHS."""
     highspy = load()
     highs = highspy.Highs()
@@ -158,7 +161,7 @@ def solve(
     return _read(highs, model, integers, name)
 
 
-def _is_reported(highs: Any, model: LinearModel) -> bool:
+def _is_reported(highs: Native, model: LinearModel) -> bool:
     """Whether the point of HiGHS has its objective: 1.16.0 may return the start in its place."""
     point = np.array(highs.getSolution().col_value, dtype=np.float64)
     reported = highs.getInfo().objective_function_value / scale_of(model)
@@ -169,17 +172,17 @@ def _close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
 
 
-def _listen(highs: Any, model: LinearModel, reporter: Reporter) -> None:
+def _listen(highs: Native, model: LinearModel, reporter: Reporter) -> None:
     integers, scale = bool(model.integer.any()), scale_of(model)
 
-    def look(event: Any) -> None:
+    def look(event: Native) -> None:
         if reporter.stopping:
             event.interrupt()
         elif integers:
             output = event.data_out
             reporter.report(output.mip_primal_bound / scale, output.mip_dual_bound / scale)
 
-    def improve(event: Any) -> None:
+    def improve(event: Native) -> None:
         output = event.data_out
         values = np.array(output.mip_solution, dtype=np.float64)
         found, bound = output.objective_function_value / scale, output.mip_dual_bound / scale
@@ -193,7 +196,7 @@ def _listen(highs: Any, model: LinearModel, reporter: Reporter) -> None:
     highs.cbIpmInterrupt.subscribe(look)
 
 
-def _read(highs: Any, model: LinearModel, integers: bool, name: str) -> Answer:
+def _read(highs: Native, model: LinearModel, integers: bool, name: str) -> Answer:
     status = highs.getModelStatus()
     info, solution = highs.getInfo(), highs.getSolution()
     raw_status = highs.modelStatusToString(status)

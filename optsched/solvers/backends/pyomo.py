@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.linear import LinearModel
 
+    Native = Any  # of Pyomo, which has no types
+
+
 #: How to install solvers that Pyomo runs, under each of the names that it has for one.
 INSTALL = {
     "highs": highs.CAPABILITIES.install,
@@ -89,13 +92,13 @@ def load() -> None:
 
 
 @functools.cache
-def _factory() -> Any:
+def _factory() -> Native:
     import pyomo.environ as pyo
 
     return pyo.SolverFactory
 
 
-def _quietly() -> Any:
+def _quietly() -> Native:
     """Keep what Pyomo logs off the terminal: what matters of it is in an error or an answer."""
     from pyomo.common.log import LoggingIntercept
 
@@ -177,7 +180,7 @@ def solve(
     return Answer(stopped, title, raw_status, values, bound)
 
 
-def _values(native: Any, model: LinearModel) -> FloatArray:
+def _values(native: Native, model: LinearModel) -> FloatArray:
     """Return the values of all columns; those in no row and without cost reach no solver."""
     families = (native.component(family.name) for family in model.variables)
     found = [member.value for family in families for member in family.values()]
@@ -187,12 +190,12 @@ def _values(native: Any, model: LinearModel) -> FloatArray:
     )
 
 
-def from_pyomo(native: Any) -> LinearModel:
+def from_pyomo(native: Native) -> LinearModel:
     """Turn a linear Pyomo model into arrays."""
     return compile_pyomo(native)[0]
 
 
-def compile_pyomo(native: Any) -> tuple[LinearModel, list[Any]]:
+def compile_pyomo(native: Native) -> tuple[LinearModel, list[Native]]:
     """Return a Pyomo model as arrays, and the variables behind their columns."""
     from pyomo.common.errors import InfeasibleConstraintException
     from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
@@ -231,7 +234,7 @@ def compile_pyomo(native: Any) -> tuple[LinearModel, list[Any]]:
     return model, [variables[at] for at in order.tolist()]
 
 
-def _rows(form: Any) -> tuple[list[str], FloatArray, FloatArray, list[int]]:
+def _rows(form: Native) -> tuple[list[str], FloatArray, FloatArray, list[int]]:
     """Join the two rows of a constraint with two bounds, which come one after the other."""
     names: list[str] = []
     lower: list[float] = []
