@@ -32,16 +32,16 @@ def drawn(memory, count, seed):
 
 
 def main():
-    shown = [name.removeprefix("vllm") for name in POLICIES]
-    print(f"| memory | requests | vllm, s | {' | '.join(shown)} | proven | gap of the best |")
+    shown = [f"{name.removeprefix('vllm')}, %" for name in POLICIES]
+    print(f"| memory | requests | vllm, s | {' | '.join(shown)} | proven, s | gap of the best, % |")
     print("|--:" * (5 + len(POLICIES)) + "|")
     for seed, (memory, count) in enumerate(SETTINGS, 1):
         instance = drawn(memory, count, seed)
         plain, *others = (run(instance, name, clock=CLOCK).makespan for name in ("vllm", *POLICIES))
         least = bound(instance, objective="makespan", clock=CLOCK).value
-        changes = " | ".join(f"{100 * (each / plain - 1):+.1f} %" for each in others)
+        changes = " | ".join(f"{100 * (each / plain - 1):+.1f}" for each in others)
         gap = 100 * (min(plain, *others) / least - 1)
-        row = f"{memory:,} | {count:,} | {plain:,.0f} | {changes} | {least:,.0f} | {gap:.1f} %"
+        row = f"{memory:,} | {count:,} | {plain:,.0f} | {changes} | {least:,.0f} | {gap:.1f}"
         print(f"| {row} |", flush=True)
 
 
