@@ -215,7 +215,7 @@ def text_of(fit, first, second, third):
         "",
         *textwrap.wrap(
             f"Measured on {REQUESTS} requests at load {LOAD:g}: mean latency in seconds (its "
-            f"change; the one predicted). The clock has a bias of {bias} and a mean error of "
+            f"change in %; the one predicted). The clock has a bias of {bias} and a mean error of "
             f"{error} on {fit.judged:,} batches that were not fitted.",
             100,
         ),
@@ -252,7 +252,7 @@ def _cell(row, plain):
     """Write what was measured, and by how much it changed."""
     mean, *_, predicted = row
     gains = mean / plain[0] - 1, predicted / plain[-1] - 1
-    change = "" if row is plain else " ({:+.0f} %; {:+.0f} %)".format(*(100 * g for g in gains))
+    change = "" if row is plain else " ({:+.0f}; {:+.0f})".format(*(100 * g for g in gains))
     return f"{mean:.2f}{change}"
 
 

@@ -101,8 +101,8 @@ def report(folder, page):
         f"clock `{KERNELS}`. One fitted to half of them has a mean error of "
         f"{100 * fit.mean_error:.1f} % on the others.",
         "",
-        f"| {REQUESTS} requests | mean | change | predicted | p99 | mean TTFT | slower "
-        "| off, blind | off |",
+        f"| {REQUESTS} requests | mean, s | change, % | predicted, % | p99, s | mean TTFT, s "
+        "| slower, % | off, blind, % | off, % |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for seed in SEEDS:
@@ -119,7 +119,7 @@ def report(folder, page):
             change = " | ".join(gains) if at else "|"
             off = " | ".join(percent(each / mean - 1, 1) for each in (blind, predicted))
             lines.append(
-                f"| seed {seed}: {label} | {mean:.2f} s | {change} | {p99:.1f} s | {first:.2f} s "
+                f"| seed {seed}: {label} | {mean:.2f} | {change} | {p99:.1f} | {first:.2f} "
                 f"| {percent(slower, 1)} | {off} |"
             )
     text = "\n".join(lines)
@@ -130,7 +130,7 @@ def report(folder, page):
 
 def percent(share, digits=0):
     """Write a change in percent, without a zero below zero."""
-    return f"{round(100 * share, digits) + 0.0:+.{digits}f} %"
+    return f"{round(100 * share, digits) + 0.0:+.{digits}f}"
 
 
 def fitted(run):
