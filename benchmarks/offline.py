@@ -47,7 +47,7 @@ def drawn(memory, count, seed):
 
 
 def main():
-    names = ("vllm, s", "+plan", "in order", "in order +plan", "proven", "gap of the best")
+    names = "vllm, s", "+plan, %", "in order, %", "both, %", "proven, s", "gap of the best, %"
     print(f"| memory | requests | {' | '.join(names)} |")
     print("|--:" * (2 + len(names)) + "|")
     for seed, (memory, count) in enumerate(SETTINGS, 1):
@@ -60,9 +60,9 @@ def main():
             for name in POLICIES
         )
         least = bound(plain, objective="makespan", clock=CLOCK).value
-        changes = " | ".join(f"{100 * (each / first - 1):+.1f} %" for each in others)
+        changes = " | ".join(f"{100 * (each / first - 1):+.1f}" for each in others)
         gap = 100 * (min(first, *others) / least - 1)
-        row = f"{memory:,} | {count:,} | {first:,.0f} | {changes} | {least:,.0f} | {gap:.1f} %"
+        row = f"{memory:,} | {count:,} | {first:,.0f} | {changes} | {least:,.0f} | {gap:.1f}"
         print(f"| {row} |", flush=True)
 
 
