@@ -11,15 +11,7 @@ from optsched._internal.extras import imported, names_module
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
 from optsched.policies.decision import ROLLING, DecisionPolicy
-from optsched.policies.priorities import (
-    ENGINES,
-    LARGEST,
-    PRIORITIES,
-    SELECTED,
-    SORTED_F,
-    SORTED_LP,
-    WORK,
-)
+from optsched.policies.priorities import ENGINES, PRIORITIES, SELECTED, SORTED_F, SORTED_LP, WORK
 from optsched.policies.robust import CHANCE, OVERFLOW, ROBUST
 from optsched.policies.wait import WAITING
 
@@ -40,7 +32,6 @@ POLICIES: dict[str, Policy] = {
     for policy in (
         *_PLAIN.values(),
         WORK,
-        LARGEST,
         *SELECTED,
         *SORTED_LP,
         *ROBUST,

@@ -15,7 +15,7 @@ Waste is counted up to the clock, and ahead of it as far as the running requests
 room: what starts later is young then, and the largest total size of young requests in so many
 tokens is tabulated. After the last price starts only cost more: no horizon is assumed.
 
-All nodes of one clock are a layer. Nodes that no optimum needs are dropped (`rules`, `dominance`).
+All nodes of one clock are a layer. Nodes that no optimum needs are dropped (`growth`).
 A layer that is too wide loses its worst nodes, and the least bound of those lost still bounds the
 optimum from below. The search is repeated with wider layers until none is lost: narrow passes find
 schedules. Where time or nodes are limited, the last pass loses what it would not come to, by how
