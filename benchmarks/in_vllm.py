@@ -15,7 +15,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
@@ -163,8 +163,9 @@ def _clocked(asynchronous, planned, unlimited=False):
 class Engine:
     """vLLM's engine with one of the classes, and a model that computes: on one thread of a CPU.
 
-    Prefix caching is off, and batches follow each other one at a time. On a GPU the model is that
-    of `LLAMA_8B`, and wall time counts.
+    Prefix caching is off. On a GPU the model is that of `LLAMA_8B`, and wall time counts. `batches`
+    uses the model alone, one batch at a time; `live` goes round vLLM's own loop, where the next
+    batch is formed while one runs if scheduling is asynchronous.
     """
 
     def __init__(self, options, longest, settings=None, planned=None, *, gpu=False):
@@ -190,7 +191,7 @@ class Engine:
                 max_model_len=longest,
                 enable_prefix_caching=False,
                 enforce_eager=not gpu,
-                scheduler_cls=_clocked(False, planned),
+                scheduler_cls=_clocked(options["async_scheduling"], planned),
                 additional_config={} if settings is None else {"optsched": settings},
                 **options,
             )
@@ -207,6 +208,49 @@ class Engine:
         if self.made is None:
             self.made = executor.sample_tokens(None)
         return self.timer() - began
+
+    def live(self, scheduler, requests, extras=None):
+        """Serve requests in order of arrival as time passes; return what became of them."""
+        core, count, there, at, began = self.core, len(requests), {}, 0, perf_counter()
+        core.scheduler = scheduler
+        served = Served(np.full(count, -1.0), np.full(count, -1.0))
+        served.arrivals[:] = [arrival for _, _, arrival, _ in requests]
+        schedule, update = scheduler.schedule, scheduler.update_from_output
+
+        def scheduled(*given):
+            begun = perf_counter()
+            output = schedule(*given)
+            served.cpu_s += perf_counter() - begun
+            served.preemptions += len(output.preempted_req_ids or ())
+            if output.num_scheduled_tokens:
+                served.sums.append(content_of(output, there)[1])
+            return output
+
+        def updated(output, made):
+            now = perf_counter() - began
+            if output.num_scheduled_tokens:
+                served.spans.append((served.spans[-1][1] if served.spans else 0.0, now))
+            for group in (found := update(output, made)).values():
+                for each in group.outputs:
+                    index = int(each.request_id)
+                    if each.new_token_ids and served.first[index] < 0:
+                        served.first[index] = now
+                    if each.finish_reason is not None:
+                        served.last[index] = now
+            return found
+
+        scheduler.schedule, scheduler.update_from_output = scheduled, updated
+        while at < count or scheduler.has_requests() or core.batch_queue:
+            scheduler.time = perf_counter() - began
+            while at < count and requests[at][2] <= scheduler.time:
+                there[at] = request_of(at, requests[at], extras and extras[at], None, None)
+                scheduler.add_request(there[at])
+                at += 1
+            if scheduler.has_requests() or core.batch_queue:
+                core.step_fn()
+            else:
+                sleep(requests[at][2] - scheduler.time)
+        return served
 
     def forget(self, scheduler):
         """Tell the model of the last requests that they have ended."""

@@ -145,13 +145,14 @@ def show(table: list[tuple[str, ...]]) -> None:
 
 
 def grouped(table: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Name all alternatives of a task in one line, each with its ratio."""
-    lines: dict[tuple[str, ...], list[str]] = {}
+    """Name the closest alternative of each task; the printed table and JSON have all."""
+    lines: dict[tuple[str, ...], list[tuple[float, str]]] = {}
     for task, size, alternative, ours, _, ratio, _, checked in table[1:]:
         said = "" if checked.startswith("same") else f" ({checked})"
-        lines.setdefault((task, size, ours), []).append(f"{alternative} {ratio}{said}")
+        value = float(ratio.lstrip("≥ ").replace(",", ""))
+        lines.setdefault((task, size, ours), []).append((value, f"{alternative} {ratio}{said}"))
     header = ("task", "size", "optsched, s", "times as long")
-    return [header, *((*line, ", ".join(ratios)) for line, ratios in lines.items())]
+    return [header, *((*line, min(found)[1]) for line, found in lines.items())]
 
 
 def as_markdown(table: list[tuple[str, ...]]) -> str:

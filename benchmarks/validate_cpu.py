@@ -48,9 +48,7 @@ KINDS = (
     ("work", False, "work", "vllm:work"),
     ("work, planned", True, "work", "vllm:work+plan"),
 )
-#: For batches of requests that are there at once, beside the first two.
-LARGEST = ("largest, planned", True, "largest", "vllm:largest+plan")
-OFFLINE = (*KINDS[:2], LARGEST)
+OFFLINE = KINDS[:2]  # for batches of requests that are there at once
 LOAD, SEEDS, REQUESTS = 0.85, (1, 2, 3, 4), 100
 EXACT_LOAD, EXACT_REQUESTS = 1.2, 60
 FOLDER = Path("build") / "validate-cpu"
@@ -127,7 +125,7 @@ def made():
     fit = LinearClock.fit(FOLDER / "batches.csv", "this CPU", hinges=())
     fit.clock.to_json(FOLDER / "clock.json")
     print(fit, flush=True)
-    for label, planned, order, _ in (*KINDS[1:], LARGEST):
+    for label, planned, order, _ in KINDS[1:]:
         clock = str(FOLDER / "clock.json")
         settings = {"order": order, "aging": None, "clock": clock, "trusted": True}
         warm[label] = in_vllm.Engine(OPTIONS, MEMORY, settings, planned)
@@ -138,7 +136,7 @@ def compared(engines, clock):
     """Yield label, batches, equal ones, preemptions and the worst time apart, on a clock."""
     requests = drawn(0, EXACT_REQUESTS, EXACT_LOAD, clock)
     found = in_turns(engines, requests, clock)
-    for label, _, _, policy in (*KINDS, LARGEST):
+    for label, _, _, policy in KINDS:
         predicted = ours(OPTIONS, requests, policy, clock)
         theirs = found[label]
         apart = max(
@@ -215,7 +213,7 @@ def text_of(fit, first, second, third):
         "",
         *textwrap.wrap(
             f"Measured on {REQUESTS} requests at load {LOAD:g}: mean latency in seconds (its "
-            f"change; the one predicted). The clock has a bias of {bias} and a mean error of "
+            f"change in %; the one predicted). The clock has a bias of {bias} and a mean error of "
             f"{error} on {fit.judged:,} batches that were not fitted.",
             100,
         ),
@@ -252,7 +250,7 @@ def _cell(row, plain):
     """Write what was measured, and by how much it changed."""
     mean, *_, predicted = row
     gains = mean / plain[0] - 1, predicted / plain[-1] - 1
-    change = "" if row is plain else " ({:+.0f} %; {:+.0f} %)".format(*(100 * g for g in gains))
+    change = "" if row is plain else " ({:+.0f}; {:+.0f})".format(*(100 * g for g in gains))
     return f"{mean:.2f}{change}"
 
 

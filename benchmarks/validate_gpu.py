@@ -1,10 +1,11 @@
 """Orders and plans in a vLLM that computes on a GPU, with the shape of Llama-3.1-8B.
 
-`validate_gpu.py serve FOLDER [SECONDS]` serves requests of a family, those of a seed by every
-scheduler, one after the other, and starts no run when the seconds are over. Time is virtual: a
-batch takes the wall time of forming, computing and taking note of it, and none passes where nothing
-runs. `validate_gpu.py report FOLDER [PAGE]` needs no GPU: it holds what was measured against what
-optsched predicts, on a clock from kernel times, and on one fitted to batches of other requests.
+`validate_gpu.py serve FOLDER [SECONDS [sync]]` lets vLLM's own loop serve requests of a family as
+time passes, with asynchronous scheduling or without, those of a seed by every scheduler, one after
+the other; then batches of requests that are all there at once. It starts no run when the seconds
+are over. `validate_gpu.py report FOLDER [PAGE]` needs no GPU: it holds what was measured against
+what optsched predicts, on a clock from kernel times, and on one fitted to batches of other
+requests. In the synchronous runs that are kept no time passed where nothing ran.
 """
 
 from __future__ import annotations
@@ -16,30 +17,38 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from offline import short_last
 from validate_vllm import ours, write_between
 
 import optsched
 from optsched.clock import BatchContent, LinearClock
 from optsched.problem.work import load_on_clock
 
-OPTIONS = {
-    "num_gpu_blocks": 2561,
-    "block_size": 16,
-    "max_num_seqs": 256,
-    "max_num_batched_tokens": 2048,
-    "policy": "fcfs",
-    "async_scheduling": False,
-}
-MEMORY = (OPTIONS["num_gpu_blocks"] - 1) * OPTIONS["block_size"]
+MEMORY, ROOM = 40_960, 103_280  # tokens of KV cache online, and offline at most
+LIMITS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048, "policy": "fcfs"}
+#: Folder of what was measured, how batches were scheduled, and on what.
+MEASURED = (
+    ("h100", "sync", "Synchronous scheduling on an H100"),
+    ("h200", "async", "Asynchronous scheduling on an H200"),
+)
 KERNELS = "llama-3.1-8b-h100"  # the clock from kernel times
 LOAD, SEEDS, REQUESTS, FITTED = 1.1, (1, 2, 3, 4, 5), 300, 200
-#: Label, class inside vLLM (planned or not, or none), its order, and the policy.
+TOLD = {"aging": None, "clock": KERNELS, "trusted": True}  # every true output is forecast
+#: Label, class inside vLLM (planned or not, or none), its settings, and the policy.
 KINDS = (
     ("vLLM", None, None, "vllm"),
-    ("planned", True, None, "vllm+plan"),
-    ("work", False, "work", "vllm:work"),
-    ("work, planned", True, "work", "vllm:work+plan"),
+    ("planned", True, TOLD | {"order": None}, "vllm+plan"),
+    ("work", False, TOLD | {"order": "work"}, "vllm:work"),
+    ("work, planned", True, TOLD | {"order": "work"}, "vllm:work+plan"),
+    ("by default, nothing forecast", True, {}, "vllm:area,load+plan+learned"),
 )
+BATCHES = ((16_496, 150), (40_960, 200), (40_960, 250), (103_280, 300), (103_280, 400))
+
+
+def options_of(mode, memory=MEMORY):
+    """Return the options of vLLM."""
+    blocks = {"num_gpu_blocks": memory // 16 + 1, "block_size": 16}
+    return LIMITS | blocks | {"async_scheduling": mode == "async"}
 
 
 def drawn(seed, count, clock):
@@ -53,21 +62,33 @@ def drawn(seed, count, clock):
     return [(*each, 0) for each in zip(*columns, strict=True)]
 
 
-def serve(folder, seconds):
+def batch_of(seed, memory, count, *, in_order):
+    """Return requests that are all there at once, in the order that ends them soon or as drawn."""
+    requests = optsched.family("chat-and-summaries", n=count, seed=seed, memory=memory)
+    order = short_last(requests) if in_order else range(count)
+    return [(int(requests.prompts[i]), int(requests.outputs[i]), 0.0, 0) for i in order]
+
+
+def serve(folder, seconds, mode="async"):
     """Serve as long as there is time; write a file per run, and the batches for a fit."""
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
     import in_vllm  # and the real vLLM with it
 
     began = time.monotonic()
-    engine = in_vllm.Engine(OPTIONS, MEMORY, gpu=True)
+    engine = in_vllm.Engine(options_of(mode, ROOM), ROOM, gpu=True)
     print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
     clock = optsched.get_clock(KERNELS)
 
-    def run(name, requests, settings=None, planned=None):
-        extras = [{"expected_output": output} for _, output, *_ in requests]
-        scheduler = in_vllm.make(OPTIONS, MEMORY, settings, planned)
-        served = in_vllm.serve(scheduler, requests, None, depth=1, extras=extras, engine=engine)
-        engine.forget(scheduler)
+    def run(name, requests, kind, memory=MEMORY):
+        if time.monotonic() - began > seconds:
+            return
+        _, planned, settings, _ = KINDS[kind]
+        told = settings is not None and settings.get("trusted", False)
+        extras = [{"expected_output": output} for _, output, *_ in requests] if told else None
+        scheduler = in_vllm.make(
+            options_of(mode, memory), memory, settings, planned, unlimited=not told
+        )
+        served = engine.live(scheduler, requests, extras)
         np.savez_compressed(
             folder / f"{name}.npz",
             requests=requests,
@@ -76,61 +97,117 @@ def serve(folder, seconds):
             sums=served.sums,
             spans=served.spans,
             preemptions=served.preemptions,
+            forming_s=served.cpu_s,
         )
-        print(name, served.spans[-1][1], time.monotonic() - began, flush=True)
+        print(name, served.last.max(), served.cpu_s, time.monotonic() - began, flush=True)
 
-    run("warm", drawn(10**6, 60, clock))
-    run("fit", drawn(10**6 + 1, FITTED, clock))
+    def online(seed, kinds):
+        for kind in kinds:
+            run(f"seed-{seed}-{kind}", drawn(seed, REQUESTS, clock), kind)
+
+    def batch(seed, kinds):
+        memory, count = BATCHES[seed - 1]
+        for at in kinds:  # as drawn, in order, and with a plan
+            requests = batch_of(seed, memory, count, in_order=at > 0)
+            run(f"batch-{seed}-{at}", requests, at // 2, memory)
+
+    run("warm", drawn(10**6, 60, clock), 0)
+    run("fit", drawn(10**6 + 1, FITTED, clock), 0)
+    if mode == "async":  # what says most comes first, if the time is short
+        for seed in (1, 2, 3):
+            batch(seed, (0, 2) if seed % 2 else (2, 0))
+        online(1, (0, 4))
+        for seed in (4, 5):
+            batch(seed, (0, 2) if seed % 2 else (2, 0))
+        for seed in range(1, 6):
+            batch(seed, (1,))
+        online(2, (4, 0))
+        online(1, (1, 2, 3))
+        return
     for seed in SEEDS:
-        requests = drawn(seed, REQUESTS, clock)
-        for at, (_, planned, order, _) in enumerate(KINDS):
-            if time.monotonic() - began > seconds:
-                return
-            settings = {"order": order, "aging": None, "clock": KERNELS, "trusted": True}
-            run(f"seed-{seed}-{at}", requests, planned if planned is None else settings, planned)
+        online(seed, (0, 1, 2, 3))
 
 
 def report(folder, page):
-    """Hold what was measured against predictions; write the table into a page."""
-    kernels = optsched.get_clock(KERNELS)
-    batches = run_of(folder, "fit")
-    fit = fitted(batches)
-    faster = 1 - np.diff(batches["spans"]).sum() / seconds_of(kernels, batches["sums"])
-    lines = [
-        f"{len(batches['sums']):,} batches of vLLM took {100 * faster:.1f} % less time than by the "
-        f"clock `{KERNELS}`. One fitted to half of them has a mean error of "
-        f"{100 * fit.mean_error:.1f} % on the others.",
-        "",
-        f"| {REQUESTS} requests | mean | change | predicted | p99 | mean TTFT | slower "
-        "| off, blind | off |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for seed in SEEDS:
-        if not (folder / f"seed-{seed}-{len(KINDS) - 1}.npz").exists():
-            continue
-        plain = None
-        for at, (label, *_, policy) in enumerate(KINDS):
-            row = row_of(run_of(folder, f"seed-{seed}-{at}"), policy, kernels, fit.clock)
-            mean, p99, first, slower, blind, predicted = row
-            plain = plain or (mean, predicted)
-            gains = (
-                percent(each / of - 1) for each, of in zip((mean, predicted), plain, strict=True)
-            )
-            change = " | ".join(gains) if at else "|"
-            off = " | ".join(percent(each / mean - 1, 1) for each in (blind, predicted))
-            lines.append(
-                f"| seed {seed}: {label} | {mean:.2f} s | {change} | {p99:.1f} s | {first:.2f} s "
-                f"| {percent(slower, 1)} | {off} |"
-            )
-    text = "\n".join(lines)
+    """Hold what was measured against predictions; write the tables into a page."""
+    texts = [online_of(folder / name, mode, title) for name, mode, title in MEASURED]
+    text = "\n\n".join((*texts, batches_of(folder / "h200")))
     print(text)
     if page is not None:
         write_between(page, "validate_gpu.py", text)
 
 
+def online_of(folder, mode, title):
+    """Return the table of requests that arrive."""
+    blindly = f"-{folder.name}" in KERNELS  # the clock from kernel times is that of this GPU
+    kernels, batches = optsched.get_clock(KERNELS), run_of(folder, "fit")
+    fit = fitted(batches)
+    less = 1 - np.diff(batches["spans"]).sum() / seconds_of(kernels, batches["sums"])
+    against = f" took {100 * less:.1f} % less time than by the clock `{KERNELS}`" if blindly else ""
+    lines = [
+        f"{title}: {len(batches['sums']):,} batches of vLLM{against or ' were served'}. A clock "
+        f"fitted to half of them has a mean error of {100 * fit.mean_error:.1f} % on the others.",
+        "",
+        f"| {REQUESTS} requests | mean, s | change, % | predicted, % | p99, s | mean TTFT, s "
+        "| slower, % | off, blind, % | off, % |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for seed in SEEDS:
+        plain = None
+        for kind, (label, *_, policy) in enumerate(KINDS):
+            if not (folder / f"seed-{seed}-{kind}.npz").exists():
+                continue
+            run = run_of(folder, f"seed-{seed}-{kind}")
+            row = row_of(run, policy, kernels, fit.clock, options_of(mode))
+            mean, p99, first, slower, blind, predicted = row
+            plain = plain or (mean, predicted)
+            gains = (
+                percent(each / of - 1) for each, of in zip((mean, predicted), plain, strict=True)
+            )
+            change = " | ".join(gains) if kind else "|"
+            off = " | ".join(
+                percent(each / mean - 1, 1) if known else ""
+                for each, known in ((blind, blindly), (predicted, True))
+            )
+            lines.append(
+                f"| seed {seed}: {label} | {mean:.2f} | {change} | {p99:.1f} | {first:.2f} "
+                f"| {percent(slower, 1)} | {off} |"
+            )
+    return "\n".join(lines)
+
+
+def batches_of(folder):
+    """Return the table of batches that are all there at once: the last end, and its change."""
+    clock = fitted(run_of(folder, "fit")).clock
+    names = ("in order", "predicted", "in order, planned", "predicted", "least")
+    lines = [
+        f"| memory | requests | vLLM, s | {' | '.join(f'{name}, %' for name in names)} |",
+        "|--:" * (3 + len(names)) + "|",
+    ]
+    for seed, (memory, count) in enumerate(BATCHES, 1):
+        ends, predicted, longest = [], [], 0
+        for at in range(3):
+            requests = batch_of(seed, memory, count, in_order=at > 0)
+            longest = max(output for _, output, *_ in requests)
+            policy = KINDS[at // 2][-1]
+            predicted.append(ours(options_of("async", memory), requests, policy, clock).makespan)
+            there = (folder / f"batch-{seed}-{at}.npz").exists()
+            run = run_of(folder, f"batch-{seed}-{at}") if there else None
+            ends.append(run["last"].max() if there else None)
+            counted = len(run_of(folder, f"batch-{seed}-0")["spans"])
+        cells = (
+            "" if x[at] is None else percent(x[at] / x[0] - 1, 1)
+            for at in (1, 2)
+            for x in (ends, predicted)
+        )
+        least = percent(longest / counted - 1, 1)
+        lines.append(f"| {memory:,} | {count} | {ends[0]:.1f} | {' | '.join(cells)} | {least} |")
+    return "\n".join(lines)
+
+
 def percent(share, digits=0):
     """Write a change in percent, without a zero below zero."""
-    return f"{round(100 * share, digits) + 0.0:+.{digits}f} %"
+    return f"{round(100 * share, digits) + 0.0:+.{digits}f}"
 
 
 def fitted(run):
@@ -150,7 +227,7 @@ def seconds_of(clock, sums):
     return sum(clock(BatchContent(*map(int, row))) for row in sums)
 
 
-def row_of(run, policy, kernels, fit):
+def row_of(run, policy, kernels, fit, options):
     """Return mean, p99, TTFT, how much slower batches were, and the mean predicted, blind and so.
 
     Blind is by kernel times alone; then by the fitted clock, slowed as the batches of the run were.
@@ -165,7 +242,7 @@ def row_of(run, policy, kernels, fit):
         (run["first"] - arrivals).mean(),
         slower - 1,
         *(
-            ours(OPTIONS, requests, policy, clock).mean_latency
+            ours(options, requests, policy, clock).mean_latency
             for clock in (kernels, fit.scaled(slower))
         ),
     )
@@ -176,6 +253,6 @@ if __name__ == "__main__":
     where.mkdir(parents=True, exist_ok=True)
     more = sys.argv[3:]
     if sys.argv[1] == "serve":
-        serve(where, float(more[0]) if more else 600.0)
+        serve(where, *map(float, more[:1] or [600]), *more[1:])
     else:
         report(where, Path(more[0]) if more else None)

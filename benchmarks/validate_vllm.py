@@ -276,7 +276,7 @@ def _cell(row):
     if row is None:
         return ""
     label, mean, gain, p99, preemptions, _ = row
-    change = "" if label.startswith("vLLM,") else f" ({100 * gain:+.1f} %)"
+    change = "" if label.startswith("vLLM,") else f" ({100 * gain:+.1f})"
     return f"{mean:.1f}{change}, {p99:.0f}, {preemptions}"
 
 
@@ -296,7 +296,7 @@ def text_of(first, second):
     ]
     lines += [
         "",
-        "Mean latency in seconds (against vLLM), p99 in seconds, preemptions:",
+        "Mean latency in seconds (change against vLLM in %), p99 in seconds, preemptions:",
         "",
         f"| inside vLLM | {' | '.join(heads)} | predicted |",
         "|---" * (len(heads) + 2) + "|",

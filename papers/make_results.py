@@ -54,8 +54,8 @@ version of the paper that is named; [Reproduce the papers](how-to/reproduce.md) 
 tolerances, the [errata](errata.md) have the counterexamples. Each target leads to its plot and to
 the claims that decide: those that fail (✗), with the limit that they miss, and our values (bold)
 beside the printed ones. Where a statement does not hold as printed, a change with which it does is
-named. Of several readings the nearest is shown, of claims with one limit that which comes closest
-to it, of others alike the first and the last; `optsched reproduce` shows them all.
+named. Of several readings the page shows the nearest, of claims that share a limit the one closest
+to it, and of other like claims the first and the last; `optsched reproduce` shows them all.
 `papers/make_results.py` writes these pages.
 """
 QUICK = """\

@@ -92,13 +92,6 @@ class WorkPolicy(PriorityPolicy):
         return work / weights
 
 
-LARGEST = PriorityPolicy(
-    "largest",
-    "largest memory-time first, to end a batch of requests soon",
-    lambda instance: 1 / instance.areas,  # above 0, so that keys can age
-    source="as longest first (Graham 1969)",
-)
-
 WORK = WorkPolicy(
     "work",
     "smallest work on the clock first",

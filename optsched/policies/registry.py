@@ -11,7 +11,7 @@ from optsched._internal.extras import imported, names_module
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
 from optsched.policies.decision import DecisionPolicy
-from optsched.policies.priorities import LARGEST, PRIORITIES, SELECTED, SORTED_F, SORTED_LP, WORK
+from optsched.policies.priorities import PRIORITIES, SELECTED, SORTED_F, SORTED_LP, WORK
 from optsched.policies.robust import CHANCE, OVERFLOW, ROBUST
 from optsched.policies.rolling import ROLLING
 from optsched.policies.serving import ENGINES
@@ -34,7 +34,6 @@ POLICIES: dict[str, Policy] = {
     for policy in (
         *_PLAIN.values(),
         WORK,
-        LARGEST,
         *SELECTED,
         *SORTED_LP,
         *ROBUST,

@@ -56,7 +56,6 @@ def cases(draw):
 KEYS = {
     "mc-sf": lambda prompt, left: left,
     "area": lambda prompt, left: prompt * left + left * (left + 1) / 2,
-    "largest": lambda prompt, left: 1 / (prompt * left + left * (left + 1) / 2),
 }
 
 

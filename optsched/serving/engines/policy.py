@@ -12,7 +12,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import NamedPolicy, Needs
-from optsched.policies.priorities import LARGEST, PRIORITIES, WORK
+from optsched.policies.priorities import PRIORITIES, WORK
 from optsched.policies.serving import require_limits
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class VllmPolicy(NamedPolicy):
 
     def parsed(self, parameters: str) -> VllmPolicy:
         """Return the policy with an order by name, as vllm:area; vllm:area,load ages."""
-        orders = {order.name: order for order in (*PRIORITIES, WORK, LARGEST)}
+        orders = {order.name: order for order in (*PRIORITIES, WORK)}
         name, comma, scale = parameters.partition(",")
         if name not in orders:
             raise PolicyError(
