@@ -27,12 +27,7 @@ from optsched import (
 )
 from optsched._internal.aside import Budget
 from optsched.bounds.lagrangian import certify
-from optsched.bounds.sawtooth import (
-    certify_charges,
-    find_sawtooth,
-    improve_charges,
-    sawtooth_bound,
-)
+from optsched.bounds.sawtooth import certify_charges, find_sawtooth, improve_charges, sawtooth_bound
 from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import CertificateError
 from optsched.optimum.stages import improve

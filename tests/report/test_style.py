@@ -14,14 +14,7 @@ from optsched.experiments.comparison import UNDER_INTERVALS
 from optsched.policies import BASIC, POLICIES
 from optsched.policies.serving import ENGINES
 from optsched.report import save_figure, set_title, share_legend
-from optsched.report.style import (
-    _OWN,
-    COLOURS,
-    UNAVOIDABLE,
-    legend_above,
-    line_styles,
-    prepare,
-)
+from optsched.report.style import _OWN, COLOURS, UNAVOIDABLE, legend_above, line_styles, prepare
 from optsched.simulate.cluster.routing import ROUTINGS
 
 OKABE_AND_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")

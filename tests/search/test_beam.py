@@ -15,14 +15,7 @@ from optsched import OptschedError, Schedule, bound, family, run
 from optsched._internal.aside import Budget
 from optsched.bounds.bound import coarse_prices, smoothed
 from optsched.bounds.lagrangian import certify
-from optsched.search.beam import (
-    Background,
-    Beam,
-    _Runs,
-    background_of,
-    slices,
-    start_by_beam,
-)
+from optsched.search.beam import Background, Beam, _Runs, background_of, slices, start_by_beam
 from optsched.search.beam_kernels import BASE, DONE, NODES, REACH, SLICE
 from optsched.search.search import search
 

@@ -17,15 +17,7 @@ from priced_instances import loose_certificate, one_by_one
 from strategies import tiny_instance
 
 from optsched.search.exact.growth import Layer, undominated
-from optsched.search.exact.rules import (
-    ACTIVE,
-    HELD,
-    JUMPS,
-    PEAK,
-    PENDING,
-    active,
-    pending,
-)
+from optsched.search.exact.rules import ACTIVE, HELD, JUMPS, PEAK, PENDING, active, pending
 from optsched.search.exact.search import ALL, solve_exact
 
 RULES = {"active": ACTIVE, "pending": PENDING, "jumps": JUMPS}
