@@ -124,7 +124,7 @@ def test_a_rolling_horizon_plans_by_each_model_and_solver(model, method, monkeyp
         return
     for seed in range(share(20)):
         drawn = family(("uniform", "exponential")[seed % 2], n=12, seed=seed, load=1.1)
-        # Half as long: solvers take a fifth of the time.
+        # Half as long: HiGHS takes a third of the time.
         instance = Instance(drawn.prompts // 2, 1 + drawn.outputs // 2, 52, drawn.arrivals // 2)
         policy = RollingPolicy(model=model, method=method, window=4, budget=30.0, scenarios=0)
         found = run(instance, policy)
