@@ -9,6 +9,7 @@ or, where tokens are stored later, from the next batch of its request on.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 
@@ -63,19 +64,48 @@ def least_latency(
     """
     requests = list(zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True))
     weights = [1.0] * len(requests) if weights is None else list(weights)
-    begin = ((0, 0),) * len(requests)  # tokens held and made
-    paid = [(0.0, 0.0, begin)]
+
+    @functools.cache
+    def batches(state, here):
+        """Return what each batch of some requests takes, and the state it leaves; all once."""
+        found = set()
+        for choice in itertools.product(*(moves(*requests[i], *state[i]) for i in here)):
+            took = [i for i, (_, own) in zip(here, choice, strict=True) if any(own)]
+            if not 0 < len(took) <= max_num_seqs:
+                continue
+            after = list(state)
+            for i, (new, _) in zip(here, choice, strict=True):
+                after[i] = new
+            stored = sum(after[i][0] for i in (took if preemption == "resumed" else range(count)))
+            if storage == "next-batch":
+                newest = zip(after, requests, strict=True)
+                stored -= sum(
+                    made and held == prompt + made for (held, made), (prompt, _) in newest
+                )
+            if stored > instance.memory:
+                continue
+            done = [
+                (0, made) if made == output else (held, made)
+                for (held, made), (_, output) in zip(after, requests, strict=True)
+            ]
+            content = map(sum, zip(*(own for _, own in choice), strict=True))
+            found.add((clock(BatchContent(*content)), tuple(done)))
+        return found
+
+    count = len(requests)
+    paid = [(0.0, 0.0, ((0, 0),) * count)]  # cost, time, and tokens held and made
     settled = set()
     while paid:
         cost, now, state = heapq.heappop(paid)
         if all(made == output for (_, made), (_, output) in zip(state, requests, strict=True)):
             return cost
-        if (now, state) in settled:
-            continue
-        settled.add((now, state))
         left = [i for i, (_, output) in enumerate(requests) if state[i][1] < output]
-        here = [i for i in left if arrivals[i] <= now]
+        here = tuple(i for i in left if arrivals[i] <= now)
         later = [arrivals[i] for i in left if arrivals[i] > now]
+        key = (now if later else None, state)  # once all are here, what follows knows no time
+        if key in settled:
+            continue
+        settled.add(key)
 
         def cost_until(end, now=now, left=left):
             """Return what waiting adds: a request pays while it is here and not complete."""
@@ -85,31 +115,8 @@ def least_latency(
 
         if later:
             heapq.heappush(paid, (cost + cost_until(min(later)), min(later), state))
-        for choice in itertools.product(*(moves(*requests[i], *state[i]) for i in here)):
-            after = list(state)
-            content = [0, 0, 0, 0, 0]
-            for i, (new, own) in zip(here, choice, strict=True):
-                after[i] = new
-                content = [one + other for one, other in zip(content, own, strict=True)]
-            if not 0 < sum(any(own) for _, own in choice) <= max_num_seqs:
-                continue
-            stored = sum(held for held, _ in after)
-            if preemption == "resumed":
-                took = {i for i, (_, own) in zip(here, choice, strict=True) if any(own)}
-                stored = sum(held for i, (held, _) in enumerate(after) if i in took)
-            if storage == "next-batch":
-                newest = zip(after, requests, strict=True)
-                stored -= sum(
-                    made and held == prompt + made for (held, made), (prompt, _) in newest
-                )
-            if stored > instance.memory:
-                continue
-            end = now + clock(BatchContent(*content))
-            done = [
-                (0, made) if made == output else (held, made)
-                for (held, made), (_, output) in zip(after, requests, strict=True)
-            ]
-            heapq.heappush(paid, (cost + cost_until(end), end, tuple(done)))
+        for seconds, after in batches(state, here):
+            heapq.heappush(paid, (cost + cost_until(now + seconds), now + seconds, after))
     raise AssertionError("no sequence of batches serves all requests")
 
 

@@ -503,7 +503,8 @@ def makespan_by_sizes(
         if over() or since + search.value >= target:
             break
         search = search.improved(_classes(problem, tokens, ratio), over, target - since)
-    whole = np.floor(search.sizes * _UNIT).astype(np.int64)
+    # HiGHS returns a tiny negative number for a size of 0.
+    whole = np.floor(np.maximum(search.sizes, 0) * _UNIT).astype(np.int64)
     largest = largest_set(problem, whole, search.copies, search.chosen)
     steps = Fraction(int(search.counts @ whole), max(int(largest), 1))
     certificate = MakespanCertificate(

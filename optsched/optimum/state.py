@@ -274,8 +274,8 @@ class Optimum(Solution):
         """
         if self.price_certificate is None:
             raise OptschedError(
-                "the gap cannot be explained without prices of memory, which there are not for the "
-                "makespan, nor for so many steps; use longer steps"
+                "the gap cannot be explained without prices of memory: there are none for the "
+                "makespan, and for other objectives only where there are fewer steps"
             )
         if isinstance(self.certificate, SawtoothCertificate):
             return explain_gap(self.schedule, self.certificate)

@@ -10,7 +10,7 @@ from optsched.report.interactive import interactive
 def drawn(found):
     """Draw a reproduction; labels lie inside it, the page shows all, no two lines look alike."""
     figure = found.plot()
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     labels = [axis.label for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
     for label in [each for each in labels if each.get_text()]:
         extent = label.get_window_extent()

@@ -7,13 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from brute_force_clocked import (
-    EXACT,
-    certificate_of,
-    drawn,
-    least_latency,
-    least_latency_of_pool,
-)
+from brute_force_clocked import EXACT, certificate_of, drawn, least_latency, least_latency_of_pool
 from effort import share
 
 from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify

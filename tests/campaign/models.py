@@ -145,10 +145,4 @@ def _plain_steps(rng, outcome):
 
 
 #: How many of a hundred models are of each kind.
-KINDS = {
-    _exact_searches: 35,
-    _batches: 30,
-    _fixed_points: 10,
-    _balance_steps: 10,
-    _plain_steps: 15,
-}
+KINDS = {_exact_searches: 35, _batches: 30, _fixed_points: 10, _balance_steps: 10, _plain_steps: 15}

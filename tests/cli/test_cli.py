@@ -192,8 +192,7 @@ def test_export_writes_what_can_be_read_again(optsched_command, trace, tmp_path,
     path = tmp_path / f"model.{ending}"
     size = ("--size", 3) if model == "batch" else ()
     code, out, _ = optsched_command(
-        *("export", trace, "--memory", 64, "--model", model, *size, "--out", path),
-        *("--json", "-"),
+        *("export", trace, "--memory", 64, "--model", model, *size, "--out", path), *("--json", "-")
     )
     content = json.loads(out)
     assert code == 0
@@ -267,21 +266,13 @@ def test_limit_and_skip_invalid(optsched_command, tmp_path):
         ("prompt_tokens,output_tokens\nnan,1\n", 10, ["line 2", "prompt_tokens", "nan"]),
         ("prompt_tokens,output_tokens\n", 10, ["no request"]),
         ("prompts,output_tokens\n1,1\n", 10, ["prompts"]),
-        (
-            "prompt_tokens,output_tokens,arrival\n1,1,-1\n",
-            10,
-            ["line 2", "arrival", "-1"],
-        ),
+        ("prompt_tokens,output_tokens,arrival\n1,1,-1\n", 10, ["line 2", "arrival", "-1"]),
         (
             "prompt_tokens,output_tokens,arrival,follows\n1,1,5,-1\n1,1,4,0\n",
             10,
             ["line 3", "arrival", "4", "sort"],
         ),
-        (
-            "prompt_tokens,output_tokens,arrival,arrival_s\n1,1,0,0\n",
-            10,
-            ["arrival", "arrival_s"],
-        ),
+        ("prompt_tokens,output_tokens,arrival,arrival_s\n1,1,0,0\n", 10, ["arrival", "arrival_s"]),
         (TRACE, 0, ["memory is 0"]),
         (TRACE, -4, ["memory is -4"]),
     ],

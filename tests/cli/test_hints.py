@@ -114,11 +114,7 @@ MISTAKES = [
     ),
     ("bound large.csv --memory 99", r"raise the memory to (\d+)", added("--memory")),
     (f"bound {FAMILY} --memory 9", r"raise the memory to (\d+)", added("--memory")),
-    (
-        "bound large.csv",
-        r"pass the memory \((--memory) M\)",
-        with_value("999"),
-    ),
+    ("bound large.csv", r"pass the memory \((--memory) M\)", with_value("999")),
     ("bound uniform,n=5", r"for the family write (\S+)", changed("uniform,n=5")),
     (
         f"compare {FAMILY} --policies mc-sf, area",
@@ -130,11 +126,7 @@ MISTAKES = [
     (f"bound {FAMILY} --json new/x.json", r"no folder (\S+); create it first", created),
     (f"compare {FAMILY} --policies a-min", r"pass intervals, such as (\S+)", added("--intervals")),
     (f"simulate {FAMILY} --policy vllm", r"pass a clock, such as (\S+)", added("--clock")),
-    (
-        f"simulate {FAMILY} --policy fcfs --until 9",
-        "(--clock); pass that",
-        with_value("unit"),
-    ),
+    (f"simulate {FAMILY} --policy fcfs --until 9", "(--clock); pass that", with_value("unit")),
     (
         "solve due.csv --memory 9 --lateness per-request",
         r"pass a penalty, such as (\d+)",
@@ -162,11 +154,7 @@ MISTAKES = [
         changed("sorted-f-example-2"),
     ),
     (f"export {FAMILY} --out x.txt", r"must end in (\.mps) or", changed(".txt")),
-    (
-        f"export {FAMILY} --out x.lp --model batch",
-        "add (--size) K",
-        with_value("2"),
-    ),
+    (f"export {FAMILY} --out x.lp --model batch", "add (--size) K", with_value("2")),
     ("sweep sweep.toml --out done --jobs 1", r"resume it \((--resume)\)", added("")),
 ]
 

@@ -87,10 +87,7 @@ NOTED = [
         f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit",
         "--intervals relative:0.5",
     ),
-    (
-        f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit",
-        "--time-limit 9",
-    ),
+    (f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit", "--time-limit 9"),
 ]
 
 #: A line, what its hint says beside leaving options out, and the line that follows it.
@@ -116,11 +113,7 @@ REMEDIES = [
         ("instant", "pool"),
     ),
     (f"bound {FAMILY} --gpus 2", "with --llm; pass that", ("--gpus 2", HARDWARE)),
-    (
-        f"bound {FAMILY} --max-num-seqs 4",
-        "clock",
-        ("--max", "--clock unit --max"),
-    ),
+    (f"bound {FAMILY} --max-num-seqs 4", "clock", ("--max", "--clock unit --max")),
     ("thresholds types.toml --delta 0.1", "--nested; pass that", ("--delta", "--nested --delta")),
     (
         f"rolling {FAMILY} --budget 0 --length-estimate upper",

@@ -10,13 +10,7 @@ import pytest
 from effort import examples, share
 from hypothesis import given
 from literal import Served, SortedF, simulate
-from literal_orders import (
-    by_output,
-    local_swap,
-    simulate_backfill,
-    simulate_skip,
-    simulate_window,
-)
+from literal_orders import by_output, local_swap, simulate_backfill, simulate_skip, simulate_window
 from literal_selections import selection
 from strategies import instances
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -22,18 +24,24 @@ SYNTHETIC = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
 WAIT = WaitThresholds(TYPES, CLOCK).plan([12, 11])
 NESTED = NestedWaitThresholds(SYNTHETIC, CLOCK).plan([60, 57, 50, 34])
 DESIGN = SegmentDesign(SYNTHETIC, 60)
-# On the unit clock; three requests that come together and are served one after the other.
-BACKLOGS = [
-    run(Instance([1] * 3, [4] * 3, memory=5, arrivals=[at] * 3), "fcfs", clock="unit")
-    for at in (0, 2)
-]
+
+
+@cache
+def backlogs():
+    """On the unit clock, three requests that come together and are served one after the other."""
+    return [
+        run(Instance([1] * 3, [4] * 3, memory=5, arrivals=[at] * 3), "fcfs", clock="unit")
+        for at in (0, 2)
+    ]
+
+
 PLOTS = {
     "equilibrium": lambda ax=None: plot_equilibrium(equilibrium(TYPES, CLOCK), 20_000, ax),
     "overload": lambda ax=None: plot_equilibrium(equilibrium(TYPES.scaled(9), CLOCK), None, ax),
     "slacks": lambda ax=None: plot_slacks(WAIT, ax),
     "nested": lambda ax=None: plot_nested_memory(NESTED, ax),
     "segments": lambda ax=None: plot_segments(DESIGN, None, ax),
-    "backlogs": lambda ax=None: plot_backlogs({"one at a time": BACKLOGS}, ax),
+    "backlogs": lambda ax=None: plot_backlogs({"one at a time": backlogs()}, ax),
 }
 
 
@@ -78,7 +86,7 @@ def test_bars_of_segments_add_up_to_the_bounds():
 
 
 def test_backlogs_are_means_over_runs_with_their_confidence():
-    ax = plot_backlogs({"first": BACKLOGS, "again": BACKLOGS})
+    ax = plot_backlogs({"first": backlogs(), "again": backlogs()})
     first, again = ax.lines
     times, means = first.get_data()
     assert (means == again.get_ydata()).all()
@@ -93,7 +101,7 @@ def test_backlogs_are_means_over_runs_with_their_confidence():
     edges = ax.collections[0].get_paths()[0].vertices
     assert edges[:, 1].max() == pytest.approx(1.5 + 1.5 * np.tan(0.475 * np.pi))
     with pytest.raises(PolicyError, match="1 run of 'first' says nothing about how runs differ"):
-        plot_backlogs({"first": BACKLOGS[:1]})
+        plot_backlogs({"first": backlogs()[:1]})
 
 
 def test_objects_plot_themselves():

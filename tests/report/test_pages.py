@@ -12,13 +12,7 @@ import pytest
 
 from optsched import Cluster, Instance, compare, family, run, solve
 from optsched.policies import PriorityPolicy
-from optsched.report.pages import (
-    clock_page,
-    comparison_page,
-    make_figures,
-    optimum_page,
-    run_page,
-)
+from optsched.report.pages import clock_page, comparison_page, make_figures, optimum_page, run_page
 
 HOSTILE = '<script>alert("1")</script>'
 

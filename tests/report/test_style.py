@@ -14,14 +14,7 @@ from optsched.experiments.comparison import UNDER_INTERVALS
 from optsched.policies import BASIC, POLICIES
 from optsched.policies.priorities import ENGINES
 from optsched.report import save_figure, set_title, share_legend
-from optsched.report.style import (
-    _OWN,
-    COLOURS,
-    UNAVOIDABLE,
-    legend_above,
-    line_styles,
-    prepare,
-)
+from optsched.report.style import _OWN, COLOURS, UNAVOIDABLE, legend_above, line_styles, prepare
 from optsched.simulate.cluster.routing import ROUTINGS
 
 OKABE_AND_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
@@ -163,7 +156,7 @@ def test_panels_that_say_the_same_share_a_legend(alike):
         legend_above(ax, "panel")
     share_legend(figure)
     set_title(figure, "both")
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     assert len(figure.legends) == alike
     titles = [ax.get_title("left") or ax.get_legend().get_title().get_text() for ax in axes]
     assert titles == ["panel", "panel"]
@@ -180,7 +173,7 @@ def test_titles_stand_above_the_legend(when):
     legend_above(ax)
     if when == "after":
         set_title(ax, "the title")
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     legend = ax.get_legend()
     assert legend.get_title().get_text() == "the title"
     assert ax.get_title() == ""
@@ -222,7 +215,7 @@ def test_legends_take_no_more_columns_than_fit_a_panel(panels, length, count):
         for index in range(count):
             prepare(ax).plot([0, 1], [0, index], label=f"{index}".ljust(length, "x"))
         legend_above(ax)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     boxes = [ax.get_legend().get_window_extent() for ax in axes.flat]
     assert all(box.x1 <= 1.02 * figure.bbox.width for box in boxes)
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))

@@ -15,14 +15,7 @@ from optsched import OptschedError, Schedule, bound, family, run
 from optsched._internal.aside import Budget
 from optsched.bounds.bound import coarse_prices, smoothed
 from optsched.bounds.lagrangian import certify
-from optsched.search.beam import (
-    Background,
-    Beam,
-    _Runs,
-    background_of,
-    slices,
-    start_by_beam,
-)
+from optsched.search.beam import Background, Beam, _Runs, background_of, slices, start_by_beam
 from optsched.search.beam_kernels import BASE, DONE, NODES, REACH, SLICE
 from optsched.search.search import search
 
@@ -209,12 +202,15 @@ def test_offline_width_goes_before_a_choice_where_the_first_run_gains(monkeypatc
 
     def counted(runs, settings, width):
         calls.append((len(settings), width))
+        if len(calls) == 2:
+            raise KeyboardInterrupt  # the rest of its work says nothing more
         follow(runs, settings, width)
 
     monkeypatch.setattr(_Runs, "follow", counted)
     start = search(run(instance, "area").schedule, np.ones(400), Budget(work=1e8), seed=1).schedule
-    start_by_beam(start, _certificate(instance), Budget(work=2e9), seed=1)
-    first, (settings, width) = calls[:2]
+    with pytest.raises(KeyboardInterrupt):
+        start_by_beam(start, _certificate(instance), Budget(work=2e9), seed=1)
+    first, (settings, width) = calls
     assert first == (1, 10)
     if gains:
         assert settings <= 2

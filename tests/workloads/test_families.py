@@ -228,17 +228,11 @@ def test_families_by_text():
         ("family:uniform,n=0", "n is 0, but must be a whole number from 1"),
         ("family:uniform,n=1.5", "n is 1.5, but must be a whole number from 1"),
         ("family:uniform,seed=-1", "seed is -1, but must be a whole number from 0"),
-        (
-            "family:uniform,rate=0",
-            "rate is 0, but must be a number of requests per step",
-        ),
+        ("family:uniform,rate=0", "rate is 0, but must be a number of requests per step"),
         ("family:uniform,rate=nan", "rate is nan, but must be a number of requests"),
         ("family:uniform,load=-1", "load is -1, but must be positive"),
         ("family:uniform,load=1,rate=1", "rate and load are both given; keep one of them"),
-        (
-            "family:uniform,memory=5",
-            "memory is not a parameter of a family; leave out memory=5",
-        ),
+        ("family:uniform,memory=5", "memory is not a parameter of a family; leave out memory=5"),
         (
             "family:chat-and-summaries,summaries=2",
             "summaries is 2, but must be a share from 0 to 1",

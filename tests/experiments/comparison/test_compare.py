@@ -56,7 +56,7 @@ WRONG = {
     "compare has no option 'seps': did you mean 'steps'?": {"seps": 3},
     "until is 3, but only runs on a clock can be stopped": {"until": 3},
     "warm_up is 3, but is for runs on a clock or a cluster": {"warm_up": 3},
-    "bound is for one worker": {"cluster": Cluster(1, 1), "bound": bound(REQUESTS)},
+    "bound is for one worker": {"cluster": Cluster(1, 1), "bound": bound(REQUESTS, "closed-form")},
     "reveal is for a run on a cluster": {"clock": "unit", "reveal": 3},
     "intervals is for one worker; leave it or the cluster out": {
         "cluster": Cluster(1, 1),

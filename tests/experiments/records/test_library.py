@@ -19,12 +19,7 @@ from hypothesis import strategies as st
 import optsched
 from optsched import Certificate, Schedule, solve
 from optsched.certificates.on_clock import ClockCertificate
-from optsched.errors import (
-    CertificateError,
-    InstanceError,
-    OptschedError,
-    ScheduleError,
-)
+from optsched.errors import CertificateError, InstanceError, OptschedError, ScheduleError
 from optsched.experiments.records import TRACES, Record, unpack
 from optsched.search.exact.states import solve_by_states
 
