@@ -58,6 +58,12 @@ def test_requests_that_exclude_each_other_are_seen():
     assert (result.objective, result.proven_optimal) == (12, True)
 
 
+def test_sizes_that_round_below_zero_are_zero():
+    instance = family("uniform", n=13, seed=2)  # HiGHS returned -1e-9 or so
+    bounded = found(instance)
+    assert verify(bounded.certificate, instance) == bounded.certificate.value
+
+
 def test_it_is_not_weaker_than_memory_time_and_much_stronger_where_requests_are_large():
     for n, least in ((20, 345), (50, 600)):
         instance = family("uniform", n=n, seed=21)

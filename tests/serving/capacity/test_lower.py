@@ -181,12 +181,12 @@ def fewest_in_steps(instance, slo):
 
 
 TRACE = Instance(
-    np.tile([400, 30, 1500, 90], 15),
-    np.tile([40, 90, 10, 200], 15),
+    np.tile([400, 30, 1500, 90], 30),
+    np.tile([40, 90, 10, 200], 30),
     6000,
-    np.arange(60) * 8,
+    np.arange(120) * 8,
     seconds_per_step=0.01,
-    labels=[f"{'ab'[i % 2]}/{i}" for i in range(60)],
+    labels=[f"{'ab'[i % 2]}/{i}" for i in range(120)],
 )
 
 
