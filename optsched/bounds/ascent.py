@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from optsched._internal.aside import Budget
-from optsched._internal.loading import stopwatch
+from optsched._internal.arrays import has_room, require_room
+from optsched._internal.aside import Budget, stopwatch
 from optsched._internal.numbers import round_down
-from optsched._internal.room import has_room, require_room
 from optsched.bounds.lagrangian import (
     Objective,
     certify,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.aside import UNLIMITED, Budget, interruptible
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import UNLIMITED, Budget, interruptible, stopwatch
 from optsched._internal.numbers import round_down
 from optsched.bounds.ascent import (
     BOUND_METHODS,

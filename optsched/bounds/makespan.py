@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 from optsched._internal.numbers import round_down
 from optsched.bounds.ascent import Bound
 from optsched.bounds.configurations import Problem, largest_set

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.aside import Budget
+from optsched._internal.aside import Budget, stopwatch
 from optsched._internal.compiled import compiled
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched.bounds.ascent import Bound, PolyakAscent, find_bound, work_of_round
 from optsched.bounds.lagrangian import cheapest_starts, common_denominator, held_by, weights_of

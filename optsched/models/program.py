@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from optsched._internal.arrays import as_integers, ranks_in
+from optsched._internal.arrays import (
+    NONZERO,
+    as_integers,
+    has_room,
+    ranks_in,
+    require_room,
+    room_for,
+)
 from optsched._internal.extensions import lines_as_html
-from optsched._internal.room import NONZERO, has_room, require_room, room_for
 from optsched.errors import ModelError, require, shown
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule

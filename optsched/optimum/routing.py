@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.arguments import checked
+from optsched._internal.aside import stopwatch
 from optsched._internal.extensions import draw, html, text, write
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number, percent, proven
 from optsched.bounds.bound import bound
 from optsched.clock import get_clock

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.numbers import percent, proven
-from optsched._internal.statistics import student
+from optsched._internal.numbers import percent, proven, student
 from optsched.errors import OptschedError, PolicyError
 from optsched.report.series import memory_curve, sample_by_start, stack_bars
 from optsched.report.style import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.extras import data_frame
-from optsched._internal.statistics import interval
+from optsched._internal.extensions import data_frame
+from optsched._internal.numbers import ConfidenceInterval
 from optsched.errors import InstanceError, OptschedError, nearest
 from optsched.report.style import (
     BLUE,
@@ -287,7 +287,7 @@ def _averaged(table: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
     """Return one row per key: the mean of y and its interval, NaN for a single value."""
     rows = []
     for key, values in table.groupby(keys, sort=False)[y]:
-        mean, *ends = interval(values.to_numpy(np.float64))
+        mean, *ends = ConfidenceInterval.of(values.to_numpy(np.float64))
         rows.append((*key, mean, *np.where(np.isfinite(ends), ends, np.nan)))
     return data_frame(rows, columns=[*keys, y, "low", "high"])
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from optsched._internal.aside import stopwatch
 from optsched._internal.extensions import draw
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import duration
 from optsched.errors import OptschedError, PolicyError, is_interrupt, shown
 from optsched.models.program import NOTHING_RUNNING, Running

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.loading import stopwatch
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.admission import admit_by_priority
 from optsched.bounds.lagrangian import PricedStarts

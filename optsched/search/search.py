@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from optsched._internal.aside import Budget, Token
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import Budget, Token, stopwatch
 from optsched._internal.small_kernels import PriceSums
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule

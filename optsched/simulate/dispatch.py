@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked, refuse_turns
-from optsched._internal.progress import watched
+from optsched._internal.aside import watched
 from optsched.admission import STEP_AHEAD, require_steps
 from optsched.errors import PolicyError
 from optsched.policies import get_policy, with_rule

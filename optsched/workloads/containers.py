@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from optsched._internal.extras import need
+from optsched._internal.extensions import need
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optsched._internal.arguments import MAX_TOKENS
-from optsched._internal.request_rules import instead
+from optsched._internal.arrays import instead
 from optsched.errors import InstanceError, nearest, require, require_known
 from optsched.workloads.containers import MAX_DEPTH, flat
 

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import as_count
-from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
-from optsched._internal.request_rules import BrokenRule, broken_rules
+from optsched._internal.arrays import (
+    MAX_STEP,
+    BrokenRule,
+    broken_rules,
+    checked_memory,
+    checked_step,
+)
 from optsched.errors import InstanceError, named, require, require_known
 from optsched.problem.instance import INTEGER_FIELDS, Instance
 from optsched.workloads import containers, formats

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arrays import room_for
 from optsched._internal.numbers import proven, round_down
-from optsched._internal.room import room_for
 from optsched.bounds.ascent import Bound
 from optsched.bounds.configurations import charges_of_starts, configuration_bound
 from optsched.bounds.lagrangian import PricedStarts

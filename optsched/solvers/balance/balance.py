@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, require_known
 from optsched.models.balance import WAITING
 from optsched.models.solution import Solution, Stopped
