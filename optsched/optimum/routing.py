@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Storage
     from optsched.problem.workers import Router, Workers
-    from optsched.simulate.replicas.run import RoutedRun
+    from optsched.simulate.dispatch import RoutedRun
 
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers
 

@@ -12,8 +12,7 @@ from optsched.bounds.bound import bound
 from optsched.bounds.pools import machines_bound
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
-from optsched.report.series import plot_bars, plot_series
-from optsched.report.style import LIMIT, TEXT_SIZE
+from optsched.report.style import LIMIT, TEXT_SIZE, plot_bars, plot_series
 from optsched.search.exact.growth import solve_few
 from optsched.search.orders import start_evenly
 from optsched.simulate import run
