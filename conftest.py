@@ -14,7 +14,7 @@ import pytest
 from numba.core import event
 from shared_data import data_folder
 
-from optsched._internal.loading import shown_by
+from optsched._internal.aside import shown_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 
 from optsched.clock import LinearClock
-from optsched.clock.hardware import MODELS, memory_tokens
-from optsched.clock.kernels import kernel_batches
+from optsched.clock.hardware import MODELS, kernel_batches, memory_tokens
 from optsched.policies import VllmPolicy
 from optsched.serving.calibration import check_clock
 from optsched.workloads import read_measured

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optsched import PriorityPolicy, bound, explain_gap, family, run
-from optsched._internal.aside import Budget
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import Budget, stopwatch
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
 from optsched.search.annealing import WORK_PER_SECOND

@@ -35,7 +35,7 @@ from vllm.v1.request import RequestStatus
 
 from optsched.serving.learning import Aging, OutputLearner, TokenCounters
 from optsched.serving.plugin.plan import AdmissionPlan, Foresight
-from optsched.serving.plugin.watch import LOG, Recorder, Watch
+from optsched.serving.plugin.scheduler import LOG, Recorder, Watch
 
 LONGEST = 200
 SETTINGS = (

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in, records
+from optsched._internal.arrays import ranks_in, records, require_room
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.room import require_room
 from optsched._internal.small_kernels import pop, push
 from optsched.errors import InstanceError
 

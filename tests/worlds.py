@@ -21,7 +21,7 @@ from optsched.problem.premises import STORAGES, strongest
 from optsched.problem.work import going_on_from_a_cache
 from optsched.problem.workers import ROUTERS
 from optsched.simulate.cluster.routing import ROUTINGS
-from optsched.simulate.replicas.run import RoutedRun
+from optsched.simulate.dispatch import RoutedRun
 from optsched.simulate.seconds.execution import ClockedRun
 
 EXACT = 1e-9  # relative: the simulators add floats

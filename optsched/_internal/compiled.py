@@ -34,7 +34,7 @@ import numba
 import numba.extending
 from numba.core import event
 
-from optsched._internal import loading
+from optsched._internal import aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,14 +109,14 @@ class _Compiling(event.Listener):  # type: ignore[misc]
         """Stop the clock, hold Ctrl-C back, and say that it takes long."""
         if event.kind == "numba:compile":
             if event.data["dispatcher"].__module__.startswith("optsched"):  # not a user's own
-                loading.tell()
+                aside.tell()
             return
         if threading.current_thread() is threading.main_thread():
             if not self._depth and callable(before := signal.getsignal(signal.SIGINT)):
                 self._before = before
                 signal.signal(signal.SIGINT, lambda number, _: self._heard.append(number))
             self._depth += 1
-        loading.begin()
+        aside.begin()
 
     def on_end(self, event: Any) -> None:
         """Take turns from the end of a compilation, when it is written, until numba has done so."""
@@ -128,7 +128,7 @@ class _Compiling(event.Listener):  # type: ignore[misc]
         if turn := self._here.__dict__.pop("turn", None):
             fcntl.flock(turn, fcntl.LOCK_UN)  # which a process forked meanwhile would keep
             os.close(turn)
-        loading.end()
+        aside.end()
         if threading.current_thread() is threading.main_thread():
             self._depth -= 1
             if not self._depth and self._before:

@@ -1,4 +1,4 @@
-"""Ways up: to the room that draws and prints, and to what rooms above add.
+"""What is imported by name when it is needed: rooms above, packages of extras, code of the user's.
 
 A room says in its `__init__` what it adds; `optsched/__init__.py` lists the rooms that do.
 """
@@ -6,6 +6,7 @@ A room says in its `__init__` what it adds; `optsched/__init__.py` lists the roo
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 import lazy_loader
 
 from optsched._internal.files import write_whole
+from optsched.errors import OptschedError, PolicyError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    import pandas as pd
     from matplotlib.axes import Axes
-
 
 _added: dict[str, dict[str, str]] = {}
 
@@ -95,3 +97,54 @@ def lines_as_html(text: str) -> str:
     rows = [re.split(r"\s{2,}", line) if "  " in line else line.split(" ", 1) for line in lines]
     below = _view("to_html")(_view("lines_table")(rows)) if rows else ""
     return f"<div>{escape(title)}</div>{below}"
+
+
+#: The extra that brings a package.
+EXTRAS = {"distributed": "dask", "ipykernel": "notebooks", "pandas": "pandas", "pyarrow": "parquet"}
+
+
+def need(package: str, purpose: str) -> Any:
+    """Import a package that serves a purpose, or say what to install."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise OptschedError(
+            f"{purpose} needs {package}, which cannot be imported ({error}); run pip install "
+            f"'optsched[{EXTRAS[package]}]'"
+        ) from None
+
+
+def data_frame(data: Any, **options: Any) -> pd.DataFrame:
+    """Make a table of pandas."""
+    frame: pd.DataFrame = need("pandas", "a table of results").DataFrame(data, **options)
+    return frame
+
+
+def names_module(text: str, known: Iterable[str]) -> bool:
+    """Say whether a text is "module:name", and not a known name with parameters."""
+    module, colon, name = text.partition(":")
+    dotted = all(part.isidentifier() for part in module.split("."))
+    return bool(colon) and dotted and name.isidentifier() and module not in known
+
+
+def imported(text: str, what: str, known: Iterable[str]) -> Any:
+    """Return what a module of the user's has under a name, both written as "module:name"."""
+    module, _, name = text.partition(":")
+    try:
+        found = import_module(module)
+    except Exception as error:  # code of the user's raises anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            close = get_close_matches(module, known, n=1)
+            guess = f" (did you mean {close[0]!r}?)" if close else ""
+            reason = (
+                f"unknown {what} {text!r}: there is no module {error.name!r}{guess}: if it is "
+                "yours, add its folder to PYTHONPATH"
+            )
+        else:
+            reason = f"{what} {text!r}: module {module!r} fails when it is imported: {reason}"
+        raise PolicyError(reason) from error
+    if not hasattr(found, name):
+        own = [each for each in vars(found) if not each.startswith("_")]
+        raise PolicyError(f"module {module!r} has no {what} {name!r}: {nearest(name, own)}")
+    return getattr(found, name)

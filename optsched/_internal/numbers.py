@@ -1,15 +1,17 @@
-"""Numbers: exact ones, and how they are shown."""
+"""Numbers: exact ones, how they are shown, and Student's intervals."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import TYPE_CHECKING, NamedTuple, SupportsFloat
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray
 
 
 def in_units(numbers: npt.NDArray[np.number]) -> tuple[Fraction, list[int]]:
@@ -94,3 +96,46 @@ def down(value: float) -> str:
 
 def _decimals(value: float) -> int:
     return 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+
+
+CONFIDENCE = 0.95
+
+
+class ConfidenceInterval(NamedTuple):
+    """A mean and its confidence interval by Student's t, infinite for a single value."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: FloatArray, confidence: float = CONFIDENCE) -> ConfidenceInterval:
+        """Return the mean of values and its two-sided confidence interval."""
+        mean, margin = float(values.mean()), reach(values, confidence)
+        return cls(mean, mean - margin, mean + margin)
+
+    def __str__(self) -> str:
+        if math.isinf(self.high):
+            return number(self.mean)
+        return f"{number(self.mean)} ({number(self.low)} to {number(self.high)})"
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return it as plain data; None where an end is infinite."""
+        return {
+            name: value if math.isfinite(value) else None for name, value in self._asdict().items()
+        }
+
+
+def student(probability: float, count: int) -> float:
+    """Return the quantile of Student's t for a mean of so many values."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, probability))
+
+
+def reach(values: FloatArray, confidence: float = CONFIDENCE) -> float:
+    """Return half the width of a two-sided confidence interval of a mean."""
+    if len(values) < 2:
+        return math.inf
+    spread = float(values.std(ddof=1)) / math.sqrt(len(values))
+    return spread * student((1 + confidence) / 2, len(values))

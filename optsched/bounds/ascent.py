@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_SUM
-from optsched._internal.aside import Budget, pieces
+from optsched._internal.arrays import MAX_SUM, has_room, require_room
+from optsched._internal.aside import Budget, pieces, stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
-from optsched._internal.room import has_room, require_room
 from optsched._internal.small_kernels import PriceSums, price_of_start
 from optsched.bounds.lagrangian import (
     FAR,

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast, overload
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.aside import UNLIMITED, Budget, interruptible
+from optsched._internal.aside import UNLIMITED, Budget, interruptible, stopwatch
 from optsched._internal.compiled import compiled
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
 from optsched.bounds import on_clock
 from optsched.bounds.ascent import (

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import require_room
+from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import round_down
-from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
 from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import bound

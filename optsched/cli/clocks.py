@@ -85,7 +85,7 @@ def fit(output: Output, source: str, out: str | None, clock: str | None, **optio
     name = Path(out).stem if out else "fitted"
     with output.progress("fitting"):
         if path.is_dir():
-            from optsched.clock.kernels import kernel_batches
+            from optsched.clock.hardware import kernel_batches
 
             if kernels["layers"] is None:
                 raise OptschedError(f"{source} has the times of one layer; pass --layers N")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 import optsched
-from optsched._internal.extras import EXTRAS
+from optsched._internal.extensions import EXTRAS
 from optsched._internal.numbers import proven
 from optsched.cli.options import (
     DONE,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from optsched._internal.aside import COMPILING, shown_by
 from optsched._internal.files import is_replaced, write_whole
-from optsched._internal.loading import COMPILING, shown_by
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.simulate import RunSettings
     from optsched.simulate.cluster.routing import Routing
-    from optsched.simulate.replicas.run import RoutedRun
+    from optsched.simulate.dispatch import RoutedRun
 
 
 def _check_folder(name: str) -> None:

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import draw, html, text, write
-from optsched._internal.extras import data_frame
-from optsched._internal.loading import stopwatch
-from optsched._internal.numbers import number
-from optsched._internal.statistics import CONFIDENCE, ConfidenceInterval, interval
+from optsched._internal.aside import stopwatch
+from optsched._internal.extensions import data_frame, draw, html, text, write
+from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched.bounds.bound import ClockBound
 from optsched.errors import (
     InstanceError,
@@ -110,7 +108,7 @@ class Replications:
 
     def mean(self, policy: str, metric: str = "mean_latency") -> ConfidenceInterval:
         """Return the mean of a metric over the instances, with its 95 % confidence interval."""
-        return interval(self.values(policy, metric))
+        return ConfidenceInterval.of(self.values(policy, metric))
 
     def difference(
         self, policy: str, other: str, metric: str = "mean_latency"
@@ -121,7 +119,9 @@ class Replications:
         of 95 % (Bonferroni).
         """
         risk = (1 - CONFIDENCE) / max(1, len(self.policies) - 1)
-        return interval(self.values(policy, metric) - self.values(other, metric), 1 - risk)
+        return ConfidenceInterval.of(
+            self.values(policy, metric) - self.values(other, metric), 1 - risk
+        )
 
     @property
     def _candidates(self) -> list[str]:

@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
-from optsched._internal.extensions import draw, html, text, write
-from optsched._internal.extras import data_frame
+from optsched._internal.extensions import data_frame, draw, html, text, write
 from optsched._internal.fingerprints import fingerprint
-from optsched._internal.numbers import number, proven
-from optsched._internal.statistics import reach, student
+from optsched._internal.numbers import number, proven, reach, student
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.experiments.cells import (

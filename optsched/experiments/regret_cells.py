@@ -16,8 +16,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
 from optsched._internal.arrays import MAX_STEP
-from optsched._internal.aside import Budget
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import Budget, stopwatch
 from optsched.bounds.ascent import Bound, improve_prices
 from optsched.bounds.bound import bound as find_bound
 from optsched.bounds.bound import machines_bound

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.extensions import draw, html, text, write
-from optsched._internal.extras import data_frame
-from optsched._internal.numbers import at_least, number, proven, round_down
-from optsched._internal.statistics import CONFIDENCE, ConfidenceInterval, interval
+from optsched._internal.extensions import data_frame, draw, html, text, write
+from optsched._internal.numbers import (
+    CONFIDENCE,
+    ConfidenceInterval,
+    at_least,
+    number,
+    proven,
+    round_down,
+)
 from optsched.bounds.bound import bound as find_bound
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest
@@ -290,7 +295,7 @@ class Comparison:
         parts = np.array_split(best.latencies - other.latencies, _PARTS)
         tails = [float(np.percentile(run.latencies, 99)) for run in (best, other)]
         risk = (1 - CONFIDENCE) / (len(able) - 1)  # against any of the others
-        found = interval(np.array([part.mean() for part in parts]), 1 - risk)
+        found = ConfidenceInterval.of(np.array([part.mean() for part in parts]), 1 - risk)
         return {"against": other.policy, **found.to_dict(), "p99": tails}
 
     @property
@@ -604,4 +609,6 @@ def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> 
 
 def _interval(values: FloatArray) -> ConfidenceInterval:
     mean = float(values.mean())
-    return ConfidenceInterval(mean, mean, mean) if len(values) < 2 else interval(values)
+    return (
+        ConfidenceInterval(mean, mean, mean) if len(values) < 2 else ConfidenceInterval.of(values)
+    )

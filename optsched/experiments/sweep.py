@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import draw, html, text, write
-from optsched._internal.extras import data_frame, need
+from optsched._internal.extensions import data_frame, draw, html, need, text, write
 from optsched._internal.files import write_whole
 from optsched._internal.fingerprints import fingerprint
-from optsched._internal.numbers import number
-from optsched._internal.statistics import CONFIDENCE, interval
+from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched._version import __version__
 from optsched.errors import OptschedError, require_known
 from optsched.experiments.cells import (
@@ -258,7 +256,7 @@ def _best(world: str, unit: str, group: Group, ours: set[str]) -> str:
         paired = [mean - least[seed] for seed, mean in of_seed.items() if seed in least]
         if paired:  # intervals that hold together
             confidence = 1 - (1 - CONFIDENCE) / len(others)
-            entry["difference"] = interval(np.array(paired), confidence).to_dict()
+            entry["difference"] = ConfidenceInterval.of(np.array(paired), confidence).to_dict()
     ranked = [
         (
             ", ".join(str(entry[name]) for name in entry if name in ours and entry[name]),
@@ -281,7 +279,7 @@ def _means(rows: Rows) -> dict[str, Any]:
         "knows": min(told, key=KNOWLEDGE.index, default=None),
         "runs": len(rows),
         "failed": len(rows) - len(done),
-        "mean_latency": interval(np.array(latency)).to_dict() if known else None,
+        "mean_latency": ConfidenceInterval.of(np.array(latency)).to_dict() if known else None,
         "difference": None,  # to the least mean of the setting, paired by seed
         "gap": float(np.array(gap).mean()) if proven else None,
     }

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import whole
+from optsched._internal.aside import stopwatch
 from optsched._internal.fingerprints import fingerprint
-from optsched._internal.loading import stopwatch
 from optsched._version import __version__
 from optsched.errors import InstanceError, OptschedError, nearest, require_known
 from optsched.experiments.cells import Own, carried, carried_option, loaded, name_of, rehearse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.room import require_nonzeros
+from optsched._internal.arrays import require_nonzeros
 from optsched.errors import ModelError
 
 if TYPE_CHECKING:

@@ -30,10 +30,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 
-from optsched._internal.arrays import as_integers, frozen, ranks_in
+from optsched._internal.arrays import (
+    NONZERO,
+    as_integers,
+    frozen,
+    has_room,
+    ranks_in,
+    require_room,
+    room_for,
+)
 from optsched._internal.extensions import Shown, lines_as_html
 from optsched._internal.numbers import percent, proven
-from optsched._internal.room import NONZERO, has_room, require_room, room_for
 from optsched.errors import InfeasibleError, ModelError, SolverError, require, shown
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule

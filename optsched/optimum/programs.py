@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 from optsched._internal.numbers import round_down
 from optsched.admission import admit_by_priority, require_steps
 from optsched.bounds.bound import bound

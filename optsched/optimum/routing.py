@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from optsched._internal.arguments import checked
+from optsched._internal.aside import stopwatch
 from optsched._internal.extensions import draw, html, text, write
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number, percent, proven
 from optsched.bounds.bound import bound
 from optsched.clock import get_clock
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Storage
     from optsched.problem.workers import Router, Workers
-    from optsched.simulate.replicas.run import RoutedRun
+    from optsched.simulate.dispatch import RoutedRun
 
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 from optsched._internal.arguments import checked, refuse_turns
-from optsched._internal.progress import watched
+from optsched._internal.aside import watched
 from optsched.bounds.bound import OBJECTIVES
 from optsched.errors import ModelError, OptschedError, SolverError, require_known
 from optsched.models.fluid.equilibrium import constant_of, equilibrium

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arrays import room_for
 from optsched._internal.aside import Token
 from optsched._internal.numbers import proven, round_down
-from optsched._internal.room import room_for
 from optsched.bounds.ascent import (
     Bound,
     improve_charges,

@@ -12,9 +12,8 @@ import numpy as np
 
 from optsched._internal.arguments import as_count, checked
 from optsched._internal.arrays import MAX_STEP, MAX_WEIGHT
-from optsched._internal.aside import Budget, Token
+from optsched._internal.aside import Budget, Token, stopwatch
 from optsched._internal.extensions import draw, write
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import number, percent, proven, round_down
 from optsched._version import __version__
 from optsched.bounds.ascent import Bound

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.extensions import draw, html, write
-from optsched._internal.extras import data_frame, need
+from optsched._internal.extensions import data_frame, draw, html, need, write
 from optsched._internal.files import write_whole
 from optsched._internal.numbers import number
 from optsched.errors import OptschedError, PolicyError

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS, as_count, as_number, checked
-from optsched._internal.arrays import as_floats, as_integers, frozen
-from optsched._internal.room import require_room
+from optsched._internal.arrays import as_floats, as_integers, frozen, require_room
 from optsched.errors import InstanceError, OptschedError, nearest, shown
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ class Beliefs:
                 f"the history has no completed request with an output of at most {longest}, the "
                 "largest that can be; take another one, or leave it out to learn while running"
             )
-        from optsched._internal.statistics import smooth
+        from optsched._internal.small_kernels import smooth
 
         edges = _edges(history.prompts[known])
         _require_outputs(longest, len(edges) + 1)

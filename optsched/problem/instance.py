@@ -16,11 +16,17 @@ from optsched._internal.arguments import as_count
 from optsched._internal.arrays import BoolArray as BoolArray
 from optsched._internal.arrays import FloatArray as FloatArray
 from optsched._internal.arrays import IntArray as IntArray
-from optsched._internal.arrays import as_floats, as_integers, checked_memory, checked_step, frozen
-from optsched._internal.extensions import Shown
-from optsched._internal.extras import data_frame
+from optsched._internal.arrays import (
+    as_floats,
+    as_integers,
+    broken_rules,
+    checked_memory,
+    checked_step,
+    frozen,
+    instead,
+)
+from optsched._internal.extensions import Shown, data_frame
 from optsched._internal.files import read_object, write_csv, write_object
-from optsched._internal.request_rules import broken_rules, instead
 from optsched.errors import InstanceError, named, nearest, require, shown
 
 if TYPE_CHECKING:

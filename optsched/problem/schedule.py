@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import MAX_SUM, as_integers
-from optsched._internal.extensions import Shown, draw
-from optsched._internal.extras import data_frame
+from optsched._internal.arrays import MAX_SUM, as_integers, require_room
+from optsched._internal.extensions import Shown, data_frame, draw
 from optsched._internal.files import read_object, write_object
 from optsched._internal.numbers import exact_dot
-from optsched._internal.room import require_room
 from optsched.errors import InstanceError, ScheduleError, named
 from optsched.problem.premises import World
 from optsched.problem.workers import Workers, as_workers

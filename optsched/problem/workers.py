@@ -12,7 +12,7 @@ import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS, as_count, as_number, checked
 from optsched._internal.arrays import checked_memory, frozen
-from optsched._internal.extras import imported, names_module
+from optsched._internal.extensions import imported, names_module
 from optsched.errors import InstanceError, PolicyError, nearest, require_distinct, require_known
 
 if TYPE_CHECKING:

@@ -1,4 +1,9 @@
-"""One look for all plots: colours, dashes and markers per policy, axes and numbers."""
+"""One look for all plots: colours, dashes and markers per policy; curves and series.
+
+A step t is the time from t - 1 to t: tokens held at step t are drawn over that interval.
+
+What else a plot is given goes to `Axes.set`: labels, with units, and scales of the axes.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,30 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+import numpy as np
+
+from optsched._internal.extensions import data_frame
+from optsched._internal.numbers import ConfidenceInterval
+from optsched.errors import InstanceError, OptschedError, nearest
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.container import Container
     from matplotlib.figure import Figure
 
-    from optsched.experiments.results import Comparison
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.experiments.comparison import Replications
+    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.sweep import Sweep
+    from optsched.optimum.gap import GapExplanation
     from optsched.problem.instance import Instance
+    from optsched.problem.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
 
 
@@ -333,3 +350,378 @@ def count_log_axis(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+MAX_STACKED = 60  # of more requests the bars are drawn one below the other
+
+
+def tokens_held(schedule: Schedule, steps: Sequence[int] | IntArray) -> IntArray:
+    """Return the tokens held at the given steps without walking over all steps."""
+    at = np.asarray(steps, dtype=np.int64)
+    # An active request holds offset + t tokens at step t: sum over started less over completed.
+    offsets = schedule.instance.prompts - schedule.starts
+    held = np.zeros(len(at), dtype=np.int64)
+    for sign, events in ((1, schedule.starts), (-1, schedule.completions)):
+        order = np.argsort(events, kind="stable")
+        before = np.searchsorted(events[order], at)
+        sums = np.concatenate([[0], np.cumsum(offsets[order])])
+        held += sign * (sums[before] + before * at)
+    return held
+
+
+def memory_curve(schedule: Schedule, bins: int = 2000) -> tuple[IntArray, IntArray]:
+    """Return the edges of up to `bins` bins of steps, and the most tokens held in each."""
+    first, span = int(schedule.starts.min()), schedule.makespan - int(schedule.starts.min())
+    bins = min(bins, span)
+    edges = first + np.arange(bins + 1) * span // bins
+    # Usage falls only after a completion, so that within a bin it is largest at one or at the end.
+    peaks = tokens_held(schedule, edges[1:])
+    inside = np.searchsorted(edges, schedule.completions) - 1
+    np.maximum.at(peaks, inside, tokens_held(schedule, schedule.completions))
+    return edges, peaks
+
+
+def latency_cdf(schedule: Schedule, points: int = 500) -> tuple[IntArray, FloatArray]:
+    """Return latencies, ascending, and the share of requests with at most each of them."""
+    latencies, counts = np.unique(schedule.latencies, return_counts=True)
+    shares = np.cumsum(counts) / counts.sum()
+    if len(latencies) > points:
+        kept = np.searchsorted(shares, np.linspace(shares[0], 1, points))
+        kept = np.unique(np.minimum(kept, len(shares) - 1))
+        latencies, shares = latencies[kept], shares[kept]
+    return latencies, shares
+
+
+def sample_by_start(schedule: Schedule, count: int) -> tuple[IntArray, IntArray]:
+    """Sample requests evenly by start, with the last to complete; return them and their ranks."""
+    order = np.argsort(schedule.starts, kind="stable")
+    last = int(np.argmax(schedule.completions[order]))
+    even = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.int64)
+    ranks = np.union1d(even, last)
+    return order[ranks], ranks
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Requests stacked up to the tokens held, the first to start at the bottom."""
+
+    requests: IntArray  # from the bottom to the top, shape (n,)
+    steps: IntArray  # shape (2k,)
+    active: np.ndarray[tuple[int, int], np.dtype[np.bool_]]  # holds tokens, shape (n, 2k)
+    prompts: IntArray  # prompt tokens held, shape (n, 2k)
+    outputs: IntArray  # output tokens held, shape (n, 2k)
+
+
+def stacked_bands(schedule: Schedule) -> Bands:
+    """Stack the requests of a small instance; the space is quadratic in their number."""
+    requests = np.argsort(schedule.starts, kind="stable")
+    starts, completions = schedule.starts[requests, None], schedule.completions[requests, None]
+    events = np.unique([starts, completions])
+    steps = np.repeat(events, 2)[1:-1]
+    begins = np.repeat(events[:-1], 2)
+    active = (starts <= begins) & (begins < completions)
+    return Bands(
+        requests,
+        steps,
+        active,
+        np.where(active, schedule.instance.prompts[requests, None], 0),
+        np.where(active, steps - starts, 0),
+    )
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Requests as bars that grow while they make tokens."""
+
+    stacked: bool
+    requests: IntArray  # that are drawn, shape (n,)
+    prompts: list[FloatArray]  # corners of the part that is prompt, of each request
+    outputs: list[FloatArray]  # and of the part that is output
+    waits: list[FloatArray]  # line from arrival to start; none if stacked
+    ends: FloatArray  # upper right corners, shape (n, 2)
+
+
+def growing_bars(schedule: Schedule, rows: int) -> Bars:
+    """Return requests as bars: stacked if there are few, else a sample of them in rows."""
+    return _stacked(schedule) if len(schedule.starts) <= MAX_STACKED else _in_rows(schedule, rows)
+
+
+def _stacked(schedule: Schedule) -> Bars:
+    bands = stacked_bands(schedule)
+    tops = np.cumsum(bands.prompts + bands.outputs, axis=0)
+    middles = tops - bands.outputs
+    bottoms = middles - bands.prompts
+    prompts, outputs = [], []
+    for band, active in enumerate(bands.active):
+        steps = bands.steps[active]
+        bottom, middle, top = (edge[band, active] for edge in (bottoms, middles, tops))
+        prompts.append(_area(steps, bottom, middle))
+        outputs.append(_area(steps, middle, top))
+    last = bands.active.shape[1] - 1 - np.argmax(bands.active[:, ::-1], axis=1)
+    ends = np.stack([bands.steps[last], tops[np.arange(len(tops)), last]], axis=1)
+    return Bars(True, bands.requests, prompts, outputs, [], ends.astype(np.float64))
+
+
+def _in_rows(schedule: Schedule, rows: int) -> Bars:
+    instance = schedule.instance
+    requests, ranks = sample_by_start(schedule, rows)
+    arrivals, starts = instance.arrivals[requests], schedule.starts[requests]
+    ends = schedule.completions[requests]
+    # The largest bar just fits between two rows.
+    scale = 0.9 * len(schedule.starts) / len(requests) / int(instance.peaks[requests].max())
+    middles = ranks - scale * instance.prompts[requests]
+    tops = ranks - scale * instance.peaks[requests]
+
+    def corners(*columns: IntArray | FloatArray) -> list[FloatArray]:
+        return list(np.stack(columns, axis=1, dtype=np.float64).reshape(len(requests), -1, 2))
+
+    return Bars(
+        False,
+        requests,
+        corners(starts, ranks, ends, ranks, ends, middles, starts, middles),
+        corners(starts, middles, ends, middles, ends, tops),
+        corners(arrivals, ranks, starts, ranks),
+        np.stack([ends, tops], axis=1),
+    )
+
+
+def _area(steps: IntArray, lower: IntArray, upper: IntArray) -> FloatArray:
+    """Return the corners of the area between two lines."""
+    there, back = np.stack([steps, lower], axis=1), np.stack([steps, upper], axis=1)[::-1]
+    return np.concatenate([there, back]).astype(np.float64)
+
+
+def gap_curves(
+    explanation: GapExplanation, points: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return steps from 0 to the makespan, and the waste and order regret summed up to each."""
+    schedule = explanation.schedule
+    last = max(schedule.makespan, len(explanation.waste))
+    steps = np.unique(np.linspace(0, last, points).round().astype(np.int64))
+    waste = np.concatenate([[0.0], np.cumsum(explanation.waste)])
+    order = np.argsort(schedule.starts, kind="stable")
+    regret = np.concatenate([[0.0], np.cumsum(explanation.regrets[order])])
+    begun = np.searchsorted(schedule.starts[order], steps, side="right")
+    return steps.astype(np.float64), waste[np.minimum(steps, len(waste) - 1)], regret[begun]
+
+
+def mean_per_bin(values: IntArray | FloatArray, bins: int) -> tuple[IntArray, FloatArray]:
+    """Return the first step of each of up to `bins` bins, and the mean of each column in it."""
+    width = -(-len(values) // bins)
+    edges = np.arange(0, len(values), width)
+    counts = np.diff(np.append(edges, len(values)))
+    sums = np.add.reduceat(values, edges, axis=0).astype(np.float64)
+    return edges, sums / (counts if values.ndim == 1 else counts[:, None])
+
+
+def most_per_bin(times: FloatArray, values: IntArray, bins: int) -> tuple[FloatArray, IntArray]:
+    """Split batches evenly into intervals; return the end and the largest value of each."""
+    if len(times) <= bins:
+        return times, values
+    begins = np.linspace(0, len(times), bins, endpoint=False).astype(np.int64)
+    ends = np.append(begins[1:], len(times)) - 1
+    return times[ends], np.maximum.reduceat(values, begins)
+
+
+def lookahead_curve(comparison: ClusterComparison) -> FloatArray:
+    """Return rows of lookahead, mean imbalance in ms and its interval, by ascending lookahead."""
+    rows = sorted(
+        (runs[0].lookahead, *comparison.mean("imbalance_ms", policy))
+        for policy, runs in comparison.runs.items()
+        if runs[0].lookahead is not None
+    )
+    if not rows:
+        raise InstanceError("no policy with a lookahead has run; compare_lookaheads runs some")
+    return np.array(rows, dtype=np.float64)
+
+
+_MEANS = ("policy", "knows", "runs", "failed", "mean_latency", "difference", "gap", "largest_gap")
+_MAX_MARKED = 40  # points of a line that get markers
+_HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
+
+
+def plot_series(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    by: str | None = None,
+    low: str | None = None,
+    high: str | None = None,
+    over: str = "seed",
+    legend: bool = True,
+    ax: Axes | None = None,
+    **axes: Any,
+) -> Axes:
+    """Plot one line per name in column `by`, with a band between columns `low` and `high`.
+
+    Repeats, which the column `over` tells apart where the table has it, become their mean, with the
+    95 % confidence interval by Student's t as the band.
+    """
+    _require(table, x, y, by, low, high)
+    keys = [x] if by is None else [by, x]
+    if over in table and table[over].nunique() > 1 and table.duplicated(keys).any():
+        if low is not None or high is not None or table.duplicated([*keys, over]).any():
+            raise OptschedError(
+                f"several rows have the same {x!r} and {by or over!r}, but cannot be averaged over "
+                f"{over!r}; leave low and high out, and pass as by the column that tells them apart"
+            )
+        table, low, high = _averaged(table, keys, y), "low", "high"
+    ax = prepare(ax)
+    ax.set(**axes)
+    for name, style, rows in _groups(table, by):
+        marker = style.marker if len(rows) <= _MAX_MARKED else ""
+        look = {"marker": marker, "markersize": 4, "linewidth": 1.6, **line_of(style)}
+        ax.plot(rows[x], rows[y], label=plain(name), **look)
+        if low is not None and high is not None:
+            ax.fill_between(rows[x], rows[low], rows[high], color=style.colour, alpha=0.15, lw=0)
+    _number(ax.xaxis, table[x].to_numpy())
+    _number(ax.yaxis, table[y].to_numpy())
+    if legend and by is not None:
+        legend_above(ax)
+    return ax
+
+
+def _require(table: pd.DataFrame, *names: str | None) -> None:
+    """Refuse columns that are not there."""
+    for name in names:
+        if name is not None and name not in table:
+            raise OptschedError(
+                f"the table has no column {name!r}; {nearest(name, map(str, table))}"
+            )
+
+
+def _averaged(table: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
+    """Return one row per key: the mean of y and its interval, NaN for a single value."""
+    rows = []
+    for key, values in table.groupby(keys, sort=False)[y]:
+        mean, *ends = ConfidenceInterval.of(values.to_numpy(np.float64))
+        rows.append((*key, mean, *np.where(np.isfinite(ends), ends, np.nan)))
+    return data_frame(rows, columns=[*keys, y, "low", "high"])
+
+
+def plot_bars(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    by: str | None = None,
+    low: str | None = None,
+    high: str | None = None,
+    ax: Axes | None = None,
+    **axes: Any,
+) -> Axes:
+    """Plot a group of bars for each name in column `x`, one bar for each name in column `by`."""
+    _require(table, x, y, by, low, high)
+    ax = prepare(ax)
+    ax.set(**axes)
+    places = list(dict.fromkeys(table[x].astype(str)))
+    groups = _groups(table, by)
+    width = 0.8 / len(groups)
+    for index, (name, style, rows) in enumerate(groups):
+        at = np.array([places.index(str(place)) for place in rows[x]])
+        at = at + (index - (len(groups) - 1) / 2) * width
+        ends = None
+        if low is not None and high is not None:
+            ends = np.maximum([rows[y] - rows[low], rows[high] - rows[y]], 0)
+        ax.bar(
+            at,
+            rows[y],
+            0.92 * width,
+            yerr=ends,
+            error_kw={"ecolor": "#333333", "capsize": 2.5, "lw": 1},
+            label=plain(name),
+            color=style.colour if by is not None else BLUE,
+            edgecolor="white",
+            hatch=_HATCHES[index % len(_HATCHES)],
+            linewidth=0.5,
+        )
+    ax.set_xticks(range(len(places)), [plain(place) for place in places])
+    if sum(map(len, places)) > 60:  # names that would run into each other
+        ax.tick_params(axis="x", rotation=30)
+        for label in ax.get_xticklabels():
+            label.set_horizontalalignment("right")
+    ax.grid(visible=False, axis="x")
+    _number(ax.yaxis, table[y].to_numpy())
+    if by is not None:
+        legend_above(ax)
+    return ax
+
+
+def plot_means(result: Replications | Sweep, ax: Axes | None = None) -> Axes:
+    """Plot the mean latency of each policy with its interval, side by side in each setting."""
+    rows = []
+    for entry in result.means:
+        mean = entry["mean_latency"] or {"mean": np.nan, "low": None, "high": None}
+        ends = {end: mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")}
+        rest = [f"{key} {value}" for key, value in entry.items() if key not in _MEANS]
+        setting = ", ".join(rest) or entry["policy"]
+        rows.append({"policy": entry["policy"], "setting": setting, "mean": mean["mean"], **ends})
+    table = data_frame(rows)
+    by = "policy" if (table.setting != table.policy).any() else None
+    return plot_bars(
+        table, x="setting", y="mean", by=by, low="low", high="high", ax=ax, ylabel="mean latency"
+    )
+
+
+def plot_stack(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    parts: Sequence[str],
+    ax: Axes | None = None,
+    **axes: Any,
+) -> Axes:
+    """Plot a bar per row, made of at most six columns on top of each other, the first lowest."""
+    ax = prepare(ax)
+    ax.set(**axes)
+    places = np.arange(len(table))
+    heights = {part.replace("_", " "): table[part].to_numpy(np.float64) for part in parts}
+    tops = stack_bars(ax, places, heights)
+    ax.set_ylim(0, 1.05 * tops.max())  # parts of no height would take the margin away
+    ax.set_xticks(places, [plain(str(place)) for place in table[x]])
+    _number(ax.xaxis, tops[:0])
+    _number(ax.yaxis, tops)
+    legend_above(ax)
+    return ax
+
+
+def stack_bars(ax: Axes, places: IntArray, parts: Mapping[str, FloatArray]) -> FloatArray:
+    """Draw bars made of parts on top of each other, the lowest first, and return their tops."""
+    below = np.zeros(len(places))
+    for (name, heights), colour, hatch in zip(parts.items(), COLOURS, _HATCHES, strict=False):
+        ax.bar(
+            places,
+            heights,
+            0.76,
+            below,
+            label=plain(name),
+            color=colour,
+            edgecolor="white",
+            hatch=hatch,
+            linewidth=0.3,
+        )
+        below = below + heights
+    ax.grid(visible=False, axis="x")
+    return below
+
+
+def _groups(table: pd.DataFrame, by: str | None) -> list[tuple[str, LineStyle, pd.DataFrame]]:
+    """Split a table by a column; return name, look and rows of each part."""
+    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
+    names = [str(name) for name, _ in groups]
+    return [
+        (name, style, rows)
+        for name, style, (_, rows) in zip(names, line_styles(names), groups, strict=True)
+    ]
+
+
+def _number(axis: Axis, values: np.ndarray) -> None:
+    """Write counts in full; leave other numbers to matplotlib."""
+    axis.label.set_fontsize(TEXT_SIZE)
+    finite = values[np.isfinite(values.astype(float))] if values.dtype.kind in "if" else values[:0]
+    if axis.get_scale() == "log":
+        if len(finite) and finite.min() >= 1:
+            count_log_axis(axis)
+    elif axis.get_scale() == "linear" and len(finite) and np.abs(finite).max() >= 1000:
+        count_axis(axis)

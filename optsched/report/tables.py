@@ -14,10 +14,9 @@ from fractions import Fraction
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optsched._internal.numbers import ConfidenceInterval, down, interval, number, proven
 from optsched._internal.numbers import at_least as at_least
-from optsched._internal.numbers import down, interval, number, proven
 from optsched._internal.numbers import percent as percent
-from optsched._internal.statistics import ConfidenceInterval
 from optsched.policies import POLICIES
 from optsched.problem.forecasts import described
 

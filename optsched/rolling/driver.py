@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_STEP, ranks_in
-from optsched._internal.aside import Budget
+from optsched._internal.arrays import MAX_STEP, ranks_in, require_room
+from optsched._internal.aside import Budget, stopwatch
 from optsched._internal.compiled import compiled
 from optsched._internal.extensions import draw
-from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import duration
-from optsched._internal.room import require_room
 from optsched._internal.small_kernels import PriceSums
 from optsched.admission import NEVER, admit_arriving, admit_window, empty_worker, new_queue, occupy
 from optsched.bounds.lagrangian import averaged_starts

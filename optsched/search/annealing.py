@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import require_room
+from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.loading import stopwatch
-from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy, price_of_start
 
 if TYPE_CHECKING:

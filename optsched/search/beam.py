@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 from optsched._internal.small_kernels import PriceSums
 from optsched.bounds.bound import bound, coarse_prices, smoothed
 from optsched.bounds.lagrangian import weights_of

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import ranks_in
-from optsched._internal.aside import interruptible_kernel
+from optsched._internal.aside import interruptible_kernel, stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.loading import stopwatch
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.admission import (
     NEVER,

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from optsched._internal.aside import Budget, Token
+from optsched._internal.aside import Budget, Token, stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.loading import stopwatch
 from optsched._internal.small_kernels import PriceSums, copy
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule

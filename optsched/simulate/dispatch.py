@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
 
 from optsched._internal.arguments import checked, refuse_turns
-from optsched._internal.progress import watched
+from optsched._internal.aside import watched
 from optsched.admission import STEP_AHEAD, require_steps
 from optsched.errors import PolicyError
 from optsched.policies import get_policy, with_rule
+from optsched.problem.execution import Execution, Run, TimedRun
 from optsched.problem.forecasts import forecast
-from optsched.problem.workers import as_workers
+from optsched.problem.premises import PREEMPTIONS, STORAGES
+from optsched.problem.schedule import Schedule
+from optsched.problem.workers import Load, as_workers
 from optsched.simulate.cluster.run import run_cluster
-from optsched.simulate.runners import runner_of
+from optsched.simulate.replicas import Choices, Replicas, alone
+from optsched.simulate.runners import Attempts, in_steps, of_attempts, runner_of
 from optsched.simulate.settings import Task, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Unpack
+    from typing import Self, Unpack
 
+    import pandas as pd
+
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import BatchContent, Clock
     from optsched.policies import Policy
-    from optsched.problem.execution import Execution
     from optsched.problem.instance import Instance
-    from optsched.problem.workers import Workers
+    from optsched.problem.premises import Knowledge, World
+    from optsched.problem.schedule import Violation
+    from optsched.problem.workers import Router, Workers
     from optsched.simulate.cluster import Cluster, ClusterRun
     from optsched.simulate.cluster.routing import Routing
-    from optsched.simulate.replicas.run import RoutedRun
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import AnyClock, RunOptions, RunSettings
 
@@ -166,7 +176,6 @@ def _run(
     require_steps(instance.outputs, seats, _BATCH if logged else STEP_AHEAD)
     if several is not None:
         from optsched.problem.workers import get_router
-        from optsched.simulate.replicas.run import run_routed
 
         router = get_router("least-tokens" if settings.router is None else settings.router)
         return run_routed(task, several, router)
@@ -228,3 +237,437 @@ def check_beliefs(policies: Sequence[Policy], settings: RunSettings) -> None:
             "beliefs or a history are for policies that ask what is likely, such as area-chance, "
             f"but not for {names}; leave them out, or run such a policy"
         )
+
+
+def choices_of(instance: Instance, workers: Workers, router: Router, seed: int) -> Choices:
+    """Return the workers where each request may run, or those of them that the router draws."""
+    allowed = workers.allowed(instance)
+    count = len(workers)
+    if router.choices is not None and router.choices < count:
+        # Another source of randomness than that of a workload of the same seed.
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
+        keys = np.where(allowed, rng.random(allowed.shape), 2.0)
+        drawn = np.argpartition(keys, router.choices - 1, axis=1)[:, : router.choices]
+        drawn[~np.take_along_axis(allowed, drawn, axis=1)] = count
+        which = np.arange(len(instance))
+    else:
+        lines, which = np.unique(allowed, axis=0, return_inverse=True)
+        drawn = np.where(lines, np.arange(count), count)
+    drawn.sort(axis=1)
+    drawn[drawn == count] = -1
+    return Choices(drawn.astype(np.int64), which.reshape(-1).astype(np.int64))
+
+
+def in_turn(choices: Choices) -> IntArray:
+    """Send each request to the next worker in turn where it may run."""
+    placement = np.zeros(len(choices.which), dtype=np.int64)
+    lines = [line[line >= 0] for line in choices.drawn]
+    last = -1
+    for request, which in enumerate(choices.which.tolist()):
+        line = lines[which]
+        place = int(np.searchsorted(line, last, side="right"))
+        placement[request] = last = int(line[place % len(line)])
+    return placement
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RoutedRun(TimedRun):
+    """What a router and a policy made of an instance on workers that run each on its own.
+
+    Times are in the unit of the clock, steps without one.
+
+    Attributes
+    ----------
+    placement
+        Worker of each request, shape (n,).
+    runs
+        Run of each worker on its own requests; None for a worker that got none.
+    clocks
+        Clock of each worker, where they differ; `clock` is then that of the first.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> routed = run(Instance([5, 5, 5], [2, 2, 2], 8), "area", workers=2, router="round-robin")
+    >>> routed.placement, routed.total_latency
+    (array([0, 1, 0]), 8)
+    >>> routed.on(0).schedule.starts
+    array([0, 2])
+    """
+
+    instance: Instance
+    workers: Workers
+    router: str
+    policy: str
+    placement: IntArray
+    runs: tuple[Execution | ClockedRun | None, ...]
+    clock: Clock | None = None
+    clocks: tuple[Clock, ...] = ()
+    knows: Knowledge | None = None
+
+    def __post_init__(self) -> None:
+        served = self._served
+        object.__setattr__(self, "intervals", served[0].intervals)
+        for why in ("loop", "stall"):  # the first that a worker ran into
+            found = next((each for run in served if (each := getattr(run, why))), None)
+            object.__setattr__(self, why, found)
+
+    def __repr__(self) -> str:
+        return f"<RoutedRun {self.router!r}, {self.policy!r}: {len(self.workers)} workers>"
+
+    def requests_on(self, worker: int) -> IntArray:
+        """Return the requests that went to a worker, ascending."""
+        return np.flatnonzero(self.placement == worker)
+
+    def on(self, worker: int) -> Execution | ClockedRun:
+        """Return the run of one worker, counted from 0, on its requests; fails if it has none."""
+        found = self.runs[worker]
+        if found is None:
+            raise PolicyError(f"no request went to worker {worker} of {len(self.workers)}")
+        return found
+
+    @property
+    def _served(self) -> list[Execution | ClockedRun]:
+        return [run for run in self.runs if run is not None]
+
+    def _gathered(self, name: str) -> FloatArray:
+        """Gather one number per request from the runs."""
+        values = np.full(len(self.instance), np.nan)
+        for worker, run in enumerate(self.runs):
+            if run is not None:
+                source: Any = run.schedule if name == "starts" else run
+                values[self.requests_on(worker)] = getattr(source, name)
+        return values
+
+    @cached_property
+    def completions(self) -> FloatArray:
+        """Time at which each request had its last token; NaN where it is unfinished, shape (n,)."""
+        return self._gathered("completions")
+
+    @cached_property
+    def first_token_latencies(self) -> FloatArray:
+        """Time from arrival to the first token (TTFT), shape (n,)."""
+        return self._gathered("first_token_latencies")
+
+    @cached_property
+    def times_per_token(self) -> FloatArray:
+        """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
+        if self.clock is not None:
+            return self._gathered("times_per_token")
+        others = np.where(self.instance.outputs > 1, self.instance.outputs - 1, np.nan)
+        return (self.latencies - self.first_token_latencies) / others
+
+    @property
+    def facts(self) -> World:
+        """Facts that decide which bounds apply to the runs of all workers."""
+        parts = [run.facts for run in self._served]
+        least, limits = parts[0], [part.max_num_seqs for part in parts]
+        equal = self.clock is not None and self.workers.equal
+        one = self.instance.replace(memory=self.workers.memories[0]) if equal else None
+        return replace(
+            least,
+            fingerprint=(one.fingerprint if one else self.workers.fingerprint(self.instance)),
+            workers=len(self.workers),
+            storage=max((part.storage for part in parts), key=STORAGES.index),
+            preemption=max((part.preemption for part in parts), key=PREEMPTIONS.index),
+            max_num_seqs=None if None in limits else max(filter(None, limits)),
+            unfinished=self.unfinished,
+            cached=any(part.cached for part in parts),
+            clock=() if self.clocks else least.clock,  # of several no bound is known
+        )
+
+    @property
+    def _clock_names(self) -> str | None:
+        clocks = self.clocks or (self.clock,)
+        return ", ".join(dict.fromkeys(c.name for c in clocks if c is not None)) or None
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were not completed."""
+        return sum(run.unfinished for run in self._served)
+
+    @property
+    def preemptions(self) -> int:
+        """How often a request was preempted."""
+        return sum(run.preemptions for run in self._served)
+
+    @property
+    def preempted_tokens(self) -> int:
+        """Tokens lost by preemptions."""
+        return sum(run.preempted_tokens for run in self._served)
+
+    @property
+    def total_latency(self) -> float:
+        """Sum of the latencies of the completed requests."""
+        if self.clock is None:
+            return sum(run.total_latency for run in self._served)
+        return float(np.nansum(self.latencies))
+
+    @property
+    def makespan(self) -> float:
+        """When the last worker was done, or stopped."""
+        return max(run.makespan for run in self._served)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Starts and placement, where batches take one step each and all requests are completed."""
+        if self.clock is not None:
+            Run.schedule.fget(self)  # type: ignore[attr-defined]
+        starts = self._gathered("starts").astype(np.int64)
+        name = f"{self.router}, {self.policy}"
+        return Schedule(self.instance, starts, name, workers=self.workers, placement=self.placement)
+
+    def check(self) -> list[Violation]:
+        """Return everything that is wrong with the runs, rebuilt from what they recorded."""
+        found = []
+        for worker, run in enumerate(self.runs):
+            if run is None:
+                continue
+            requests = self.requests_on(worker)
+            for reason in run.check():
+                request = int(requests[reason.request]) if reason.request >= 0 else -1
+                said = f"worker {worker}, {reason}"
+                found.append(replace(reason, request=request, message=said))
+        return found
+
+    def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
+        """Return all metrics in one dictionary, ready for a table or for JSON.
+
+        Requests that arrive before the warm-up is over are left out of the latencies. Latency, TTFT
+        and TPOT are in the clock's unit (None where no request is completed), throughput in output
+        tokens per unit of time; further preemptions and the tokens they lost, missed deadlines
+        where there are deadlines, and requests and peak memory of each worker under "per_worker".
+        """
+        incomplete = self.clock is None and self.why is not None
+        content: dict[str, Any] = {
+            "router": self.router,
+            "policy": self.policy,
+            "workers": list(self.workers.memories),
+            "clock": self._clock_names,
+            "unit": self.unit,
+            "requests": len(self.instance),
+            "completed": len(self.instance) - self.unfinished,
+            "unfinished": self.unfinished,
+            "total_latency": None if incomplete else self.total_latency,
+        }
+        counted = self.arrivals >= warm_up
+        content |= self._summaries(counted if not incomplete else np.zeros_like(counted))
+        content |= {"makespan": None, "throughput": None}
+        if not incomplete:
+            span = self.makespan or np.inf
+            content["makespan"] = self.makespan
+            content["throughput"] = float(self.instance.outputs[self.completed].sum()) / span
+            if (due := self.deadlines) is not None:
+                content["missed_deadlines"] = self._missed(due)
+        return content | {
+            **self._outcome(),
+            "per_worker": [
+                {"requests": 0, "peak_memory": 0}
+                if run is None
+                else {"requests": len(run.instance), "peak_memory": run.peak_memory}
+                for run in self.runs
+            ],
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per request: worker, lengths, arrival, completion, latency, TTFT, TPOT."""
+        return self._by_request(
+            worker=self.placement,
+            prompt=self.instance.prompts,
+            output=self.instance.outputs,
+            arrival=self.arrivals,
+            completion=self.completions,
+            **self._times,
+        )
+
+    @property
+    def _figure(self) -> tuple[str, Any]:
+        if self.clock is not None:
+            return "plot_clocked_usage", self._served
+        return "plot_workers" if len(self.workers) > 1 else "plot_schedule", self.schedule
+
+    def __str__(self) -> str:
+        metrics = self.metrics()
+        served = np.bincount(self.placement, minlength=len(self.workers))
+        timed = f" on {self._clock_names}" if self._clock_names else ""
+        left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
+        lines = [
+            f"{self.router}, {self.policy}{timed}{self._known}: {len(self.instance):,} requests on "
+            f"{len(self.workers):,} workers{left}"
+        ]
+        lines += self._lines(metrics)
+        lines.append(f"  workers   {served.min():,} to {served.max():,} requests each")
+        if self.preemptions:
+            lost = f"{self.preempted_tokens:,} tokens ({self.facts.preemption})"
+            lines.append(f"  memory    {self.preemptions:,} preemptions, {lost}")
+        if self.why is not None:
+            lines.append(f"  a worker's run {self.why}")
+        return "\n".join(lines)
+
+
+def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
+    """Send requests to workers as they arrive, and run each worker on what it gets."""
+    instance, runner = task.instance, runner_of(task.policy)
+    choices = choices_of(instance, workers, router, task.seed)
+    runs: list[Execution | ClockedRun | None] = []
+    if router.looks:
+        with _watched(task, workers) as replicas:
+            placement = replicas.route(router, choices)
+            runs = replicas.finish(placement)
+    else:
+        placement = in_turn(choices)
+        if choices.drawn.shape[1] == 1:
+            placement = choices.drawn[choices.which, 0]
+        for worker in range(len(workers)):
+            requests = np.flatnonzero(placement == worker)
+            own = alone(task, workers, worker, requests) if len(requests) else None
+            runs.append(runner.run(own) if own else None)
+    return RoutedRun(
+        instance,
+        workers,
+        router.name,
+        task.policy.name,
+        placement,
+        tuple(runs),
+        task.clock if task.timed else None,
+        task.settings.clock if isinstance(task.settings.clock, tuple) else (),
+    )
+
+
+def _watched(task: Task, workers: Workers) -> Replicas:
+    """Return workers that a router looks at: paused where that can be, or run again and again."""
+    paused, clocks = runner_of(task.policy).paused, set(task.settings.clocks(len(workers)))
+    # Of clocks that are functions, orders know one.
+    functions = len(clocks) > 1 and any(each.coefficients is None for each in clocks)
+    ordered = task.policy.needs.kind == "order"
+    if paused is None or (ordered and (functions or task.policy.rule == "backfill")):
+        return Trajectories(task, workers)
+    return paused(task, workers)
+
+
+class Attempted(NamedTuple):
+    """What a worker did."""
+
+    task: Task
+    found: Attempts | Execution
+    run: Execution | ClockedRun | None = None  # where it is not made of the attempts
+
+    @property
+    def spans(self) -> FloatArray | None:
+        """When its batches were; None where they are the steps."""
+        return self.found.log.spans if isinstance(self.found, Attempts) else None
+
+    def until(self, time: float) -> tuple[int, float]:
+        """Count the batches that begin before a time; tells how long after it the last ends."""
+        if self.spans is None:
+            return int(time), 0.0
+        count = int(np.searchsorted(self.spans[:, 0], time))
+        return count, float(self.spans[count - 1, 1] - time) if count else -np.inf
+
+    def before(self, time: float) -> bytes:
+        """Return all that was done before a time, to be compared."""
+        found, (count, _) = self.found, self.until(time)
+        begun = found.starts < count
+        requests, starts = found.requests[begun], found.starts[begun]
+        made = np.minimum(found.tokens[begun], count - starts)
+        order = np.lexsort((requests, starts))
+        spans = b"" if self.spans is None else self.spans[:count].tobytes()
+        return np.stack([requests, starts, made])[:, order].tobytes() + spans
+
+    def load(self, time: float) -> Load:
+        """Return what a router sees at a time."""
+        instance = self.task.instance
+        found, (count, rest) = self.found, self.until(time)
+        ends, made = found.starts + found.tokens, found.before + found.tokens
+        begun = found.starts < count
+        complete = made == instance.outputs[found.requests]
+        # One that is about to be preempted runs until the worker decides on its next batch.
+        last = ends == count if rest > 0 else (ends == count) & ~complete & (rest == 0)
+        runs = begun & ((ends > count) | last)
+        done, running = found.requests[begun & ~runs & complete], found.requests[runs]
+        prompts, areas = instance.prompts, instance.areas
+        has = np.zeros(len(instance), dtype=np.int64)  # tokens of those that are not complete
+        if found.preemption != "restarted":
+            np.maximum.at(has, found.requests[begun], made[begun])
+        has[running] = (count - found.starts + found.before)[runs]
+        has[done] = 0
+        taken = prompts * has + has * (has + 1) // 2
+        return Load(
+            waiting=len(instance) - len(running) - len(done),
+            running=len(running),
+            held=prompts[running].sum() + has[running].sum(),
+            waiting_prompts=prompts.sum() - prompts[running].sum() - prompts[done].sum(),
+            work=areas.sum() - areas[done].sum() - taken.sum(),
+        )
+
+    def finished(self) -> Execution | ClockedRun:
+        """Return the run."""
+        if self.run is not None:
+            return self.run
+        assert isinstance(self.found, Attempts)
+        made = of_attempts if self.task.timed else in_steps
+        return made(self.task, self.found)
+
+
+def attempted(task: Task) -> Attempted:
+    """Run a policy on one worker, and keep what it did."""
+    runner = runner_of(task.policy)
+    if runner.attempts is not None:
+        return Attempted(task, runner.attempts(task))
+    run = runner.run(task)
+    if isinstance(run, Execution):
+        return Attempted(task, run, run)
+    if run.preemptions:
+        raise PolicyError(
+            f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use the "
+            "router round-robin or random, which look at no worker"
+        )
+    begun = np.flatnonzero(run.first_batch >= 0)
+    tokens = task.instance.outputs[begun]
+    return Attempted(task, Attempts(begun, run.first_batch[begun], tokens, 0, run.log), run)
+
+
+class Trajectories(Replicas):
+    """Workers whose runs are known until the next request comes.
+
+    A policy that acts on what has arrived does the same until a time whatever arrives later, so the
+    run on the requests so far tells what is on a worker then; each run checks that.
+    """
+
+    def __enter__(self) -> Self:
+        count = len(self._workers)
+        self._requests: list[list[int]] = [[] for _ in range(count)]
+        self._known: list[Attempted | None] = [None] * count
+        self._changed: list[float | None] = [None] * count  # since when what is known is old
+        return self
+
+    def look(self, time: float, indices: IntArray) -> FloatArray:
+        """Return the load of workers, shape (workers asked for, 5)."""
+        known = (self._known_of(index) for index in indices.tolist())
+        loads = [Load(0, 0, 0, 0, 0) if each is None else each.load(time) for each in known]
+        return np.array(loads, dtype=np.float64)
+
+    def place(self, index: int, request: int, time: float) -> None:
+        """Let a request come to a worker."""
+        if self._changed[index] is None:
+            self._changed[index] = time
+        self._requests[index].append(request)
+
+    def _known_of(self, index: int) -> Attempted | None:
+        """Return what a worker does with the requests that came."""
+        before, changed = self._known[index], self._changed[index]
+        if changed is not None:
+            known = attempted(self._alone(index, np.array(self._requests[index])))
+            if before is not None and known.before(changed) != before.before(changed):
+                raise PolicyError(
+                    f"policy {self._task.policy.name!r} plans with requests that have not arrived, "
+                    "so a router cannot see what it will do; use the router round-robin or random, "
+                    "which look at no worker"
+                )
+            self._known[index], self._changed[index] = known, None
+        return self._known[index]
+
+    def finish(self, placement: IntArray) -> list[Execution | ClockedRun | None]:
+        """Return the run of each worker that got requests."""
+        known = [self._known_of(index) for index in range(len(self._workers))]
+        return [None if each is None else each.finished() for each in known]

@@ -18,7 +18,7 @@ from optsched.policies.base import window_of
 from optsched.problem.execution import Execution, Loop, Stall, kept_before
 from optsched.problem.forecasts import Beliefs, forecast, steps_ahead
 from optsched.problem.work import work_by_output
-from optsched.simulate.replicas.workers import EngineWorkers, OrderedWorkers, Replicas
+from optsched.simulate.replicas import EngineWorkers, OrderedWorkers, Replicas
 from optsched.simulate.seconds import serving
 from optsched.simulate.seconds.batches import admit_on_clock, new_log, timing
 from optsched.simulate.seconds.execution import (
@@ -27,8 +27,8 @@ from optsched.simulate.seconds.execution import (
     requests_of,
     served_run,
 )
-from optsched.simulate.seconds.waiting import serve_waiting
-from optsched.simulate.steps import chance, decisions, preemption
+from optsched.simulate.seconds.serving import serve_waiting
+from optsched.simulate.steps import chance, decisions
 from optsched.simulate.steps.chance import tables
 from optsched.simulate.steps.decisions import (
     admit_chosen,
@@ -107,17 +107,17 @@ def run_planned(task: Task) -> Attempts:
     known = forecast(instance, intervals)
     require_steps(known.upper)
     policy: IntervalPolicy = task.policy.for_forecast(known)
-    rules = preemption.Rules(
+    rules = chance.Rules(
         int(policy.order.startswith("mean-")),
-        preemption.OUTLIVED.index(policy.outlived),
-        preemption.PREEMPT.index(policy.preempt),
+        chance.OUTLIVED.index(policy.outlived),
+        chance.PREEMPT.index(policy.preempt),
         policy.reserve(instance.memory, clock),
         task.seed,
     )
     requests, lower = requests_of(instance, clock), policy.first_plan(known)
     rates = _rates(task, policy, np.maximum(known.upper, instance.outputs))
     with timing(clock) as timer:
-        attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(
+        attempts, running, log = interruptible_kernel(chance.run_planned, len(instance))(
             requests, lower, known.upper, rates, rules, new_log(), timer, task.until
         )
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import frozen
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, require_known
 from optsched.models.balance import WAITING
 from optsched.models.program import Solution, Stopped

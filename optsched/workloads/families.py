@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from optsched._internal.arguments import MAX_SEED, MAX_TOKENS, as_count, as_number
-from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory
-from optsched._internal.room import require_room
+from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory, require_room
 from optsched.errors import InstanceError, nearest
 from optsched.problem.instance import Instance
 

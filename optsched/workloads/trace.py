@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import as_count
-from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
-from optsched._internal.request_rules import BrokenRule, broken_rules
+from optsched._internal.arrays import (
+    MAX_STEP,
+    BrokenRule,
+    broken_rules,
+    checked_memory,
+    checked_step,
+)
 from optsched.errors import InstanceError, named, require, require_known
 from optsched.problem.instance import INTEGER_FIELDS, Instance
-from optsched.workloads import containers, formats
+from optsched.workloads import formats
 from optsched.workloads.families import family_from_text
 from optsched.workloads.formats import EXACT, NATIVE, UNITS, WHOLE, is_readable
 
@@ -28,13 +33,12 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.workloads.containers import Block, Table
-    from optsched.workloads.formats import TraceFormat, Values
+    from optsched.workloads.formats import Block, Table, TraceFormat, Values
 
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
-_PLAIN = {WHOLE.read: "int64", EXACT.read: "float64", formats.STAMP.read: containers.DATE}
+_PLAIN = {WHOLE.read: "int64", EXACT.read: "float64", formats.STAMP.read: formats.DATE}
 _INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
 
@@ -103,7 +107,7 @@ class Trace:
         seconds = seconds_per_step if "clock" in columns else None
         fields |= {
             "memory": memory,
-            "name": containers.bare_name(self.path),
+            "name": formats.bare_name(self.path),
             "seconds_per_step": seconds,
         }
         return Instance(**fields | self._blocks_of_tokens(fields)), skipped
@@ -130,9 +134,9 @@ class Trace:
         return list(dict.fromkeys(self.form.columns.values()))
 
     def _blocks(self, table: Table, lines: Iterable[bytes], line: int = 2) -> Iterator[Block]:
-        size = min(containers.BLOCK, self.limit)
+        size = min(formats.BLOCK, self.limit)
         if table.header:
-            return containers.csv_rows(lines, size, line)
+            return formats.csv_rows(lines, size, line)
         texts = {column: self.form.kind(role).text for role, column in self.form.columns.items()}
         return table.rows(self.form.steps, texts, size, self._is_request)
 
@@ -151,17 +155,17 @@ class Trace:
         self.keys.update(dict.fromkeys(table.header))
         kinds = {role: self.form.kind(role).read for role in parts}
         dtypes = {places[role]: _PLAIN.get(read, "") for role, read in kinds.items()}
-        plain, size = table.header and self.form.unit and all(dtypes.values()), containers.BYTES
+        plain, size = table.header and self.form.unit and all(dtypes.values()), formats.BYTES
         while plain and count < self.limit and (text := stream.read(size) + stream.readline()):
             try:
-                cells = containers.csv_columns(text, dtypes, len(header))
+                cells = formats.csv_columns(text, dtypes, len(header))
             except (ValueError, OverflowError):
                 rest = [text]
                 break
             for role, at in places.items():
                 parts[role].append(cells[at][: self.limit - count])
             count += len(parts["prompts"][-1])
-            read += containers.count_of(b"\n", text)
+            read += formats.count_of(b"\n", text)
         # In JSON any object may lack any key; what none has, no request has.
         blank = {
             role: list[int]() for role in parts if not (table.header or role in formats.NEEDED)
@@ -287,8 +291,8 @@ class Trace:
                 "save the trace as a file"
             )
         skipped: list[SkippedRow] = []
-        with containers.opened(self.path) as stream:
-            table: Any = containers.tabulated(stream, self.path)
+        with formats.opened(self.path) as stream:
+            table: Any = formats.tabulated(stream, self.path)
             rows = (row for block in self._blocks(table, stream) for row in block if row[1])
             for at, (line, row) in enumerate(rows):
                 if at not in self.faults:
@@ -465,8 +469,8 @@ def _read(
         return _head(family_from_text(str(path), memory), limit), [], None
     require(path, (str, PathLike), "the trace", "a file, or family:NAME", InstanceError)
     path = Path(path)
-    with named(path), containers.opened(path) as stream:
-        table = containers.tabulated(stream, path)
+    with named(path), formats.opened(path) as stream:
+        table = formats.tabulated(stream, path)
         if isinstance(table, bytes):
             if given or time_unit is not None:
                 raise InstanceError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from optsched._internal.statistics import student
+from optsched._internal.numbers import student
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from optsched.experiments.cells import CellProgress
-    from optsched.report.interactive import Figure
+    from optsched.report.pages import Figure
 
 _FORMAT = "optsched-reproduction-4"  # 3 did not seal its results
 _MANIFEST, _CELLS = "_reproduction.json", "_cells"
@@ -144,7 +144,7 @@ def _write(found: Reproduction, path: Path, key: str) -> None:
     from matplotlib import pyplot
     from PIL import Image
 
-    from optsched.report.interactive import interactive
+    from optsched.report.pages import interactive
 
     name = found.target.name
     found.table.to_csv(path / f"{name}.csv", index=False)

@@ -13,8 +13,7 @@ import pandas as pd
 
 from optsched._internal.fingerprints import fingerprint
 from optsched.experiments.cells import INTERRUPTED, JsonFolder, Places, Store, finish
-from optsched.report.series import plot_bars, plot_series
-from optsched.report.style import REFERENCE
+from optsched.report.style import REFERENCE, plot_bars, plot_series
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from optsched.report.interactive import interactive
+from optsched.report.pages import interactive
 
 
 def drawn(found):

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from optsched import InfeasibleError, Instance, RequestTypes, run
 from optsched.models import NestedWaitThresholds, WaitThresholds, equilibrium, queue_decay
 from optsched.policies import NestedWaitPolicy, WaitPolicy
-from optsched.report.series import plot_stack
+from optsched.report.style import plot_stack
 from optsched.workloads import poisson_requests
 from optsched_papers import TARGETS
 from optsched_papers.fluid import memory, segments, serving, stability, theory

@@ -8,7 +8,7 @@ import pytest
 
 import optsched
 from optsched import Cluster, SolveParams, family, run, solve, sweep
-from optsched._internal import aside, progress
+from optsched._internal import aside
 
 SMALL = {"seeds": 3, "instances": [{"family": "uniform", "n": 9}], "policies": [{"name": "area"}]}
 
@@ -31,8 +31,8 @@ def shown(monkeypatch):
     found = Shown()
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=True))
     monkeypatch.setattr(IPython.display, "display", found.display)
-    monkeypatch.setattr(progress, "_AFTER", 0.0)
-    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    monkeypatch.setattr(aside, "_AFTER", 0.0)
+    monkeypatch.setattr(aside, "_EVERY", 0.0)
     return found
 
 
@@ -70,9 +70,9 @@ def test_a_long_kernel_shows_that_it_is_at_work(shown, monkeypatch):
 
 
 def test_numbers_stay_while_a_kernel_is_at_work(shown):
-    with progress.watched(None) as tell:
+    with aside.watched(None) as tell:
         tell(1, 3)
-        progress.still_at_work()
+        aside.still_at_work()
     assert [each["text/plain"] for each in shown[0]] == ["1 of 3", ""]
 
 

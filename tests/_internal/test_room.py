@@ -10,7 +10,7 @@ import pytest
 
 import optsched
 from optsched import HindsightProgram, Instance, OptschedError, RollingPolicy, Schedule, family
-from optsched._internal import room
+from optsched._internal import arrays
 from optsched.models import EventProgram, Running
 from optsched.models.linear import Family, LinearModel, Rows, Variables
 from optsched.solvers.backends.files import write_model
@@ -32,30 +32,30 @@ def address_space(more):
 
 
 def test_the_limit_of_the_process_counts():
-    free = room.available_memory()
+    free = arrays.available_memory()
     assert 0 < free <= 2**50
     with address_space(GIB):
-        assert 0 < room.available_memory() <= GIB
+        assert 0 < arrays.available_memory() <= GIB
 
 
 def test_a_group_of_processes_has_a_limit_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "_GROUPS", tmp_path)
+    monkeypatch.setattr(arrays, "_GROUPS", tmp_path)
     (tmp_path / "memory.max").write_text("max\n")
-    free = room.available_memory()
+    free = arrays.available_memory()
     (tmp_path / "memory.max").write_text(f"{2**40}\n")
-    assert room.available_memory() == pytest.approx(free, rel=0.1)
+    assert arrays.available_memory() == pytest.approx(free, rel=0.1)
     (tmp_path / "memory.max").write_text("4096\n")  # less than is held already
-    assert room.available_memory() == 0
+    assert arrays.available_memory() == 0
 
 
 def test_a_refusal_says_what_fits_and_that_fits(monkeypatch):
-    monkeypatch.setattr(room, "available_memory", lambda: 2 * GIB)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 2 * GIB)
     with pytest.raises(
         OptschedError, match=r"^8,589,934,592 lists would take 8 GiB .*1,073,741,824; cut"
     ):
-        room.require_room(2**33, 1, "lists", "cut")
-    room.require_room(GIB, 1, "lists", "cut")
-    assert not room.has_room(GIB + 1, 1)
+        arrays.require_room(2**33, 1, "lists", "cut")
+    arrays.require_room(GIB, 1, "lists", "cut")
+    assert not arrays.has_room(GIB + 1, 1)
 
 
 LONG = Instance([1, 1, 1], [10**9 - 1, 10**9 - 1, 5], memory=10**9)
@@ -126,21 +126,21 @@ def test_nothing_extreme_is_made_before_it_is_refused(extreme):
 
 
 def test_programs_say_which_horizon_fits_and_it_does(monkeypatch):
-    monkeypatch.setattr(room, "available_memory", lambda: GIB)
+    monkeypatch.setattr(arrays, "available_memory", lambda: GIB)
     instance = family("uniform", n=20, seed=1)
     for program in (HindsightProgram, lambda i, **h: HindsightProgram(i, workers=2, **h)):
         with pytest.raises(OptschedError, match="a horizon of up to") as refused:
             program(instance, horizon=10**9).to_linear()
         horizon = int(str(refused.value).split("up to ")[1].split(" fits")[0].replace(",", ""))
         size = program(instance, horizon=horizon).size_at
-        most = room.room_for(room.NONZERO)
+        most = arrays.room_for(arrays.NONZERO)
         assert size(horizon).nonzeros + size(horizon).rows <= most
         assert size(horizon + 1).nonzeros + size(horizon + 1).rows > most
 
 
 def test_a_model_without_room_is_neither_solved_nor_written(monkeypatch, tmp_path):
-    monkeypatch.setattr(room, "available_memory", lambda: 10**6)
-    monkeypatch.setattr(room, "_SMALL", 10**5)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(arrays, "_SMALL", 10**5)
     columns = Variables(Family.of("x", item=range(100)), cost=1, upper=1)
     rows = Rows(Family.of("row", row=range(100)), {"x": np.ones((100, 100))}, upper=1)
     model = LinearModel.build("dense", [columns], [rows])

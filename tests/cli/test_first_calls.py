@@ -98,7 +98,7 @@ def test_a_time_in_a_report_is_without_that_of_compilation():
 import time
 import numba
 import optsched._internal.compiled
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 inner = numba.njit(lambda x: x + 1)
 began, in_all = stopwatch(), time.perf_counter()
 inner(1)

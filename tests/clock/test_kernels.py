@@ -8,7 +8,7 @@ import pytest
 from kernel_times import profile
 
 from optsched.clock import BatchContent, LinearClock, clock_facts, get_clock
-from optsched.clock.kernels import kernel_batches
+from optsched.clock.hardware import kernel_batches
 from optsched.errors import ClockError
 
 

@@ -24,7 +24,7 @@ from optsched import (
 )
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.report import plot_gap
-from optsched.report.series import gap_curves
+from optsched.report.style import gap_curves
 from optsched.search.delays import list_on_workers
 
 

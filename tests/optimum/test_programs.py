@@ -24,7 +24,7 @@ from optsched import (
     run,
     solve,
 )
-from optsched._internal import room
+from optsched._internal import arrays
 from optsched.errors import ModelError, PolicyError, SolverError
 from optsched.models import (
     BalanceProgram,
@@ -144,8 +144,8 @@ def test_beside_running_requests_no_step_is_overfull():
 def test_a_program_too_large_for_memory_has_the_answer_of_a_policy_and_a_bound(monkeypatch):
     instance = Instance([3] * 40, [5] * 40, memory=20)
     program = HindsightProgram(instance)
-    monkeypatch.setattr(room, "_SMALL", 0)
-    monkeypatch.setattr(room, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(arrays, "_SMALL", 0)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 10_000)
     found = solve(program)
     assert found.status == "too large to be solved exactly"
     assert "there is room for" in found.raw_status

@@ -12,7 +12,7 @@ from optsched.models import NestedWaitThresholds, WaitThresholds, equilibrium
 from optsched.policies import get_policy, split_names
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
 from optsched.simulate.seconds.batches import EngineRequests
-from optsched.simulate.seconds.waiting import serve_waiting
+from optsched.simulate.seconds.serving import serve_waiting
 
 CLOCK = get_clock("affine:0.0085,2.7e-7")
 TYPES = RequestTypes([10] * 4, [20, 40, 80, 160], [200, 100, 60, 40], prefill_makes_token=True)

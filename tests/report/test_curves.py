@@ -13,7 +13,7 @@ from strategies import instances
 
 from optsched import Bound, Instance, OptschedError, RunSettings, Schedule, run
 from optsched.experiments.results import Comparison
-from optsched.report import pages, plot_series, series
+from optsched.report import pages, plot_series, style
 
 
 @st.composite
@@ -31,12 +31,12 @@ def test_tokens_held_equal_the_definition_at_any_step(schedule, steps):
         values.tolist() for values in (schedule.starts, instance.prompts, instance.outputs)
     )
     expected = [usage_at(step, starts, prompts, outputs) for step in steps]
-    assert series.tokens_held(schedule, steps).tolist() == expected
+    assert style.tokens_held(schedule, steps).tolist() == expected
 
 
 @given(schedules(), st.integers(1, 40))
 def test_memory_curve_keeps_the_peak_of_every_bin(schedule, bins):
-    edges, peaks = series.memory_curve(schedule, bins)
+    edges, peaks = style.memory_curve(schedule, bins)
     profile = schedule.memory_profile()
     assert len(peaks) <= bins
     assert (edges[0], edges[-1]) == (schedule.starts.min(), schedule.makespan)
@@ -47,20 +47,20 @@ def test_memory_curve_keeps_the_peak_of_every_bin(schedule, bins):
 
 @given(schedules())
 def test_memory_curve_with_a_bin_per_step_is_the_memory_profile(schedule):
-    edges, peaks = series.memory_curve(schedule)
+    edges, peaks = style.memory_curve(schedule)
     assert (schedule.memory_profile()[edges[0] + 1 :] == peaks).all()
 
 
 def test_memory_curve_does_not_count_through_a_trillion_steps():
     schedule = run(Instance([1, 1], [5, 5], memory=9, arrivals=[0, 10**12]), "fcfs").schedule
-    edges, peaks = series.memory_curve(schedule)
+    edges, peaks = style.memory_curve(schedule)
     assert (len(peaks), peaks[0], peaks[-1]) == (2000, 6, 6)
     assert edges[-1] == 10**12 + 5
 
 
 @given(schedules(), st.integers(2, 6))
 def test_thinned_latency_cdf_lies_on_the_exact_one_and_keeps_its_ends(schedule, points):
-    latencies, shares = series.latency_cdf(schedule, points)
+    latencies, shares = style.latency_cdf(schedule, points)
     assert len(latencies) <= points
     for latency, share in zip(latencies, shares, strict=True):
         assert share == np.mean(schedule.latencies <= latency)
@@ -71,7 +71,7 @@ def test_thinned_latency_cdf_lies_on_the_exact_one_and_keeps_its_ends(schedule, 
 
 @given(schedules(max_requests=12), st.integers(2, 15))
 def test_sample_follows_the_order_of_starts_and_has_the_last_to_complete(schedule, count):
-    requests, ranks = series.sample_by_start(schedule, count)
+    requests, ranks = style.sample_by_start(schedule, count)
     assert len(requests) - min(count, len(schedule.starts)) in (0, 1)
     assert schedule.completions[requests].max() == schedule.makespan
     assert (ranks[0], ranks[-1]) == (0, len(schedule.starts) - 1)
@@ -80,7 +80,7 @@ def test_sample_follows_the_order_of_starts_and_has_the_last_to_complete(schedul
 
 @given(schedules(max_requests=10))
 def test_stacked_bands_sum_to_the_tokens_held(schedule):
-    bands = series.stacked_bands(schedule)
+    bands = style.stacked_bands(schedule)
     heights = (bands.prompts + bands.outputs).sum(axis=0)
     begins, ends = bands.steps[::2], bands.steps[1::2]
     profile = schedule.memory_profile()
@@ -92,7 +92,7 @@ def test_stacked_bands_sum_to_the_tokens_held(schedule):
 
 @given(schedules(max_requests=10))
 def test_stacked_bars_have_the_areas_of_growing_requests(schedule):
-    bars = series.growing_bars(schedule, rows=40)
+    bars = style.growing_bars(schedule, rows=40)
     instance = schedule.instance
     assert bars.stacked
     for request, prompt, output, end in zip(
@@ -108,7 +108,7 @@ def test_stacked_bars_have_the_areas_of_growing_requests(schedule):
 def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
     instance = Instance([4] * 80, [2] * 80, memory=12, arrivals=range(80))
     schedule = run(instance, "fcfs").schedule
-    bars = series.growing_bars(schedule, rows=10)
+    bars = style.growing_bars(schedule, rows=10)
     assert not bars.stacked
     assert len(bars.requests) == 10
     for request, prompt, output, wait in zip(
@@ -134,28 +134,28 @@ def _area(corners):
 
 def test_means_of_bins_keep_sums():
     values = np.arange(1003)
-    steps, means = series.mean_per_bin(values, 100)
+    steps, means = style.mean_per_bin(values, 100)
     widths = np.diff(np.append(steps, 1003))
     assert len(steps) <= 100
     assert (means * widths).sum() == pytest.approx(values.sum())
-    steps, means = series.mean_per_bin(np.arange(10), 5)
+    steps, means = style.mean_per_bin(np.arange(10), 5)
     assert (steps.tolist(), means.tolist()) == ([0, 2, 4, 6, 8], [0.5, 2.5, 4.5, 6.5, 8.5])
 
 
 def test_small_curves_are_what_the_definitions_say():
     schedule = Schedule(Instance([3, 1], [2, 2], memory=9), [0, 1])
-    assert series.tokens_held(schedule, [1, 2, 3]).tolist() == [4, 7, 3]
-    assert [part.tolist() for part in series.memory_curve(schedule, bins=1)] == [[0, 3], [7]]
-    bands = series.stacked_bands(schedule)
+    assert style.tokens_held(schedule, [1, 2, 3]).tolist() == [4, 7, 3]
+    assert [part.tolist() for part in style.memory_curve(schedule, bins=1)] == [[0, 3], [7]]
+    bands = style.stacked_bands(schedule)
     assert bands.steps.tolist() == [0, 1, 1, 2, 2, 3]
     assert bands.outputs[0].tolist() == [0, 1, 1, 2, 0, 0]
     assert (bands.prompts + bands.outputs).sum(axis=0)[1::2].tolist() == [4, 7, 3]
-    latencies, shares = series.latency_cdf(
+    latencies, shares = style.latency_cdf(
         Schedule(Instance([1, 1, 1, 1], [2, 2, 3, 3], memory=9), [0, 0, 2, 3])
     )
     assert (latencies.tolist(), shares.tolist()) == ([2, 5, 6], [0.5, 0.75, 1.0])
     three = Schedule(Instance([1, 1, 1], [2, 2, 2], memory=9), [4, 0, 2])
-    assert [part.tolist() for part in series.sample_by_start(three, 2)] == [[1, 0], [0, 2]]
+    assert [part.tolist() for part in style.sample_by_start(three, 2)] == [[1, 0], [0, 2]]
 
 
 def test_repeats_become_a_mean_with_its_interval():

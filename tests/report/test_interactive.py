@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optsched.report.interactive import interactive
-from optsched.report.series import plot_bars, plot_series, plot_stack
-from optsched.report.style import line_styles
+from optsched.report.pages import interactive
+from optsched.report.style import line_styles, plot_bars, plot_series, plot_stack
 
 
 @pytest.fixture

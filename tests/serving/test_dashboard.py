@@ -24,7 +24,7 @@ SERVER = """
 import sys, time
 from types import SimpleNamespace
 from prometheus_client import Counter, Histogram
-from optsched.serving.plugin.watch import Watch
+from optsched.serving.plugin.scheduler import Watch
 names = ["vllm:e2e_request_latency_seconds", "vllm:time_to_first_token_seconds"]
 times = [Histogram(name, name) for name in names]
 preempted, watch = Counter("vllm:num_preemptions", "preemptions"), Watch(0)

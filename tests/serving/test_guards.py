@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import optsched.serving.plugin as inside
 from optsched.serving.learning import Aging, OutputLearner, TokenCounters
 from optsched.serving.plugin.plan import AdmissionPlan, Foresight
-from optsched.serving.plugin.scheduler import Scheduler
-from optsched.serving.plugin.watch import Recorder, Watch
+from optsched.serving.plugin.scheduler import Recorder, Scheduler, Watch
 
 SETTINGS = ({}, {"order": None}, {"fair": True}, {"patience": 0.2}, {"log_error": 0.4})
 PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters, Aging)

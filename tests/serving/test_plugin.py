@@ -25,7 +25,8 @@ import optsched.serving.plugin as inside
 from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
 from optsched.policies import get_policy
 from optsched.serving.learning import OutputLearner, Seen
-from optsched.serving.plugin import Settings, watch
+from optsched.serving.plugin import Settings
+from optsched.serving.plugin import scheduler as module
 from optsched.serving.plugin.plan import AdmissionPlan, Foresight, Outlook, Row
 
 pytestmark = pytest.mark.usefixtures("vllm")
@@ -503,8 +504,8 @@ def test_counters_say_what_happened(caplog, monkeypatch):
 
     client.Counter = client.Gauge = Metric
     monkeypatch.setitem(sys.modules, "prometheus_client", client)
-    fresh_metrics = functools.cache(watch._metrics.__wrapped__)  # noqa: SLF001
-    monkeypatch.setattr(watch, "_metrics", fresh_metrics)
+    fresh_metrics = functools.cache(module._metrics.__wrapped__)  # noqa: SLF001
+    monkeypatch.setattr(module, "_metrics", fresh_metrics)
     caplog.set_level(logging.INFO, logger="vllm.optsched")
     requests = [
         fake_vllm.Request(index, 8, output, arrival, extra_args={"expected_output": output + 5})
@@ -528,7 +529,7 @@ def test_counters_say_what_happened(caplog, monkeypatch):
 
 def test_an_empty_queue_is_told_at_once_and_others_each_second():
     told = []
-    watched = watch.Watch()
+    watched = module.Watch()
     watched._metrics = dict.fromkeys(  # noqa: SLF001
         (*watched.counts, "forecast_error"), SimpleNamespace(inc=id, set=id)
     ) | {"waiting": SimpleNamespace(set=told.append)}

@@ -24,7 +24,7 @@ from fake_vllm import CASE, made
 import optsched
 import optsched.serving.plugin as inside
 from optsched import OptschedError
-from optsched.serving.plugin import Settings, watch
+from optsched.serving.plugin import Settings, scheduler
 
 pytestmark = pytest.mark.usefixtures("vllm")
 
@@ -172,7 +172,7 @@ def test_the_plugin_loads_nothing_that_only_schedulers_need():
 
 COUNTED = """
 from types import SimpleNamespace
-from optsched.serving.plugin.watch import Watch
+from optsched.serving.plugin.scheduler import Watch
 for engine in (0, 1):
     watch = Watch(engine)
     for number in range(3 + engine):
@@ -226,6 +226,6 @@ def test_the_dashboard_asks_for_metrics_that_are_there():
         for target in panel["targets"]
         for name in re.findall(r"optsched\[:_\](\w+)", target["expr"])
     }
-    assert asked == {f"{name}_total" for name in watch.COUNTERS} | set(watch.GAUGES)
+    assert asked == {f"{name}_total" for name in scheduler.COUNTERS} | set(scheduler.GAUGES)
     places = [tuple(panel["gridPos"][side] for side in "xywh") for panel in panels]
     assert len({panel["id"] for panel in panels}) == len(set(places)) == len(panels)

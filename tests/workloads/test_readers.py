@@ -40,7 +40,7 @@ from trace_samples import (
 import optsched
 from optsched import Instance, read_trace
 from optsched.errors import InstanceError
-from optsched.workloads import containers, formats, read_trace_skipping
+from optsched.workloads import formats, read_trace_skipping
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_blocks_of_plain_cells_give_what_single_cells_give(trace, monkeypatch, l
     rows = "".join(f"{i}, {i + 1}\n\n" for i in range(500))
     path = trace("prompt_tokens,output_tokens\n" + rows + last + more + "7,1e1\n")
     cell_by_cell = read_trace_skipping(path, 2000)
-    monkeypatch.setattr(containers, "BYTES", 100)
-    monkeypatch.setattr(containers, "LARGE", 0)
+    monkeypatch.setattr(formats, "BYTES", 100)
+    monkeypatch.setattr(formats, "LARGE", 0)
     fast, skipped = read_trace_skipping(path, 2000)
     ragged = [1003, 1004] if more == RAGGED else []
     assert [row.line for row in skipped] == ([1002] if words else []) + ragged
@@ -325,14 +325,14 @@ def test_dates_alike_are_what_each_of_them_is(data, first):
     stray = data.draw(st.sampled_from(["", *"0:-+. TZe"]))
     cells[-1] = cells[-1][:place] + stray + cells[-1][end:]
     try:
-        found = containers.stamps(np.array(cells, dtype=containers.DATE))
+        found = formats.stamps(np.array(cells, dtype=formats.DATE))
     except ValueError:
         return  # they are read one by one
     assert found.tolist() == formats.STAMP.read(cells).tolist()
 
 
 def test_numbers_and_dates_of_a_large_file_are_exact(trace, monkeypatch):
-    monkeypatch.setattr(containers, "LARGE", 0)
+    monkeypatch.setattr(formats, "LARGE", 0)
     numbers = [f"{7.0 * i / 11:.{i % 15}f}" for i in range(300)]
     rows = "".join(f"1,1,{each}\n" for each in numbers)
     path = trace("prompt_tokens,output_tokens,arrival_s\n" + rows)
@@ -342,7 +342,7 @@ def test_numbers_and_dates_of_a_large_file_are_exact(trace, monkeypatch):
     days = "".join(f"2024-02-29 23:59:{i % 60:02}.{i:07},1,1\n" for i in range(59))
     path = trace("TIMESTAMP,ContextTokens,GeneratedTokens\n" + days)
     fast = read_trace(path, 9)
-    monkeypatch.setattr(containers, "csv_columns", lambda *_: int("no number"))
+    monkeypatch.setattr(formats, "csv_columns", lambda *_: int("no number"))
     assert read_trace(path, 9) == fast
 
 

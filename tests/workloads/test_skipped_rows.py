@@ -8,7 +8,7 @@ from trace_samples import BURST, NATIVE
 
 from optsched import Instance, read_trace
 from optsched.errors import InstanceError
-from optsched.workloads import SkippedRow, containers, read_trace_skipping
+from optsched.workloads import SkippedRow, formats, read_trace_skipping
 
 MANY_FAULTS = (
     "arrival,prompt_tokens,output_tokens\n"
@@ -73,7 +73,7 @@ def test_blocks_make_no_difference(trace, monkeypatch, skip):
         lines[2500] = lines[2500].replace(",", ",x", 1)
     path = trace("prompt_tokens,output_tokens,arrival,label\n" + "\n".join(lines))
     whole = read_trace_skipping(path, 1000)
-    monkeypatch.setattr(containers, "BLOCK", 997)
+    monkeypatch.setattr(formats, "BLOCK", 997)
     assert read_trace_skipping(path, 1000) == whole
     assert bool(whole[1]) == skip
     mooncake = "".join(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.prices import AnyCertificate
     from optsched.problem.instance import Instance
-    from optsched.simulate.replicas.run import RoutedRun
+    from optsched.simulate.dispatch import RoutedRun
     from optsched.simulate.seconds.execution import ClockedRun
 
 

@@ -102,7 +102,7 @@ class Equilibrium:
             raise InfeasibleError(f"{self.overload}: lower the rates or use a faster clock")
 
     def plot(self, memory: int | None = None, ax: Axes | None = None) -> Axes:
-        """Plot memory against load; see `optsched.report.models.plot_equilibrium`."""
+        """Plot memory against load; see `optsched.report.runs.plot_equilibrium`."""
         return draw("plot_equilibrium", self, memory, ax)
 
     def __repr__(self) -> str:

@@ -420,7 +420,7 @@ class NestedWaitPlan:
         return int(stages @ self.thresholds)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the memory by segment; see `optsched.report.models.plot_nested_memory`."""
+        """Plot the memory by segment; see `optsched.report.runs.plot_nested_memory`."""
         return draw("plot_nested_memory", self, ax)
 
     def __repr__(self) -> str:
@@ -508,7 +508,7 @@ class SegmentDesign:
                 raise ModelError(f"{name} is {getattr(self, name)}, but must be {rule}")
 
     def plot(self, numbers: Iterable[int] | None = None, ax: Axes | None = None) -> Axes:
-        """Plot memory against segments; see `optsched.report.models.plot_segments`."""
+        """Plot memory against segments; see `optsched.report.runs.plot_segments`."""
         return draw("plot_segments", self, numbers, ax)
 
     def __repr__(self) -> str:

@@ -310,7 +310,7 @@ class WaitPlan:
         return int(self.program.types.stages @ self.thresholds)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the slack of each type; see `optsched.report.models.plot_slacks`."""
+        """Plot the slack of each type; see `optsched.report.runs.plot_slacks`."""
         return draw("plot_slacks", self, ax)
 
     def __repr__(self) -> str:

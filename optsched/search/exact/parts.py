@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.loading import stopwatch
 from optsched.bounds.configurations import charges_of_starts
 from optsched.errors import CertificateError, OptschedError
 from optsched.models.program import Stopped

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 from optsched.admission import admit_by_priority
 from optsched.bounds.configurations import configuration_bound
 from optsched.errors import CertificateError, OptschedError, ScheduleError

@@ -13,7 +13,7 @@ from optsched.problem.forecasts import forecast
 from optsched.serving.engines import vllm
 from optsched.serving.engines.expected import planning, reranking
 from optsched.serving.engines.vllm import Prefixes
-from optsched.simulate.replicas.workers import EngineWorkers
+from optsched.simulate.replicas import EngineWorkers
 from optsched.simulate.runners import Runner
 from optsched.simulate.seconds.batches import Arrivals, timing
 from optsched.simulate.seconds.execution import requests_of, served_run
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray, Records
     from optsched.problem.instance import Instance
     from optsched.serving.engines.policy import VllmPolicy
-    from optsched.simulate.replicas.workers import Server
+    from optsched.simulate.replicas import Server
     from optsched.simulate.seconds.batches import EngineRequests
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import Task

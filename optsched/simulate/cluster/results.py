@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS, as_count
-from optsched._internal.arrays import as_integers
-from optsched._internal.extras import data_frame
-from optsched._internal.room import require_room
+from optsched._internal.arrays import as_integers, require_room
+from optsched._internal.extensions import data_frame
 from optsched.errors import InstanceError
 from optsched.problem.execution import Run
 from optsched.problem.premises import World

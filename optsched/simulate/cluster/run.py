@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arrays import records
+from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled
-from optsched._internal.loading import stopwatch
 from optsched.errors import InstanceError, PolicyError
 from optsched.simulate.cluster import kernels
 from optsched.simulate.cluster.results import ClusterRun, Profiles, gains_of, longest_outputs

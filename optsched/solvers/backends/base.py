@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import as_count
-from optsched._internal.loading import stopwatch
+from optsched._internal.aside import stopwatch
 from optsched._internal.numbers import in_units, percent, proven, round_down
 from optsched.errors import SolverError, shown
 from optsched.models.hindsight import cost_unit, schedule_cost

@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
-from optsched._internal import loading
-from optsched._internal.loading import stopwatch
-from optsched._internal.room import require_nonzeros
+from optsched._internal import aside
+from optsched._internal.arrays import require_nonzeros
+from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, nearest
 from optsched.models.program import Solution, Stopped
 from optsched.solvers.backends import cpsat, highs
@@ -191,7 +191,7 @@ class ChildChannel:
         self._child.jobs += 1
         self._child.send(message)
         self._starting = True
-        loading.begin()
+        aside.begin()
 
     def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
@@ -218,7 +218,7 @@ class ChildChannel:
     def _has_started(self) -> None:
         """Let the clock go on."""
         if self._starting:
-            loading.end()
+            aside.end()
         self._starting = False
 
     def stop(self) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from optsched._internal.arguments import checked
+from optsched._internal.arrays import require_nonzeros
 from optsched._internal.files import write_whole
-from optsched._internal.room import require_nonzeros
 from optsched.errors import ModelError, SolverError
 from optsched.models.linear import Family, LinearArrays, LinearModel
 from optsched.solvers.backends import highs

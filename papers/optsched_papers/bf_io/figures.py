@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from optsched.report.runs import plot_trajectories
-from optsched.report.series import mean_per_bin, plot_series
-from optsched.report.style import REFERENCE, TEXT_SIZE
+from optsched.report.style import REFERENCE, TEXT_SIZE, mean_per_bin, plot_series
 from optsched.simulate import run
 from optsched.simulate.cluster import BalanceRouting, Cluster
 from optsched.simulate.settings import REVEAL

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched.problem.instance import Instance
-from optsched.report.series import plot_series
-from optsched.report.style import LIMIT, REFERENCE, legend_above
+from optsched.report.style import LIMIT, REFERENCE, legend_above, plot_series
 from optsched.simulate import run
 from optsched.simulate.cluster import BalanceRouting, Cluster
 from optsched_papers.bf_io.imbalance import (

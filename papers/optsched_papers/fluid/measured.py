@@ -10,7 +10,7 @@ import pandas as pd
 
 from optsched.clock import BatchContent, get_clock
 from optsched.problem.request_types import RequestTypes
-from optsched.report.series import plot_bars
+from optsched.report.style import plot_bars
 from optsched.workloads import family
 from optsched_papers.claims import (
     Claim,

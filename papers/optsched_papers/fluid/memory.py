@@ -14,7 +14,7 @@ from optsched.errors import InfeasibleError
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.models.fluid.nested import NestedWaitThresholds
 from optsched.problem.request_types import RequestTypes
-from optsched.report.series import plot_stack
+from optsched.report.style import plot_stack
 from optsched_papers.claims import Claim, beside, shape
 from optsched_papers.target import Outcome, Panels, Study, grid
 

@@ -12,7 +12,7 @@ from optsched.clock.hardware import GPU_BYTES, MODELS, memory_tokens
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies import EnginePolicy, NestedWaitPolicy, WaitPolicy
 from optsched.problem.request_types import RequestTypes
-from optsched.report.series import plot_series
+from optsched.report.style import plot_series
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
 from optsched_papers.claims import TOLERANCES, Claim, beside, estimate, readings, shape

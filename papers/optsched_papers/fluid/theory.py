@@ -11,7 +11,7 @@ import pandas as pd
 from optsched.clock import get_clock
 from optsched.models.fluid.nested import NestedWaitThresholds
 from optsched.policies import NestedWaitPolicy, WaitPolicy
-from optsched.report.series import plot_series
+from optsched.report.style import plot_series
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
 from optsched_papers.claims import Claim, Estimate, beside, number, power, shape

@@ -9,8 +9,15 @@ import numpy as np
 import pandas as pd
 
 from optsched.problem.instance import Instance
-from optsched.report.series import plot_bars
-from optsched.report.style import BLUE, ORANGE, REFERENCE, TEXT_SIZE, legend_above, memory_limit
+from optsched.report.style import (
+    BLUE,
+    ORANGE,
+    REFERENCE,
+    TEXT_SIZE,
+    legend_above,
+    memory_limit,
+    plot_bars,
+)
 from optsched.search.exact.search import solve_exact
 from optsched_papers.claims import Claim, at_most, beside, refutable, shape
 from optsched_papers.jaillet.off_couple import (

@@ -11,8 +11,7 @@ import pandas as pd
 from optsched.bounds.bound import bound, machines_bound
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
-from optsched.report.series import plot_bars, plot_series
-from optsched.report.style import LIMIT, TEXT_SIZE
+from optsched.report.style import LIMIT, TEXT_SIZE, plot_bars, plot_series
 from optsched.search.delays import start_evenly
 from optsched.search.exact.parts import solve_few
 from optsched.simulate import run

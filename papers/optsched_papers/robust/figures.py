@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from optsched.problem.instance import Instance
-from optsched.report.series import plot_series
+from optsched.report.style import plot_series
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import (

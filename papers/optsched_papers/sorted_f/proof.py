@@ -55,8 +55,7 @@ import pandas as pd
 from optsched.bounds.bound import bound
 from optsched.policies import PriorityPolicy
 from optsched.problem.instance import Instance
-from optsched.report.series import plot_series
-from optsched.report.style import REFERENCE
+from optsched.report.style import REFERENCE, plot_series
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import FALSE, PROOF, Claim, at_most, beside, readings, refutable, shape

@@ -13,8 +13,14 @@ from optsched.policies import get_policy
 from optsched.policies.base import window_of
 from optsched.policies.wait import TypeQueues
 from optsched.simulate.seconds.batches import EngineRequests, admit_on_clock
-from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, MixedLimits, serve
-from optsched.simulate.seconds.waiting import serve_waiting
+from optsched.simulate.seconds.serving import (
+    CHUNKED,
+    MIXED,
+    PREFILL_FIRST,
+    MixedLimits,
+    serve,
+    serve_waiting,
+)
 
 CLOCKS = [
     UNIT,

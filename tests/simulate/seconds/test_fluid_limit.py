@@ -10,7 +10,7 @@ from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies.wait import TypeQueues
 from optsched.problem.request_types import RequestTypes
 from optsched.simulate.seconds.batches import EngineRequests, admit_on_clock
-from optsched.simulate.seconds.waiting import serve_waiting
+from optsched.simulate.seconds.serving import serve_waiting
 
 
 def poisson(rates, seconds, rng):
