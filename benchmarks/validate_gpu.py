@@ -185,22 +185,20 @@ def batches_of(folder):
         "|--:" * (3 + len(names)) + "|",
     ]
     for seed, (memory, count) in enumerate(BATCHES, 1):
-        ends, predicted, longest = [], [], 0
+        ends, predicted = [], []
         for at in range(3):
             requests = batch_of(seed, memory, count, in_order=at > 0)
-            longest = max(output for _, output, *_ in requests)
             policy = KINDS[at // 2][-1]
             predicted.append(ours(options_of("async", memory), requests, policy, clock).makespan)
             there = (folder / f"batch-{seed}-{at}.npz").exists()
-            run = run_of(folder, f"batch-{seed}-{at}") if there else None
-            ends.append(run["last"].max() if there else None)
-            counted = len(run_of(folder, f"batch-{seed}-0")["spans"])
+            ends.append(run_of(folder, f"batch-{seed}-{at}")["last"].max() if there else None)
         cells = (
             "" if x[at] is None else percent(x[at] / x[0] - 1, 1)
             for at in (1, 2)
             for x in (ends, predicted)
         )
-        least = percent(longest / counted - 1, 1)
+        longest = max(output for _, output, *_ in requests)  # each batch makes a token of it
+        least = percent(longest / len(run_of(folder, f"batch-{seed}-0")["spans"]) - 1, 1)
         lines.append(f"| {memory:,} | {count} | {ends[0]:.1f} | {' | '.join(cells)} | {least} |")
     return "\n".join(lines)
 
