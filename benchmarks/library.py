@@ -65,7 +65,7 @@ FILES = {  # of the public traces, in the folder that --data names
     ),
 }
 LARGE, SIZED = 0.02, 200  # gap from which, and requests up to which, sizes are tried
-EXACT, PROVING = 24, 300  # requests up to which exact methods are tried, and seconds for each
+EXACT, PROVING = 24, 300  # requests up to which exact methods are tried, and most seconds for each
 ROOM = 2**33  # bytes that they may take
 APART: dict[str, Callable[..., ExactResult]] = {  # all at once; they share nothing
     "running sets": partial(solve_by_states, certificate=None),
@@ -275,6 +275,7 @@ def sized(record: Record, instance: Instance, work: float) -> Found:
         instance,
         workers=None if alone else record.memories,
         iterations=math.ceil(1000 * work),
+        time_limit=min(10 * work, PROVING),
         start=record.certificate if alone else None,
     )
     return "sizes", None, found.certificate, -math.inf
