@@ -51,12 +51,12 @@ PAPERS = {
 HEAD = """\
 Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns the
 version of the paper that is named; [Reproduce the papers](how-to/reproduce.md) defines verdicts and
-tolerances, the [errata](errata.md) have the counterexamples. Each target leads to its plot and to
+tolerances, the [errata](errata.md) have the counterexamples, and a change with which each refuted
+statement holds. Each target leads to its plot and to
 the claims that decide: those that fail (✗), with the limit that they miss, and our values (bold)
-beside the printed ones. Where a statement does not hold as printed, a change with which it does is
-named. Of several readings the page shows the nearest, of claims that share a limit the one closest
-to it, and of other like claims the first and the last; `optsched reproduce` shows them all.
-`papers/make_results.py` writes these pages.
+beside the printed ones. Of several readings the page shows the nearest, of claims that share a
+limit the one closest to it, and of other like claims the first and the last; `optsched reproduce`
+shows them all.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -185,9 +185,26 @@ def page(prefix: str, results: list[dict]) -> str:
                 see += [said[key]] * (said[key] not in see)
         remark = " ".join([*remark.split(), *([f"See {', '.join(see)}."] if see else [])])
         parts.append(section(each, linked(plain(remark), prefix)))
-    rows = [f"| {item} | {where} |" for item, where in numbered(prefix).items()]
-    parts.append("\n".join(["## Numbered items\n", "| item | taken up |\n|---|---|", *rows, ""]))
+    parts.append(
+        "\n".join(
+            ["## Numbered items\n", "Those that have no section above:\n", *others(prefix), ""]
+        )
+    )
     return "\n".join(parts)
+
+
+def others(prefix: str) -> list[str]:
+    """Return the numbered items of a paper without a target, by where they are taken up."""
+    items: dict[str, dict[str, list[str]]] = {}
+    for item, where in numbered(prefix).items():
+        if target_of(item, prefix) not in TARGETS:
+            kind, number = item.split()
+            items.setdefault(where, {}).setdefault(kind, []).append(number)
+    named = {
+        where: "; ".join(f"{kind} {', '.join(numbers)}" for kind, numbers in own.items())
+        for where, own in items.items()
+    }
+    return [f"- {own}: {where}" for where, own in named.items()]
 
 
 def numbered(prefix: str) -> dict[str, str]:
@@ -209,12 +226,17 @@ def spread(items: str) -> list[str]:
 
 def taken_up(item: str, prefix: str) -> str:
     """Return a link to the target of an item, or to the errata that name it; else nothing."""
-    kind, number = item.split()
-    short = {"Figure": "fig", "Proposition": "prop"}.get(kind, kind.lower())
-    name = f"{prefix}-{short}-{number.lower().replace('.', '-')}"
+    name = target_of(item, prefix)
     if name in TARGETS:
         return f"[{name}](#{name})"
     return "[errata](../errata.md)" * (item in in_errata(prefix))
+
+
+def target_of(item: str, prefix: str) -> str:
+    """Return the name that the target of a numbered item has, if there is one."""
+    kind, number = item.split()
+    short = {"Figure": "fig", "Proposition": "prop"}.get(kind, kind.lower())
+    return f"{prefix}-{short}-{number.lower().replace('.', '-')}"
 
 
 @functools.cache
@@ -250,7 +272,7 @@ def section(result: dict, remark: str) -> str:
         f"{title[0].upper()}{title[1:]}{':' * (not title.endswith('?'))} "
         + f"**{result['verdict']}{' (quick)' * result['quick']}**"
         + f"; {plain(reason)}." * bool(reason)
-        + f". Holds if {plain(result['holds_if'])}." * mended(result),
+        + "; [what mends it](../errata.md#in-order-of-weight)." * mended(result),
         f"![{name}](../images/results/{name}.png)",
         *result.get("shown", claims(deciding(result["rows"]))),
         remark,
