@@ -38,6 +38,7 @@ FORMS = {  # in which the errata name numbered items
     "Proposition": r"(?:Propositions?|Prop\.)",
     **{kind: f"{kind}s?" for kind in ("Theorem", "Lemma", "Corollary", "Example", "Table")},
 }
+HOLD = "reproduced", "in shape"  # of which the overview shows names alone
 BETWEEN = "..."  # what stands between the first and the last of many alike
 WIDTH = 640  # pixels of a picture, per column of panels, at most twice
 PAPERS = {
@@ -126,9 +127,9 @@ def overview(by_paper: dict[str, list[dict]]) -> str:
     for prefix, mine in by_paper.items():
         parts.append(f"## {PAPERS[prefix]}\n\nRead: {TEXTS['papers'][prefix]['read']}.\n")
         for verdict in LABELS:
-            lines = [line(each, prefix) for each in mine if each["verdict"] == verdict]
-            if lines:
-                parts.append("\n".join([f"**{verdict.capitalize()}**\n", *lines]) + "\n")
+            own = [each for each in mine if each["verdict"] == verdict]
+            if own:
+                parts.append(f"**{verdict.capitalize()}**\n\n{together(own, prefix)}\n")
                 parts += [f"{each}\n" for each in remarks(prefix, verdict)]
     pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
     parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
@@ -141,14 +142,24 @@ def remarks(prefix: str, verdict: str) -> list[str]:
     return [plain(said)] if said else []
 
 
-def line(result: dict, prefix: str) -> str:
-    """Return a target with its title, what its verdict rests on, and whether a quick run has it."""
+def together(results: list[dict], prefix: str) -> str:
+    """Return the targets with a verdict: those that hold in a row, others with their titles."""
+    if results[0]["verdict"] in HOLD:
+        return ";\n".join(line(each, prefix) for each in results)
+    titles = [plain(each["title"]) for each in results]
+    return "\n".join(
+        f"- {line(each, prefix, f': {title}')}" for each, title in zip(results, titles, strict=True)
+    )
+
+
+def line(result: dict, prefix: str, title: str = "") -> str:
+    """Return a target, what its verdict rests on, and whether a quick run has it."""
     name = result["target"]
     verdict, reason = result["verdict"], result["reason"]
     named = TARGETS[name].qualified(verdict, reason).removeprefix(verdict)
     named += " (a claim that later abstracts drop)" * (DROPPED in result["remark"])
     quick = " (quick)" * result["quick"]
-    return f"- [{name}](results/{prefix}.md#{name}): {plain(result['title'])}{named}{quick}"
+    return f"[{name}](results/{prefix}.md#{name}){title}{named}{quick}"
 
 
 def mended(result: dict) -> bool:
