@@ -50,14 +50,13 @@ PAPERS = {
 }
 
 HEAD = """\
-Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns the
-version of the paper that is named; [Reproduce the papers](how-to/reproduce.md) defines verdicts and
-tolerances, the [errata](errata.md) have the counterexamples, and a change with which each refuted
-statement holds. Each target leads to its plot and to
-the claims that decide: those that fail (✗), with the limit that they miss, and our values (bold)
-beside the printed ones. Of several readings the page shows the nearest, of claims that share a
-limit the one closest to it, and of other like claims the first and the last; `optsched reproduce`
-shows them all.
+Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns
+the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
+verdicts and tolerances, the [errata](errata.md) have the counterexamples, and a change with which
+each refuted statement holds. Each target leads to its plot and to the claims that decide: those
+that fail (✗), with the limit that they miss, and our values (bold) beside the printed ones. Of
+several readings the page shows the nearest, of claims that share a limit the one closest to it,
+and of other like claims the first and the last; `optsched reproduce` shows them all.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -125,7 +124,7 @@ def overview(by_paper: dict[str, list[dict]]) -> str:
     kind = QUICK.format(quick=quick, all=len(results)) if quick else "All runs are full ones."
     parts = ["# Results\n", fill(HEAD.format(counts=count_labels(results), kind=kind))]
     for prefix, mine in by_paper.items():
-        parts.append(f"## {PAPERS[prefix]}\n\nRead: {TEXTS['papers'][prefix]['read']}.\n")
+        parts.append(f"## {PAPERS[prefix]}\n")
         for verdict in LABELS:
             own = [each for each in mine if each["verdict"] == verdict]
             if own:
@@ -167,12 +166,6 @@ def mended(result: dict) -> bool:
     return result["verdict"] in REFUTATIONS and bool(result["holds_if"])
 
 
-def read(prefix: str) -> str:
-    """Say which version of a paper was read, and what later ones say."""
-    paper = TEXTS["papers"][prefix]
-    return f"Read: {paper['read']}. {paper['later']}"
-
-
 def fill(text: str) -> str:
     """Return a paragraph in lines of a hundred characters."""
     return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False) + "\n"
@@ -182,11 +175,9 @@ def page(prefix: str, results: list[dict]) -> str:
     """Return the page of a paper: a section per target; what remarks have in common once."""
     reading = plain(TEXTS["papers"][prefix]["reading"])
     where = f"Unless stated otherwise, {reading[0].lower()}{reading[1:]}"
-    links = (
-        "See [conventions](../conventions.md), [errata](../errata.md) "
-        "and [how to read this](../results.md)."
-    )
-    parts = [f"# Results: {PAPERS[prefix]}\n", f"{read(prefix)} {where} {links}\n"]
+    links = "On later versions see the [errata](../errata.md); [how to read this](../results.md)."
+    version = f"Read: {TEXTS['papers'][prefix]['read']}."
+    parts = [f"# Results: {PAPERS[prefix]}\n", f"{version} {where} {links}\n"]
     said: dict[str, str] = {}  # in which section a note stands
     for each in results:
         name, remark, see = each["target"], each["remark"], []

@@ -137,7 +137,8 @@ def test_the_page_of_a_paper_names_its_version_and_reading(prefix):
     assert version in errata
     assert version in conventions
     head = page.partition("## ")[0]
-    for said in (paper["read"], paper["later"], paper["reading"][1:]):
+    assert "On later versions see the [errata](../errata.md)" in head
+    for said in (paper["read"], paper["reading"][1:]):
         assert said.replace("arXiv ", "").replace("_", r"\_") in head
 
 
@@ -239,11 +240,12 @@ def test_what_checks_counterexamples_and_mends_imports_nothing_of_ours(name):
     assert imported - sys.stdlib_module_names <= {"definitions", "numpy", "pytest"}
 
 
-def test_the_overview_says_once_what_several_refutations_have_in_common():
+def test_the_overview_says_once_what_several_refutations_have_in_common(make_results):
     page, said = (DOCS / "results.md").read_text(encoding="utf-8"), 0
     for prefix, paper in PAPERS.items():
         for verdict, text in paper.get("remarks", {}).items():
-            own = page.partition(f"Read: {paper['read']}")[2].partition("\n## ")[0]
+            own = page.partition(f"\n## {make_results['PAPERS'][prefix]}\n")[2]
+            own = own.partition("\n## ")[0]
             group = own.partition(f"**{verdict.capitalize()}**\n\n")[2].partition("\n\n**")[0]
             assert group.endswith(f"\n\n{text}")
             # What it leaves out is one of them, and of no prompts, unlike all others.
