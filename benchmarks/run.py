@@ -174,10 +174,11 @@ def as_json(rows: list[Row], curves: list[growth.Curve], setting: str) -> dict:
 
 
 def update_docs(setting: str, ratios: list[tuple[str, ...]]) -> None:
-    """Replace what stands between the markers of docs/evidence.md; its plot has the exponents."""
+    """Replace what stands between the markers of docs/evidence.md: of a task one size."""
     path = DOCS / "evidence.md"
     text = path.read_text()
-    for name, content in {"setting": setting, "ratios": as_markdown(grouped(ratios))}.items():
+    shown = list({row[0]: row for row in grouped(ratios)}.values())
+    for name, content in {"setting": setting, "ratios": as_markdown(shown)}.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         before, rest = text.split(begin)
         text = before + begin + content + "\n" + end + rest.split(end)[1]

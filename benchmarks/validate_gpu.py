@@ -148,9 +148,9 @@ def online_of(folder, mode, title):
         f"{title}: {len(batches['sums']):,} batches of vLLM{against or ' were served'}. A clock "
         f"fitted to half of them has a mean error of {100 * fit.mean_error:.1f} % on the others.",
         "",
-        f"| {REQUESTS} requests | mean, s | change, % | predicted, % | p99, s | mean TTFT, s "
-        "| slower, % | off, blind, % | off, % |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        f"| {REQUESTS} requests | mean, s | change, % | predicted, % | p99, s "
+        "| off, blind, % | off, % |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for seed in SEEDS:
         plain = None
@@ -159,7 +159,7 @@ def online_of(folder, mode, title):
                 continue
             run = run_of(folder, f"seed-{seed}-{kind}")
             row = row_of(run, policy, kernels, fit.clock, options_of(mode))
-            mean, p99, first, slower, blind, predicted = row
+            mean, p99, blind, predicted = row
             plain = plain or (mean, predicted)
             gains = (
                 percent(each / of - 1) for each, of in zip((mean, predicted), plain, strict=True)
@@ -169,10 +169,7 @@ def online_of(folder, mode, title):
                 percent(each / mean - 1, 1) if known else ""
                 for each, known in ((blind, blindly), (predicted, True))
             )
-            lines.append(
-                f"| seed {seed}: {label} | {mean:.2f} | {change} | {p99:.1f} | {first:.2f} "
-                f"| {percent(slower, 1)} | {off} |"
-            )
+            lines.append(f"| seed {seed}: {label} | {mean:.2f} | {change} | {p99:.1f} | {off} |")
     return "\n".join(lines)
 
 
@@ -226,7 +223,7 @@ def seconds_of(clock, sums):
 
 
 def row_of(run, policy, kernels, fit, options):
-    """Return mean, p99, TTFT, how much slower batches were, and the mean predicted, blind and so.
+    """Return the mean and p99 of latency, and the mean predicted, blind and so.
 
     Blind is by kernel times alone; then by the fitted clock, slowed as the batches of the run were.
     """
@@ -237,8 +234,6 @@ def row_of(run, policy, kernels, fit, options):
     return (
         latencies.mean(),
         np.percentile(latencies, 99),
-        (run["first"] - arrivals).mean(),
-        slower - 1,
         *(
             ours(options, requests, policy, clock).mean_latency
             for clock in (kernels, fit.scaled(slower))
