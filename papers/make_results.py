@@ -168,7 +168,8 @@ def mended(result: dict) -> bool:
 
 def fill(text: str) -> str:
     """Return a paragraph in lines of a hundred characters."""
-    return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False) + "\n"
+    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), " ".join(text.split()))
+    return textwrap.fill(whole, 100, break_on_hyphens=False).replace("\0", " ") + "\n"
 
 
 def page(prefix: str, results: list[dict]) -> str:
