@@ -38,7 +38,7 @@ FORMS = {  # in which the errata name numbered items
     "Proposition": r"(?:Propositions?|Prop\.)",
     **{kind: f"{kind}s?" for kind in ("Theorem", "Lemma", "Corollary", "Example", "Table")},
 }
-HOLD = "reproduced", "in shape"  # of which the overview shows names alone
+HOLD = "reproduced", "in shape"  # which the overview lists by name alone
 BETWEEN = "..."  # what stands between the first and the last of many alike
 WIDTH = 640  # pixels of a picture, per column of panels, at most twice
 PAPERS = {
@@ -54,9 +54,10 @@ Every target of the five papers as this version last ran it: {counts}. {kind} A 
 the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
 verdicts and tolerances, the [errata](errata.md) have the counterexamples, and a change with which
 each refuted statement holds. Each target leads to its plot and to the claims that decide: those
-that fail (✗), with the limit that they miss, and our values (bold) beside the printed ones. Of
-several readings the page shows the nearest, of claims that share a limit the one closest to it,
-and of other like claims the first and the last; `optsched reproduce` shows them all.
+that fail (✗), with the limit that they miss, or, where the target holds, our values (bold) beside
+the printed ones. Of several readings the page shows the nearest, of claims that share a limit the
+one closest to it, and of other like claims the first and the last; `optsched reproduce` shows them
+all.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -277,10 +278,19 @@ def section(result: dict, remark: str) -> str:
         + f"; {plain(reason)}." * bool(reason)
         + "; [what mends it](../errata.md#in-order-of-weight)." * mended(result),
         f"![{name}](../images/results/{name}.png)",
-        *result.get("shown", claims(deciding(result["rows"]))),
+        *decisive(result.get("shown", claims(deciding(result["rows"]))), result["verdict"]),
         remark,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def decisive(parts: list[str], verdict: str) -> list[str]:
+    """Return, of lists and tables of claims, what fails, unless the target holds."""
+    if verdict in HOLD:
+        return parts
+    lists = [part for part in parts if part.startswith("- ") and "✗" in part]
+    lines = ["\n".join(line for line in part.split("\n") if "✗" in line) for part in lists]
+    return lines + [part for part in parts if part.startswith("|") and "✗" in part] or parts
 
 
 def deciding(rows: list[dict]) -> list[dict]:
