@@ -474,12 +474,13 @@ def _admit_by_plan(
     waiting = np.zeros(0, dtype=np.int64)
     steps, first = np.unique(instance.arrivals, return_index=True)
     ends = [*first[1:].tolist(), len(instance)]
+    places = np.stack([_among_lines(each) for each in (instance.prompts, instance.outputs)])
     for at, step in enumerate(steps.tolist()):
         until = int(steps[at + 1]) if at + 1 < len(steps) else NEVER
         waiting = order(np.concatenate([waiting, np.arange(first[at], ends[at])]))
         if rule == "backfill":
             plan = interruptible_kernel(_backfill, len(waiting))
-            usage = plan(*_lengths(instance), waiting, step, until, starts, usage, window)
+            usage = plan(*_lengths(instance), places, waiting, step, until, starts, usage, window)
         else:
             count, memory = len(waiting), instance.memory
             lengths = instance.prompts[waiting], instance.outputs[waiting]
@@ -491,11 +492,23 @@ def _admit_by_plan(
     return starts
 
 
+_LINES = 1024  # of a length, by which requests are compared
+
+
+def _among_lines(lengths: IntArray) -> IntArray:
+    """Return the first of some lines that is at least a length, and the last that is at most it."""
+    lines = np.quantile(lengths, np.linspace(0, 1, _LINES), method="lower")
+    return np.stack(
+        [np.searchsorted(lines, lengths), np.searchsorted(lines, lengths, side="right") - 1]
+    )
+
+
 @compiled
 def _backfill(
     prompts: IntArray,
     outputs: IntArray,
     memory: int,
+    places: IntArray,
     order: IntArray,
     clock: int,
     until: int,
@@ -514,12 +527,17 @@ def _backfill(
         least[place] = min(least[place], least[place + 1])
         shortest[place] = min(shortest[place], shortest[place + 1])
     free = clock  # none of them fits at a step before
+    side = min(_LINES, int(np.sqrt(len(order))))
+    latest = np.zeros((side + 1, side + 1), dtype=np.int64)
     for request in order:
         prompt, output = prompts[request], outputs[request]
         free = earliest_start(usage, window, memory, least[count], shortest[count], free)
         if free >= until:
             break
-        start = earliest_start(usage, window, memory, prompt, output, free)
+        below = places[:, 1, request] * side // _LINES
+        start = max(free, _latest_planned(latest, below))
+        start = earliest_start(usage, window, memory, prompt, output, start)
+        _note_planned(latest, -(-places[:, 0, request] * side // _LINES), start)
         planned[count] = start
         count += 1
         if start + output - base >= len(usage):
@@ -539,6 +557,31 @@ def _backfill(
             usage[start - base + token] -= prompts[request] + token
     window[1] = running_end
     return usage
+
+
+@compiled_inside
+def _latest_planned(tree: IntArray, lines: IntArray) -> int:
+    """Return the latest start of those planned that are no longer: before it, none fits."""
+    latest, row = 0, lines[0] + 1
+    while row > 0:
+        column = lines[1] + 1
+        while column > 0:
+            latest = max(latest, tree[row, column])
+            column &= column - 1
+        row &= row - 1
+    return latest
+
+
+@compiled_inside
+def _note_planned(tree: IntArray, lines: IntArray, start: int) -> None:
+    """Note a start for all prompts and outputs that are no shorter, in a Fenwick tree."""
+    row = lines[0] + 1
+    while row < len(tree):
+        column = lines[1] + 1
+        while column < len(tree):
+            tree[row, column] = max(tree[row, column], start)
+            column += column & -column
+        row += row & -row
 
 
 COMPLETE, LOOPS, STALLED, STOPPED = 0, 1, 2, 3
