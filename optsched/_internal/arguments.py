@@ -59,7 +59,7 @@ _CLASSES = (
 )
 
 
-def whole(value: Any) -> int | None:
+def whole(value: object) -> int | None:
     """Return a count given as any kind of number; None if it is not a count."""
     number = _plain(value)
     if number is None or not (isinstance(number, Integral) or number == math.floor(number)):
@@ -69,7 +69,7 @@ def whole(value: Any) -> int | None:
 
 def as_count(
     name: str,
-    value: Any,
+    value: object,
     least: int = 1,
     most: int = MAX_TOKENS,
     *,
@@ -87,7 +87,7 @@ def as_count(
 
 def as_number(
     name: str,
-    value: Any,
+    value: object,
     good: Callable[[float], bool],
     wish: str,
     error: type[OptschedError] = InstanceError,
@@ -99,7 +99,7 @@ def as_number(
     return float(number)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a finite number without its NumPy type; None of everything else."""
     value = _python(value)
     if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
@@ -140,7 +140,7 @@ def checked(
         names = [name for name, each in parameters.items() if each.kind != each.VAR_KEYWORD]
         kinds = {name: _kinds(parameters[name].annotation, entry) for name in names}
 
-        def fit(name: str, value: Any) -> Any:
+        def fit(name: str, value: object) -> Any:
             if not kinds.get(name) or value is parameters[name].default:
                 return value
             for kind in kinds[name]:
@@ -153,7 +153,7 @@ def checked(
             raise error(f"{name} is {shown(value)}, but must be {wish}")
 
         @functools.wraps(function)
-        def call(*given: Any, **named: Any) -> Any:
+        def call(*given: object, **named: object) -> Any:
             fitting = [fit(name, value) for name, value in zip(names, given, strict=False)]
             named = {name: fit(name, value) for name, value in named.items()}
             return function(*fitting, *given[len(names) :], **named)
@@ -166,7 +166,7 @@ def checked(
     return decorate
 
 
-def _kinds(annotation: Any, entry: Any) -> list[str]:
+def _kinds(annotation: object, entry: object) -> list[str]:
     """Return what an annotation names; nothing where it names more than is checked here."""
     text, before = str(getattr(annotation, "__forward_arg__", annotation)), ""
     while text != before:
@@ -185,7 +185,7 @@ def _word(kind: str) -> str:
 _NOT = object()
 
 
-def _as(kind: str, value: Any) -> Any:
+def _as(kind: str, value: object) -> Any:
     """Return a value as a kind of argument, or that it is not one."""
     good = False
     if kind == "int":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]  # of numbers of any type
 Records = np.recarray[Any, Any]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -34,18 +35,18 @@ MAX_WEIGHT = 1e100  # of a request, a penalty or a price, so that costs are fini
 MAX_SUM = 2**62  # with room for what is added to a sum
 
 
-def checked_memory(memory: Any) -> int:
+def checked_memory(memory: object) -> int:
     """Turn a memory size into an integer, refusing what cannot be one."""
     return as_count("memory", memory, of=" of tokens")
 
 
-def checked_step(seconds: Any) -> float:
+def checked_step(seconds: object) -> float:
     """Turn the length of a step into a float, refusing what cannot be one."""
     wish = f"positive, and at most {_LONGEST_STEP:,} seconds"
     return as_number("seconds_per_step", seconds, lambda each: 0 < each <= _LONGEST_STEP, wish)
 
 
-def as_integers(name: str, values: Any) -> IntArray:
+def as_integers(name: str, values: object) -> IntArray:
     """Turn numbers into a frozen 64-bit array, refusing anything but whole numbers."""
     array = _listed(name, values)
     if array.dtype.kind == "i" or (array.dtype.kind == "u" and (array <= MAX_SUM).all()):
@@ -64,7 +65,7 @@ def as_integers(name: str, values: Any) -> IntArray:
     return frozen(floats.astype(np.int64))
 
 
-def as_floats(name: str, values: Any) -> FloatArray:
+def as_floats(name: str, values: object) -> FloatArray:
     """Turn numbers into a 64-bit array, refusing anything but numbers."""
     array = _listed(name, values)
     if array.dtype.kind == "b":
@@ -91,7 +92,7 @@ def as_floats(name: str, values: Any) -> FloatArray:
     return floats
 
 
-def _listed(name: str, values: Any) -> npt.NDArray[Any]:
+def _listed(name: str, values: object) -> Array:
     """Return values as an array of one dimension."""
     try:
         array = np.asarray(values)
@@ -207,9 +208,9 @@ class BrokenRule:
 
     column: str
     mask: BoolArray
-    values: npt.NDArray[Any]
+    values: Array
     reason: str  # a format string of {value} and of the other columns' values at the row
-    columns: dict[str, Any]
+    columns: dict[str, Array]
     memory: int
 
     def describe(self, index: int) -> str:
@@ -218,14 +219,14 @@ class BrokenRule:
         return self.reason.format(value=self.values[index].item(), memory=self.memory, **row)
 
 
-def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
+def broken_rules(columns: dict[str, Array], memory: int) -> Iterator[BrokenRule]:
     """Find the rules that a set of per-request columns breaks."""
     for column, mask, reason in _rules(columns, memory):
         if mask.any():
             yield BrokenRule(column, mask, columns[column], reason, columns, memory)
 
 
-def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArray, str]]:
+def _rules(columns: dict[str, Array], memory: int) -> Iterator[tuple[str, BoolArray, str]]:
     """List columns, the rows that break a rule about them, and what to say of one."""
     prompts, outputs = columns["prompts"], columns["outputs"]
     yield ("prompts", prompts < 0, "prompts is {value}, but cannot be negative")

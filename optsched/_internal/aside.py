@@ -132,7 +132,7 @@ class _Bar:
         self.told = False  # whether there were numbers, which stay until there are others
         self._next = time.monotonic() + _AFTER
 
-    def __call__(self, *news: Any) -> None:
+    def __call__(self, *news: object) -> None:
         if (now := time.monotonic()) < self._next:
             return
         self._next = now + _EVERY
@@ -208,7 +208,7 @@ class _GivenUpError(BaseException):
 class Aside(Generic[T]):
     """A call that goes on in a thread of its own."""
 
-    def __init__(self, function: Callable[..., T], *arguments: Any) -> None:
+    def __init__(self, function: Callable[..., T], *arguments: object) -> None:
         self._found: list[T] = []
         self._error: BaseException | None = None
         self._done, self._given_up = threading.Event(), threading.Event()
@@ -255,7 +255,7 @@ def pieces(count: int, most: int) -> Iterator[slice]:
         yield slice(begin, begin + most)
 
 
-def interruptible(function: Callable[..., T], *arguments: Any) -> T:
+def interruptible(function: Callable[..., T], *arguments: object) -> T:
     """Call a function that is long in kernels, so that Ctrl-C is heard at once."""
     if threading.current_thread() is not threading.main_thread():
         return function(*arguments)  # the main thread hears it
@@ -268,7 +268,7 @@ def interruptible_kernel(kernel: F, requests: int) -> F:
         return kernel
     dispatcher: Any = kernel
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: object) -> Any:
         # The compiler must not be given up, so the kernel is compiled before.
         dispatcher.compile(tuple(map(dispatcher.typeof_pyval, arguments)))
         return interruptible(kernel, *arguments)

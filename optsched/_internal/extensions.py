@@ -64,24 +64,44 @@ def _view(name: str) -> Any:
     return getattr(import_module("optsched.report"), name)
 
 
-def draw(plot: str, *arguments: Any, **how: Any) -> Axes:
+def draw(plot: str, *arguments: object, **how: Any) -> Axes:
     """Draw with the plot of that name."""
     return cast("Axes", _view(plot)(*arguments, **how))
 
 
-def text(table: str, result: Any) -> str:
+def text(table: str, result: object) -> str:
     """Return a result as the table of that name, as plain text."""
     return cast("str", _view("to_text")(_view(table)(result)))
 
 
-def html(table: str, result: Any) -> str:
+def html(table: str, result: object) -> str:
     """Return a result as the table of that name, for a notebook: the body of `_repr_html_`."""
     return cast("str", _view("to_html")(_view(table)(result)))
 
 
-def write(page: str, path: str | Path, *arguments: Any) -> None:
+def write(page: str, path: str | Path, *arguments: object) -> None:
     """Write the page of that name; the file is whole or not there."""
     write_whole(path, _view(page)(*arguments))
+
+
+class View:
+    """A result that is shown as a table, a plot and a page of `optsched.report`."""
+
+    @property
+    def _view(self) -> tuple[str, str, str]:
+        """Names of table, plot and page."""
+        raise NotImplementedError
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot it, on the given axes or a new figure."""
+        return draw(self._view[1], self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write it as one HTML file that needs no network."""
+        write(self._view[2], path, self)
+
+    def _repr_html_(self) -> str:
+        return html(self._view[0], self)
 
 
 class Shown:
@@ -114,7 +134,7 @@ def need(package: str, purpose: str) -> Any:
         ) from None
 
 
-def data_frame(data: Any, **options: Any) -> pd.DataFrame:
+def data_frame(data: object, **options: object) -> pd.DataFrame:
     """Make a table of pandas."""
     frame: pd.DataFrame = need("pandas", "a table of results").DataFrame(data, **options)
     return frame

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from optsched.errors import OptschedError
 
+JSON = dict[str, Any]  # an object, as it is read and written
+
 
 def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
     """Write a file that is whole or not there, even if the machine fails; a pipe is written to."""
@@ -68,7 +70,7 @@ def is_draft(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def write_object(content: dict[str, Any], path: str | Path | None) -> str:
+def write_object(content: JSON, path: str | Path | None) -> str:
     """Return an object as JSON text, and write it to a file if there is a path."""
     text = json.dumps(content)
     if path is not None:
@@ -76,9 +78,7 @@ def write_object(content: dict[str, Any], path: str | Path | None) -> str:
     return text
 
 
-def read_object(
-    source: str | Path, error: type[OptschedError], holding: str
-) -> tuple[dict[str, Any], str]:
+def read_object(source: str | Path, error: type[OptschedError], holding: str) -> tuple[JSON, str]:
     """Read an object from a file, or from text that starts with a brace."""
     inline = isinstance(source, str) and source.lstrip().startswith("{")
     where = "the JSON text" if inline else str(source)

@@ -24,7 +24,7 @@ from optsched._version import __version__
 _PLACES = ("co_filename", "co_firstlineno", "co_linetable", "co_lnotab")
 
 
-def fingerprint(value: Any) -> str:
+def fingerprint(value: object) -> str:
     """Return a SHA-256 of a question: equal in every process, and another for any other."""
     return Identity().of(value)
 
@@ -40,7 +40,7 @@ class Identity(pickle.Pickler):
         self._seen: dict[int, tuple[int, Any]] = {}  # which keeps them alive
         self.modules: list[ModuleType] = []  # the top ones of those that are not installed
 
-    def of(self, value: Any) -> str:
+    def of(self, value: object) -> str:
         """Return the fingerprint of an object."""
         self.dump(value)
         return self._digest.hexdigest()
@@ -70,7 +70,7 @@ class Identity(pickle.Pickler):
         around = "around", inner, getattr(value, "targetoptions", None)  # of numba
         return around if isinstance(inner, FunctionType) else None
 
-    def _code(self, value: Any) -> Any:
+    def _code(self, value: object) -> Any:
         """Return what a function, class or module is: if installed, its name and version."""
         home = value.__name__ if isinstance(value, ModuleType) else value.__module__
         name = f"{home}:{getattr(value, '__qualname__', '')}"

@@ -13,9 +13,7 @@ from optsched._internal.arrays import prefix_sums
 from optsched._internal.compiled import compiled, compiled_inside
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import Array, FloatArray, IntArray
 
 
 @compiled_inside
@@ -185,19 +183,17 @@ def leftmost_below(tree: IntArray, bound: int) -> int:
 class PriceSums(NamedTuple):
     """Sums over steps 1 to t of the prices, and of step times price; integers or doubles."""
 
-    total: npt.NDArray[Any]  # (T + 1,)
-    moment: npt.NDArray[Any]  # (T + 1,)
+    total: Array  # (T + 1,)
+    moment: Array  # (T + 1,)
 
     @classmethod
-    def of(cls, prices: npt.NDArray[Any]) -> PriceSums:
+    def of(cls, prices: Array) -> PriceSums:
         """Add up the prices of steps 1 to T; later steps are free."""
         return cls(prefix_sums(prices), prefix_sums(prices * np.arange(1, len(prices) + 1)))
 
 
 @compiled_inside
-def price_of_start(
-    prompt: int, output: int, start: int, total: npt.NDArray[Any], moment: npt.NDArray[Any]
-) -> Any:
+def price_of_start(prompt: int, output: int, start: int, total: Array, moment: Array) -> Any:
     """Return what the memory of a request costs that starts at a step, from both `PriceSums`."""
     last = len(total) - 1
     if start >= last:
@@ -211,7 +207,7 @@ def price_of_start(
 @compiled
 def prices_of_starts(
     prompts: IntArray, outputs: IntArray, starts: IntArray, sums: PriceSums
-) -> npt.NDArray[Any]:
+) -> Array:
     """Return what the memory of each request costs, shape (n,)."""
     total, moment = sums
     paid = np.empty(len(starts), dtype=total.dtype)

@@ -5,28 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from optsched.cli.options import (
-    ALL,
-    COLUMNS,
-    DONE,
-    MEMORY,
-    TICK,
-    CommandGroup,
-    Output,
-    Written,
-    check_writable,
-    command,
-    examples,
-    memory_of,
-    only_for,
-    option,
-    take,
-)
-from optsched.cli.policies import ENGINE, of_engine
+from optsched.cli import options as cli
+from optsched.cli.options import Options, Output, command, option, take
+from optsched.cli.policies import ENGINE, ENGINE_NAMES, of_engine
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -55,11 +40,11 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
 
 @command(
     click.Argument(["source"], metavar="FILE_OR_FOLDER"),
-    option("--out FILE", Written(check_writable), "Write the clock as JSON."),
+    option("--out FILE", cli.Written(cli.check_writable), "Write the clock as JSON."),
     *_KERNELS,
     _BASE,
-    MEMORY,
-    *COLUMNS,
+    cli.MEMORY,
+    *cli.COLUMNS,
     *ENGINE,
     runs=(
         "clock fit batches.csv --out mine.json",
@@ -68,7 +53,7 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
         "clock fit log.jsonl --clock llama-3.1-8b-rtx4090 --num-gpu-blocks 2588 --out mine.json",
     ),
 )
-def fit(output: Output, source: str, out: str | None, clock: str | None, **options: Any) -> int:
+def fit(output: Output, given: Options) -> int:
     """Make a clock of measured batches, kernel times or a log.
 
     Batches: a CSV as vllm's recorder writes it, or vLLM's log with
@@ -77,11 +62,11 @@ def fit(output: Output, source: str, out: str | None, clock: str | None, **optio
     """
     from optsched.clock import LinearClock
 
-    path, engine = Path(source), " ".join(str(each.name) for each in ENGINE)
-    kernels = take(options, *(str(each.name) for each in _KERNELS))
-    only_for(" ".join(kernels), path.is_dir(), f"for {_LAYERS}")
+    source, out, clock = take(given, "source out clock").values()
+    path, kernels = Path(source), take(given, cli.names_of(_KERNELS))
+    cli.only_for(cli.names_of(_KERNELS), path.is_dir(), f"for {_LAYERS}")
     is_log = clock is not None and not path.is_dir()
-    only_for(f"clock columns time_unit {engine}", is_log, "for a log and --clock")
+    cli.only_for(f"clock columns time_unit {ENGINE_NAMES}", is_log, "for a log and --clock")
     name = Path(out).stem if out else "fitted"
     with output.progress("fitting"):
         if path.is_dir():
@@ -89,50 +74,51 @@ def fit(output: Output, source: str, out: str | None, clock: str | None, **optio
 
             if kernels["layers"] is None:
                 raise OptschedError(f"{source} has the times of one layer; pass --layers N")
-            given = {**kernels, "memory": options["memory"]}
-            given = {key: value for key, value in given.items() if value is not None}
-            found = LinearClock.fit(kernel_batches(path, **given), name)
+            kernels["memory"] = given["memory"]
+            set_ones = {key: value for key, value in kernels.items() if value is not None}
+            found = LinearClock.fit(kernel_batches(path, **set_ones), name)
         elif clock is None:
             found = LinearClock.fit(_batches(path), name)
         else:
             from optsched.serving.calibration import calibrated
 
-            found = calibrated(clock, *_log(source, options))
+            found = calibrated(clock, *_log(source, given))
             found = found._replace(clock=dataclasses.replace(found.clock, name=name))
     if out is not None:
         found.clock.to_json(out)
     output.say(str(found))
     content = dataclasses.asdict(found.clock)
     output.result({"clock": content, "bias": found.bias, "mean_error": found.mean_error})
-    return DONE
+    return cli.DONE
 
 
 @command(
     click.Argument(["name"], metavar="CLOCK"),
     click.Argument(["source"], metavar="LOG"),
-    MEMORY,
-    *COLUMNS,
+    cli.MEMORY,
+    *cli.COLUMNS,
     *ENGINE,
     runs=("clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",),
 )
-def check(output: Output, name: str, source: str, **options: Any) -> int:
+def check(output: Output, given: Options) -> int:
     """Simulate a measured log, and set both beside each other."""
     from optsched.serving.calibration import check_clock
 
+    name, source = take(given, "name source").values()
     with output.progress("simulating the log"):
-        found = check_clock(name, *_log(source, options))
+        found = check_clock(name, *_log(source, given))
     output.show(found)
-    return DONE
+    return cli.DONE
 
 
-def _log(source: str, options: dict[str, Any]) -> tuple[Instance, Measured, Policy]:
+def _log(source: str, options: Options) -> tuple[Instance, Measured, Policy]:
     """Read a measured log, and return it with the engine that served it."""
     from optsched.policies import get_policy
     from optsched.workloads import read_measured
 
-    memory = memory_of(options.pop("memory"), options)
-    how = take(options, "columns", "time_unit")
-    log = read_measured(source, memory, seconds_per_step=TICK, **how)
+    memory = cli.memory_of(options.pop("memory"), options)
+    how = take(options, "columns time_unit")
+    log = read_measured(source, memory, seconds_per_step=cli.TICK, **how)
     return *log, of_engine(get_policy("vllm"), options)
 
 
@@ -162,7 +148,7 @@ def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
     from optsched.clock import clock_facts
 
     if context.invoked_subcommand is not None:
-        return DONE
+        return cli.DONE
     output = Output(json_path, quiet)
     rows = []
     for name, facts in clock_facts().items():
@@ -172,14 +158,14 @@ def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
             output.say(f"{'':27} held against {facts['measured']}")
         rows.append({"name": name, **facts})
     output.result(rows)
-    return DONE
+    return cli.DONE
 
 
-clock = CommandGroup(
+clock = cli.CommandGroup(
     "clock",
     commands=[fit, check],
-    params=list(ALL),
+    params=list(cli.ALL),
     callback=click.pass_context(_listed),
     invoke_without_command=True,
-    epilog=examples(("clock", "clock --json -", "clock fit --help", "clock check --help")),
+    epilog=cli.examples(("clock", "clock --json -", "clock fit --help", "clock check --help")),
 )

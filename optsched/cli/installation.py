@@ -8,29 +8,24 @@ import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 
 import optsched
 from optsched._internal.extensions import EXTRAS
 from optsched._internal.numbers import proven
-from optsched.cli.options import (
-    DONE,
-    NO,
-    Output,
-    Written,
-    check_writable,
-    command,
-    only_for,
-    option,
-)
+from optsched.cli import options as cli
+from optsched.cli.options import Options, Output, command, option, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from optsched.experiments.records import Record
+    from optsched.models.linear import LinearModel
+    from optsched.policies import Policy
     from optsched.problem.instance import Instance
+    from optsched.workloads import WorkloadFamily
 
 _PACKAGES = ("numpy", "scipy", "numba", "pyomo", "highspy", "ortools")
 #: The least total latency of the instance that all solvers get.
@@ -39,7 +34,7 @@ _ROUNDING = 1e-9  # relative, by which times on a clock have to differ
 
 
 @command(runs=("policies", "policies --json -"))
-def policies(output: Output) -> int:
+def policies(output: Output, _: Options) -> int:
     """List all policies, with their sources."""
     from optsched.policies import POLICIES
 
@@ -47,14 +42,14 @@ def policies(output: Output) -> int:
 
 
 @command(runs=("families", "families --json -"))
-def families(output: Output) -> int:
+def families(output: Output, _: Options) -> int:
     """List all families of workloads, with their sources."""
     from optsched.workloads import FAMILIES
 
     return _listed(output, FAMILIES)
 
 
-def _listed(output: Output, known: Mapping[str, Any]) -> int:
+def _listed(output: Output, known: Mapping[str, Policy | WorkloadFamily]) -> int:
     width = max(map(len, known))
     rows = []
     for name, each in known.items():
@@ -62,11 +57,13 @@ def _listed(output: Output, known: Mapping[str, Any]) -> int:
         output.say(f"{name:{width}}  {each.description}{source}")
         rows.append({"name": name, "description": each.description, "source": each.source})
     output.result(rows)
-    return DONE
+    return cli.DONE
 
 
 _FILES = tuple(
-    option(f"--{name} FILE", Written(check_writable), f"Write its {what}.", needs="no --submit")
+    option(
+        f"--{name} FILE", cli.Written(cli.check_writable), f"Write its {what}.", needs="no --submit"
+    )
     for name, what in (
         *(("csv", "requests, as a trace"), ("schedule", "best known schedule")),
         ("certificate", "proof of the bound"),
@@ -81,13 +78,14 @@ _FILES = tuple(
     option("--submit FILE", str, "Verify a schedule or a certificate that may be better."),
     runs=("library", "library uniform-8 --csv u8.csv --schedule u8.json"),
 )
-def library(output: Output, name: str | None, submit: str | None, **files: str | None) -> int:
+def library(output: Output, given: Options) -> int:
     """List instances with the best that is known of them.
 
     With NAME write its requests, schedule and proof, or verify what may be better.
     """
     records = optsched.library()
-    only_for("trace csv schedule certificate submit", name is not None, "with NAME", "pass one")
+    name, trace, submit = take(given, "name trace submit").values()
+    cli.only_for("trace csv schedule certificate submit", name is not None, "with NAME", "pass one")
     if name is None:
         for each in records.values():
             output.say(
@@ -95,28 +93,28 @@ def library(output: Output, name: str | None, submit: str | None, **files: str |
                 f"{each.standing:>8}  {each.schedule_by.method}"
             )
         output.result([each.to_dict() for each in records.values()])
-        return DONE
-    record, trace = records[name], files.pop("trace")
+        return cli.DONE
+    record = records[name]
     if submit is not None:
         return _judge(record, *record.verified(Path(submit), record.instance(trace)), output)
     output.say(str(record))
-    if trace or any(files.values()):
+    if trace or any(given.values()):
         instance = record.instance(trace)
-        plan, proof = record.schedule(instance), record.certificate
-        writers: dict[str, Callable[[str], object]] = {"csv": instance.to_csv}
-        for what, write in (
-            writers | {"schedule": plan.to_json, "certificate": proof.to_json}
-        ).items():
-            if (path := files[what]) is not None:
-                write(path)
+        csv, schedule, certificate = take(given, "csv schedule certificate").values()
+        if csv is not None:
+            instance.to_csv(csv)
+        if schedule is not None:
+            record.schedule(instance).to_json(schedule)
+        if certificate is not None:
+            record.certificate.to_json(certificate)
     output.result(record.to_dict())
-    return DONE
+    return cli.DONE
 
 
 def _judge(record: Record, kind: str, value: float, output: Output) -> int:
     """Say by how much a verified schedule or certificate is better than what is known."""
-    known, changes = getattr(record, kind), {kind: value}
-    found = replace(record, **cast("dict[str, Any]", changes))
+    known, changes = getattr(record, kind), Options({kind: value})
+    found = replace(record, **changes)
     gain = (known - value) / known * (1 if kind == "objective" else -1)
     better = gain > (_ROUNDING if record.clock else 0)
     verdict = f"{gain:.2%} better than" if better else "no better than"
@@ -125,11 +123,11 @@ def _judge(record: Record, kind: str, value: float, output: Output) -> int:
         f"{found.standing}, known {record.standing}"
     )
     output.result({**changes, "known": known, "better": better, "gain": gain, "gap": found.gap})
-    return DONE if better else NO
+    return cli.DONE if better else cli.NO
 
 
 @command(runs=("doctor --quiet --json -",))
-def doctor(output: Output) -> int:
+def doctor(output: Output, _: Options) -> int:
     """Check versions, solvers and speed on this machine."""
     found = []
     with output.progress("looking"):
@@ -139,7 +137,7 @@ def doctor(output: Output) -> int:
             output.say(f"{mark}  {finding.name:22} {finding.detail}")
     ok = all(finding.ok for finding in found)
     output.result({"ok": ok, "findings": [asdict(finding) for finding in found]})
-    return DONE if ok else NO
+    return cli.DONE if ok else cli.NO
 
 
 @dataclass(frozen=True)
@@ -216,7 +214,7 @@ def _certificate() -> str:
     return f"{at_least(proven.value)} proven and checked in exact integers"
 
 
-def _solved(problem: Any, method: str, *, in_child: bool = False) -> str:
+def _solved(problem: LinearModel | Instance, method: str, *, in_child: bool = False) -> str:
     # Ten minutes, since the first time it is compiled.
     params = optsched.SolveParams(in_child=in_child)
     found = optsched.solve(problem, method=method, time_limit=600, params=params)

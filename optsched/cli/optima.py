@@ -6,39 +6,14 @@ import dataclasses
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
-from optsched.cli.options import (
-    CLOCK,
-    DONE,
-    HTML,
-    INTERRUPTED,
-    LISTED,
-    MEMORY,
-    MODEL_FILE,
-    NO,
-    OBJECTIVE,
-    SEED,
-    SKIP_INVALID,
-    TICK,
-    TRACE,
-    WORKERS,
-    Numbers,
-    Output,
-    Written,
-    check_writable,
-    command,
-    flag,
-    only_for,
-    option,
-    read_instance,
-    take,
-    typed,
-)
+from optsched.cli import options as cli
+from optsched.cli.options import Numbers, Options, Output, Written, command, flag, option, take
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
@@ -52,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option("--method M", "auto", "How: auto, dp, scaled-dp, swap, quantile, highs or cp-sat."),
     option("--fit", ["peak", "profile"], "What must fit: peaks, or every step (by a solver)."),
     option("--epsilon X", 0.1, "Relative error of scaled-dp.", needs="--method scaled-dp"),
@@ -61,22 +36,23 @@ if TYPE_CHECKING:
     ),
     runs=("select trace.csv --memory 16492 --method dp",),
 )
-def select(instance: Instance, output: Output, fit: Any, **params: Any) -> int:
+def select(output: Output, given: Options) -> int:
     """Select the batch of least F that fits into the memory."""
-    how = take(params, "method", "time_limit")
+    instance, fit = take(given, "instance fit").values()
+    how = take(given, "method time_limit")
     if how["method"] == "mip":  # its name until version 0.2
         how["method"] = "highs"
     selection = optsched.models.BatchSelection(
         instance.prompts, instance.outputs, instance.memory, fit
     )
     with output.progress("selecting"):
-        found = optsched.solve(selection, params=optsched.SolveParams(**params), **how)
+        found = optsched.solve(selection, params=optsched.SolveParams(**given), **how)
     batch, seconds = found.require().answer, found.seconds
     requests, ratio = batch.requests.tolist(), float(batch.ratio)
     labels = ", ".join(map(instance.label, requests))
     output.say(f"F = {ratio:.6g} with {len(batch)} requests in {seconds:.3f} s: {labels}")
     output.result({"requests": requests, "F": ratio, "seconds": seconds, "factor": batch.factor})
-    return DONE
+    return cli.DONE
 
 
 _MODELS = ["hindsight", "relaxation", "batch", "balance"]
@@ -85,7 +61,7 @@ _IN_TIME, _ON_WORKERS = f"{_HINDSIGHT} relaxation", f"{_HINDSIGHT} balance"
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option("--model", _MODELS, "OPT-IP, Relax-LP, one batch, or the first step of a cluster (IO)."),
     option("--objective O", "total-latency", "What hindsight minimises.", beside=_HINDSIGHT),
     option("--last-step horizon T", int, "Last step (default: a proven one).", beside=_IN_TIME),
@@ -93,29 +69,21 @@ _IN_TIME, _ON_WORKERS = f"{_HINDSIGHT} relaxation", f"{_HINDSIGHT} balance"
     option("--workers G", str, "Number of workers, or memories (hindsight).", needs=_ON_WORKERS),
     option("--slots B", int, "Requests that each worker may run.", beside=_STEP),
     option("--lookahead H", 20, "Steps to look ahead.", beside=_STEP),
-    option("--out FILE", MODEL_FILE, "The .mps or .lp file to write.", required=True),
+    option("--out FILE", cli.MODEL_FILE, "The .mps or .lp file to write.", required=True),
     runs=(
         "export family:uniform,n=8 --out program.lp",
         "export family:uniform,n=8 --workers 2 --out joint.mps",
         "export family:uniform,n=8 --model balance --workers 2 --slots 3 --out step.lp",
     ),
 )
-def export(
-    instance: Instance,
-    output: Output,
-    model: str,
-    objective: Any,
-    horizon: int | None,
-    size: int | None,
-    out: str,
-    seed: int,
-    **cluster: Any,
-) -> int:
+def export(output: Output, given: Options) -> int:
     """Write a model to a file for another solver."""
     from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
     from optsched.optimum.solving import proven_horizon
     from optsched.problem.workers import as_workers
 
+    instance, model, objective = take(given, "instance model objective").values()
+    size, end, out = take(given, "size horizon out").values()
     program: Program
     if model == "batch":
         if size is None:
@@ -123,10 +91,10 @@ def export(
         prompts, outputs = instance.prompts, instance.outputs
         program = BatchSelection(prompts, outputs, instance.memory, size=size)
     elif model == "balance":
-        program = _first_step(instance, **cluster)
+        program = _first_step(instance, *take(given, "workers slots lookahead").values())
     else:
-        workers = as_workers(cluster["workers"] or 1, instance)
-        end = proven_horizon(instance, objective, workers) if horizon is None else horizon
+        workers = as_workers(given["workers"] or 1, instance)
+        end = proven_horizon(instance, objective, workers) if end is None else end
         if model == "relaxation":
             program = LatencyRelaxation(instance, end)
         else:
@@ -138,14 +106,11 @@ def export(
     rows, columns = linear.matrix.shape
     nonzeros = int(linear.matrix.nnz)
     output.result({"out": out, "rows": rows, "columns": columns, "nonzeros": nonzeros})
-    return DONE
+    return cli.DONE
 
 
 def _first_step(
-    instance: Instance,
-    workers: str | None,
-    slots: int | None,
-    lookahead: int,
+    instance: Instance, workers: str | None, slots: int | None, lookahead: int
 ) -> Program:
     """Return the step program of empty workers and the requests that arrive first."""
     import numpy as np
@@ -167,13 +132,13 @@ def _first_step(
 
 _TYPES = (
     click.Argument(["types"], metavar="TYPES"),
-    CLOCK[0],
-    MEMORY,
+    cli.CLOCK[0],
+    cli.MEMORY,
     option("--classes K", int, "For a trace: number of types (default: all pairs)."),
     option("--rate X", float, "For a trace: requests per second (default: its own)."),
-    SKIP_INVALID,
-    SEED,
-    option("--export FILE", MODEL_FILE, "Also write the program to a .mps or .lp file."),
+    cli.SKIP_INVALID,
+    cli.SEED,
+    option("--export FILE", cli.MODEL_FILE, "Also write the program to a .mps or .lp file."),
 )
 _NESTED, _WAIT = {"needs": "--nested"}, {"needs": "no --nested"}
 
@@ -209,14 +174,13 @@ _NESTED, _WAIT = {"needs": "--nested"}, {"needs": "no --nested"}
         "thresholds trace.csv --clock llama-2-7b-a100 --rate 2 --classes 4 --export wait.lp",
     ),
 )
-def thresholds(
-    output: Output, nested: bool, prompt: int | None, export: str | None, **options: Any
-) -> int:
+def thresholds(output: Output, given: Options) -> int:
     """Compute thresholds of WAIT or Nested WAIT."""
     from optsched.models.fluid.equilibrium import equilibrium
 
-    _refuse_unused(export is not None, options)
-    types, clock, options["memory"] = _read(output, options)
+    nested, prompt, export = take(given, "nested prompt export").values()
+    _refuse_unused(export is not None, given)
+    types, clock, given["memory"] = _read(output, given)
     if nested and (prompt is not None or len(set(types.prompts.tolist())) > 1):
         types = types.with_one_prompt(prompt)
         if prompt is None:
@@ -227,7 +191,7 @@ def thresholds(
     balance = equilibrium(types, clock)
     stable = balance.stable
     shares = zip(types.names, balance.loads.tolist(), balance.memories.tolist(), strict=True)
-    content: dict[str, Any] = {
+    content = {
         "stable": stable,
         "load": balance.load,
         "iteration_time": balance.iteration_time if stable else None,
@@ -245,7 +209,7 @@ def thresholds(
     try:
         balance.require_stable()
         with output.progress("finding thresholds"):
-            plan = (_nested if nested else _wait)(types, clock, options)
+            plan = (_nested if nested else _wait)(types, clock, given)
     except InfeasibleError:
         output.result(content)
         raise
@@ -253,7 +217,7 @@ def thresholds(
     if export is not None:
         optsched.write_model(plan.program.to_linear(), export)
     output.result(content | _content(plan))
-    return DONE
+    return cli.DONE
 
 
 @command(
@@ -266,13 +230,14 @@ def thresholds(
         "throughput trace.csv --clock llama-2-7b-a100 --rate 20 --classes 4 --export rates.lp",
     ),
 )
-def throughput(output: Output, export: str | None, **options: Any) -> int:
+def throughput(output: Output, given: Options) -> int:
     """Find the most throughput under limits on latency."""
     from optsched.optimum.solving import best_throughput
 
-    types, clock, options["memory"] = _read(output, options)
+    export = given.pop("export")
+    types, clock, given["memory"] = _read(output, given)
     with output.progress("finding the iteration time"):
-        plan = best_throughput(types, clock, **options)
+        plan = best_throughput(types, clock, **given)
     output.say(str(plan))
     if export is not None:
         optsched.write_model(plan.program.to_linear(), export)
@@ -280,45 +245,49 @@ def throughput(output: Output, export: str | None, **options: Any) -> int:
     admitted = zip(types.names, types.rates.tolist(), plan.rates.tolist(), strict=True)
     rows = [{"name": name, "rate": rate, "admitted": part} for name, rate, part in admitted]
     output.result({name: getattr(plan, name) for name in names} | {"types": rows})
-    return DONE
+    return cli.DONE
 
 
-def _read(output: Output, options: dict[str, Any]) -> tuple[RequestTypes, Any, int | None]:
+def _read(output: Output, options: Options) -> tuple[RequestTypes, Clock, int | None]:
     """Take TYPES and how to read it out of the options; return types, their clock and memory."""
     from optsched._internal.arguments import MAX_TOKENS
     from optsched.clock import get_clock
     from optsched.problem.request_types import RequestTypes, read_types
 
-    asked, how = take(options, "classes", "rate"), take(options, "skip_invalid")
-    source, clock, memory, seed = take(options, "types", "clock", "memory", "seed").values()
+    asked, how = take(options, "classes rate"), take(options, "skip_invalid")
+    source, clock, memory, seed = take(options, "types clock memory seed").values()
     given: Clock | None = None
     if source.endswith(".toml"):
-        only_for(
+        cli.only_for(
             "classes rate skip_invalid", False, "for traces, and a TOML file has its own types"
         )
         types, given, of_file = read_types(source)
         memory = of_file if memory is None else memory
     else:
-        instance = read_instance(
-            output, source, memory or MAX_TOKENS, seed=seed, seconds_per_step=TICK, **how
+        instance = cli.read_instance(
+            output, source, memory or MAX_TOKENS, seed=seed, seconds_per_step=cli.TICK, **how
         )
         types = RequestTypes.from_instance(instance, **asked)
-    if clock is None and given is None:
+    if clock is not None:
+        given = get_clock(clock)
+    if given is None:
         raise OptschedError(f"{source} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
-    return types, given if clock is None else get_clock(clock), memory
+    return types, given, memory
 
 
-def _refuse_unused(written: bool, options: dict[str, Any]) -> None:
+def _refuse_unused(written: bool, options: Options) -> None:
     """Refuse what only serves to find thresholds that are named, or segments that are not."""
     found, segments = options["thresholds"] is None, options["segments"]
     named = "where thresholds are found, and --thresholds names them"
-    only_for("objective margin", found or written, named)
-    only_for("segments", found or segments != "auto", named)
+    cli.only_for("objective margin", found or written, named)
+    cli.only_for("segments", found or segments != "auto", named)
     best = found and (segments == "auto" or isinstance(segments, int))
-    only_for("minimum_slack", not best, "with segments that are named, and not with the best ones")
+    cli.only_for(
+        "minimum_slack", not best, "with segments that are named, and not with the best ones"
+    )
 
 
-def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
+def _wait(types: RequestTypes, clock: Clock, options: Options) -> WaitPlan:
     from optsched.models.fluid.wait import WaitThresholds
 
     limits = [options[name] for name in ("memory", "batch_limit", "minimum_slack", "objective")]
@@ -333,7 +302,7 @@ def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPla
     return program.plan(least if found.answer is None else found.answer)
 
 
-def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> NestedWaitPlan:
+def _nested(types: RequestTypes, clock: Clock, options: Options) -> NestedWaitPlan:
     from optsched.models.fluid.nested import NestedWaitThresholds, design_segments
 
     risk = {name: options[name] for name in ("delta", "iterations")}
@@ -361,10 +330,10 @@ def _several(numbers: int | list[int]) -> list[int]:
     return numbers if isinstance(numbers, list) else [numbers]
 
 
-def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
+def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, object]:
     from optsched.models.fluid.wait import WaitPlan
 
-    content: dict[str, Any] = {
+    content = {
         "thresholds": plan.thresholds.tolist(),
         "memory": plan.memory,
         "safety_stock": 0,
@@ -386,8 +355,8 @@ def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
 
 
 @command(
-    TRACE,
-    OBJECTIVE,
+    cli.TRACE,
+    cli.OBJECTIVE,
     option("--method M", "auto", "How to solve: auto, highs, cp-sat, exact or search."),
     option(
         "--time-limit S",
@@ -405,9 +374,9 @@ def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
     option("--last-step horizon T", int, "Consider only schedules that complete by step T."),
     option("--lateness L", "forbidden", "Missed deadlines: forbidden, per-step or per-request."),
     option("--penalty P", 0.0, "Penalty of a missed deadline."),
-    WORKERS,
-    option("--certificate FILE", Written(check_writable), "Write the proof of the bound."),
-    HTML,
+    cli.WORKERS,
+    option("--certificate FILE", Written(cli.check_writable), "Write the proof of the bound."),
+    cli.HTML,
     runs=(
         "solve family:uniform,n=6",
         "solve trace.csv --memory 16492 --limit 8 --time-limit 20 --json result.json",
@@ -416,40 +385,42 @@ def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
         "solve family:chat-and-summaries,n=200,load=1.1 --method search --work 1",
     ),
 )
-def solve(instance: Instance, output: Output, certificate: str | None, **params: Any) -> int:
+def solve(output: Output, given: Options) -> int:
     """Find the best schedule and prove how good it is.
 
     What remains of the gap is explained by the requests that cause most of it. A time-out or Ctrl-C
     returns the best schedule and the best bound found so far.
     """
+    instance, certificate = take(given, "instance certificate").values()
     due = instance.deadlines is not None
-    only_for("lateness penalty", due, "for requests with deadlines, which TRACE has not")
-    how = take(params, "time_limit", "objective", "method", "workers")
+    cli.only_for("lateness penalty", due, "for requests with deadlines, which TRACE has not")
+    how = take(given, "time_limit objective method workers")
     workers = how["workers"]
-    if params["work"] is not None:
+    if given["work"] is not None:
         how["time_limit"] = None
     with output.progress("solving") as update:
         try:
-            wanted = optsched.SolveParams(on_progress=update, **params)
+            wanted = optsched.SolveParams(on_progress=update, **given)
             result = optsched.solve(instance, params=wanted, **how)
         except InfeasibleError as error:
             update("looking for requests in conflict")
-            content = {"status": "infeasible", "message": str(error), "starts": None}
+            conflict: dict[str, object] = {}
             output.say(str(error))
             if workers is None:
-                content |= _conflict(instance, output, params["horizon"], how["time_limit"])
-            output.result(content)
-            return NO
+                conflict = _conflict(instance, output, given["horizon"], how["time_limit"])
+            content = {"status": "infeasible", "message": str(error), "starts": None}
+            output.result(content | conflict)
+            return cli.NO
     answer, plan = result.to_dict(), result.schedule
     if workers is not None:
         answer |= {"workers": list(plan.workers.memories), "placement": plan.placement.tolist()}
     explanation = _explanation(result, output)
     output.show(result, {**answer, "explanation": explanation})
     if explanation is not None and not result.proven_optimal:  # else there is no gap to speak of
-        output.say(explanation["sentence"])
+        output.say(str(explanation["sentence"]))
     if certificate is not None:
         _write_certificate(result, certificate, output)
-    return INTERRUPTED if result.status == "interrupted" else DONE
+    return cli.INTERRUPTED if result.status == "interrupted" else cli.DONE
 
 
 def _write_certificate(result: Optimum, path: str, output: Output) -> None:
@@ -466,7 +437,7 @@ def _write_certificate(result: Optimum, path: str, output: Output) -> None:
         )
 
 
-def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
+def _explanation(result: Optimum, output: Output) -> dict[str, object] | None:
     """Return where the gap to the bound by prices comes from; None where they cannot explain it."""
     try:
         explanation = result.explain()
@@ -478,14 +449,14 @@ def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
         "order_regret": explanation.order_regret,
         "waste": explanation.wasted_memory,
         "idle": explanation.idle,
-        "heaviest": explanation.rows(LISTED),
+        "heaviest": explanation.rows(cli.LISTED),
         "sentence": str(explanation),
     }
 
 
 def _conflict(
     instance: Instance, output: Output, horizon: int | None, time_limit: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Name the requests and steps in conflict, as far as they are found in time."""
     try:
         conflict = optsched.explain_infeasibility(instance, horizon, time_limit=time_limit)
@@ -505,40 +476,38 @@ def _conflict(
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option(
         "--method",
         ["auto", "closed-form", "lagrangian", "sawtooth", "stalls"],
         "How to find it (auto: the better of closed-form and lagrangian).",
     ),
-    CLOCK[0],
+    cli.CLOCK[0],
     option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
     option("--storage", ["at-once", "next-batch"], "On a clock: when a new token takes memory."),
-    WORKERS,
-    option("--certificate FILE", Written(check_writable), "Write the proof in exact integers."),
+    cli.WORKERS,
+    option("--certificate FILE", Written(cli.check_writable), "Write the proof in exact integers."),
     runs=(
         "bound trace.csv --memory 16492 --certificate proof.json",
         "bound trace.csv --memory 16492 --clock llama-2-70b-2xa100",
         "bound trace.csv --workers 16492x2,4096x8",
     ),
 )
-def bound(
-    instance: Instance, output: Output, certificate: str | None, seed: int, **how: Any
-) -> int:
+def bound(output: Output, given: Options) -> int:
     """Prove a lower bound on the total latency of any schedule."""
     from optsched._internal.numbers import round_down
     from optsched.bounds.on_clock import caveats
-    from optsched.clock import get_clock
     from optsched.problem.work import load_on_clock
     from optsched.problem.workers import as_workers
 
-    clock, workers = how["clock"], how["workers"]
+    instance, certificate, _ = take(given, "instance certificate seed").values()
+    clock, workers = given["clock"], given["workers"]
     if certificate is not None and clock is None:
-        if how["method"] == "closed-form":
+        if given["method"] == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
-        how["method"] = how["method"].replace("auto", "lagrangian")
+        given["method"] = given["method"].replace("auto", "lagrangian")
     with output.progress("finding a lower bound"):
-        found: Any = optsched.bound(instance, **how)
+        found = optsched.bound(instance, **given)
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
     where, unit, shown = f"of {instance.name}", "steps", at_least
@@ -546,27 +515,27 @@ def bound(
     mean = Fraction(found.value) / len(instance)
     if workers is not None:
         where = f"{where} on workers {as_workers(workers, instance)}"
-    if clock is not None:
-        linear: Any = get_clock(clock)
+    if (linear := getattr(found, "clock", None)) is not None:
         where, unit, shown = f"{where} on the clock {clock}", linear.unit, proven
-        load: Any = load_on_clock(instance, linear)  # there is one, since the clock is a sum
+        load = load_on_clock(instance, linear)
         output.say(f"load {load}")
         for caveat in caveats(instance, linear):
             output.note(caveat)
-        content |= {"mean_latency": round_down(mean), "load": load.load if load.span else None}
+        share = load.load if load is not None and load.span else None
+        content |= {"mean_latency": round_down(mean), "load": share}
     output.say(
         f"no schedule {where} has a total latency below {shown(found.value)} {unit} "
         f"({shown(mean)} per request; {found.method}, {found.seconds:.3f} s)"
     )
     output.result(content | {"premises": found.premises.to_dict()})
-    return DONE
+    return cli.DONE
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     click.Argument(["file"]),
-    WORKERS,
-    CLOCK[0],
+    cli.WORKERS,
+    cli.CLOCK[0],
     runs=(
         "compare trace.csv --memory 16492 --schedules plans",
         "check trace.csv plans/area.json --memory 16492",
@@ -574,43 +543,35 @@ def bound(
         "check trace.csv proof.json --memory 16492",
     ),
 )
-def check(
-    instance: Instance,
-    output: Output,
-    file: str,
-    workers: str | None,
-    clock: str | None,
-    seed: int,
-) -> int:
+def check(output: Output, given: Options) -> int:
     """Check a schedule, or the certificate of a bound."""
     from optsched._internal.files import read_object
 
-    content, _ = read_object(Path(file), OptschedError, "a schedule or a certificate")
+    file = Path(given["file"])
+    content, _ = read_object(file, OptschedError, "a schedule or a certificate")
     if "starts" not in content:
         if not {"prices", "format"} & set(content):
             raise OptschedError(f"{file} has no key 'starts', as schedules have, and no 'prices'")
-        return _check_certificate(instance, output, file, workers, clock)
-    only_for("clock", clock == "unit", "for certificates, and FILE is a schedule")
-    plan = optsched.Schedule.from_json(Path(file), instance, workers)
+        return _check_certificate(output, file, given)
+    cli.only_for("clock", given["clock"] == "unit", "for certificates, and FILE is a schedule")
+    plan = optsched.Schedule.from_json(file, given["instance"], given["workers"])
     violations = plan.check()
     output.say(str(plan))
-    for violation in violations[:LISTED]:
+    for violation in violations[: cli.LISTED]:
         output.say(f"  {violation}")
-    if len(violations) > LISTED:
-        output.say(f"  ... and {len(violations) - LISTED} more (--json lists them all)")
+    if len(violations) > cli.LISTED:
+        output.say(f"  ... and {len(violations) - cli.LISTED} more (--json lists them all)")
     listed = [dataclasses.asdict(each) | {"message": str(each)} for each in violations]
     output.result({"feasible": not violations, "violations": listed, **plan.metrics()})
-    return NO if violations else DONE
+    return cli.NO if violations else cli.DONE
 
 
-def _check_certificate(
-    instance: Instance, output: Output, file: str, workers: str | None, clock: str | None
-) -> int:
+def _check_certificate(output: Output, file: Path, given: Options) -> int:
     from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.clock import get_clock
 
-    claimed, unit = optsched.read_certificate(Path(file)), "steps"
+    claimed, unit, clock = optsched.read_certificate(file), "steps", given["clock"]
     in_steps = claimed.premises.clock is None
     if isinstance(claimed, ClockCertificate | CapacityCertificate) and not in_steps:
         if clock is None:
@@ -619,10 +580,10 @@ def _check_certificate(
         if coefficients is None or claimed.clock != tuple(coefficients.tolist()):
             raise OptschedError(f"{file} is for another clock than {clock}")
         unit = claimed.unit
-    elif clock != "unit" and typed("clock"):
+    elif clock != "unit" and cli.typed("clock"):
         raise OptschedError(f"{file} proves a bound in steps; leave --clock out")
     with output.progress("verifying the certificate"):
-        value = optsched.verify(claimed, instance, workers)
+        value = optsched.verify(claimed, given["instance"], given["workers"])
     if isinstance(claimed, CapacityCertificate):
         enough = value > claimed.workers - 1
         goals = " and ".join(goal.said(unit) for goal in claimed.goals)
@@ -631,7 +592,7 @@ def _check_certificate(
         if not enough:
             output.say(f"but the certificate claims {claimed.workers:,}")
         output.result({"valid": enough, "value": float(value), "claimed": claimed.workers})
-        return DONE if enough else NO
+        return cli.DONE if enough else cli.NO
     valid, premises = value >= claimed.value, claimed.premises
     batches = f" with at most {premises.max_num_seqs} requests in a batch"
     batches *= premises.max_num_seqs is not None
@@ -644,4 +605,4 @@ def _check_certificate(
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
     output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
-    return DONE if valid else NO
+    return cli.DONE if valid else cli.NO

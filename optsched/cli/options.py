@@ -21,11 +21,13 @@ from optsched._internal.files import is_replaced, write_whole
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from optsched.problem.forecasts import Beliefs
     from optsched.problem.instance import Instance
 
+
+Options = dict[str, Any]  # what was typed, or is there by default, by name
 DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 LISTED = 10  # rows left out or violations that are printed; JSON has all violations
 
@@ -46,14 +48,14 @@ class Output:
         if not self._quiet:
             click.echo(f"optsched: {text}", err=True)
 
-    def result(self, content: dict[str, Any] | list[Any]) -> None:
+    def result(self, content: Mapping[str, object] | Sequence[object]) -> None:
         """Write the result as JSON where it was asked for."""
         if self._json == "-":
             click.echo(json.dumps(content))
         elif self._json is not None:
             write_whole(self._json, json.dumps(content) + "\n")
 
-    def show(self, result: Any, content: dict[str, Any] | None = None) -> None:
+    def show(self, result: Any, content: Mapping[str, object] | None = None) -> None:
         """Write a result in all ways that were asked for."""
         if self.html is not None:
             result.to_html(self.html)
@@ -61,7 +63,7 @@ class Output:
         self.result(result.to_dict() if content is None else content)
 
     @contextmanager
-    def progress(self, text: str = "loading kernels") -> Iterator[Callable[[Any], None]]:
+    def progress(self, text: str = "loading kernels") -> Iterator[Callable[[object], None]]:
         """Show what is running while it runs, on a terminal only; yields what changes it."""
         if self._quiet:
             with shown_by(lambda: None):
@@ -101,9 +103,14 @@ def _why_not(path: Path) -> str | None:
     return None
 
 
-def take(options: dict[str, Any], *names: str) -> dict[str, Any]:
+def names_of(options: Iterable[click.Parameter]) -> str:
+    """Return the names of options, as `take` and `only_for` are told them."""
+    return " ".join(str(each.name) for each in options)
+
+
+def take(options: Options, names: str) -> Options:
     """Take options out of others."""
-    return {name: options.pop(name) for name in names}
+    return {name: options.pop(name) for name in names.split()}
 
 
 _NOTES = "optsched.notes"  # under which a context keeps them
@@ -116,11 +123,13 @@ class Option(click.Option):
     may go through policies or models with the same options.
     """
 
-    def __init__(self, *given: Any, needs: str = "", beside: str = "", **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(
+        self, names: Sequence[str], needs: str = "", beside: str = "", **more: Any
+    ) -> None:
+        super().__init__(names, **more)
         self.needs, self.beside = needs, beside
 
-    def shown(self, value: Any = None) -> str:
+    def shown(self, value: object = None) -> str:
         """Return the option as it was typed, with its value; without one, its name."""
         name = next(name for name in reversed(self.opts) if name.startswith("--"))
         if value is None:
@@ -132,7 +141,7 @@ class Option(click.Option):
         return f"{name} {','.join(shown)}"
 
 
-def check_conditions(values: dict[str, Any]) -> None:
+def check_conditions(values: Options) -> None:
     """Refuse or note options whose conditions are not met by what was typed, and what follows."""
     _check_files()
     context = click.get_current_context()
@@ -154,7 +163,7 @@ def check_conditions(values: dict[str, Any]) -> None:
             note_unless(False, names, purpose)
 
 
-def _is_met(condition: str, values: dict[str, Any]) -> bool:
+def _is_met(condition: str, values: Options) -> bool:
     name, *wanted = condition.removeprefix("no ").split()
     value = values[name.removeprefix("--").replace("-", "_")]
     if wanted:
@@ -272,7 +281,9 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def __init__(self, kind: type[int] | type[float], *words: str) -> None:
         self._kind, self._words = kind, words
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
         """Split and convert."""
         if value in self._words:
             return value
@@ -280,12 +291,12 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             numbers = [self._kind(part) for part in str(value).split(",")]
         except ValueError:
             what = "whole number" if self._kind is int else "number"
-            where = f"{param.opts[-1]} is {value!r}"
+            where = f"{param.opts[-1] if param else self.name} is {value!r}"
             raise OptschedError(f"{where}, but must be a {what}, or several with commas") from None
         return numbers[0] if len(numbers) == 1 else numbers
 
 
-def option(usage: str, kind: Any, text: str, **more: Any) -> Option:
+def option(usage: str, kind: object, text: str, **more: Any) -> Option:
     """Declare an option by its names and metavar, and by its type, its default or its choices."""
     names: list[str]
     metavar: str | None
@@ -311,9 +322,14 @@ class Written(click.Path):
         super().__init__()
         self._check = check
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | os.PathLike[str]:
         """Refuse what cannot be written."""
-        self._check(value)
+        self._check(str(value))
         return value
 
 
@@ -484,7 +500,7 @@ class _Command(Examples):
                 raise click.UsageError(sentence, ctx) from None
             raise
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command; an error names options, where Python has arguments of these names."""
         try:
             return super().invoke(ctx)
@@ -509,25 +525,25 @@ def examples(lines: Sequence[str]) -> str:
 
 def command(
     *parameters: click.Parameter | Iterable[click.Parameter], runs: Sequence[str]
-) -> Callable[[Callable[..., int]], click.Command]:
+) -> Callable[[Callable[[Output, Options], int]], click.Command]:
     """Make a command of a function of an `Output`, the options and, with TRACE, an instance."""
     listed: list[click.Parameter] = [*ALL]
     for each in parameters:
         listed.extend([each] if isinstance(each, click.Parameter) else each)
 
-    def decorate(function: Callable[..., int]) -> click.Command:
+    def decorate(function: Callable[[Output, Options], int]) -> click.Command:
         @functools.wraps(function)
-        def call(json_path: str | None, quiet: bool, **options: Any) -> int:
-            output = Output(json_path, quiet, options.pop("html", None))
-            skip_invalid = options.get("skip_invalid", False)
+        def call(json_path: str | None, quiet: bool, html: str | None = None, **given: Any) -> int:
+            output = Output(json_path, quiet, html)
+            skip_invalid = given.get("skip_invalid", False)
             if TRACE in parameters:
-                _take_hardware(options)
-            check_conditions(options)
+                _take_hardware(given)
+            check_conditions(given)
             if TRACE in parameters:
-                _read_all(output, options)
+                _read_all(output, given)
             if KNOWLEDGE in parameters:
-                options["beliefs"] = _beliefs(output, options, skip_invalid)
-            code = function(output=output, **options)
+                given["beliefs"] = _beliefs(output, given, skip_invalid)
+            code = function(output, given)
             for note in notes():
                 output.note(note)
             return code
@@ -538,9 +554,9 @@ def command(
     return decorate
 
 
-def _take_hardware(options: dict[str, Any]) -> None:
+def _take_hardware(options: Options) -> None:
     """Take the LLM and its GPUs out of the options; they say the memory and perhaps the clock."""
-    llm, gpu, gpus, share = take(options, "llm", "gpu", "gpus", "gpu_memory_utilization").values()
+    llm, gpu, gpus, share = take(options, "llm gpu gpus gpu_memory_utilization").values()
     if llm is None or gpu is None:
         return
     from optsched.clock import clock_of
@@ -555,17 +571,13 @@ def _take_hardware(options: dict[str, Any]) -> None:
     click.get_current_context().meta[OF_GPU] = vllm_defaults(gpu)
 
 
-def _read_all(output: Output, options: dict[str, Any]) -> None:
+def _read_all(output: Output, options: Options) -> None:
     """Put the instance in the place of TRACE, or several where --seeds asks for them."""
-    trace, seed = options["trace"], options["seed"]
-    if (count := options.pop("seeds", None)) is None:
-        options["instance"] = _instance(output, options)
-        options.pop("rate")
-        return
-    seeds = seeds_of(trace, seed, count)
-    several = [_instance(output, options | {"seed": each}) for each in seeds]
+    if (count := options.pop("seeds", None)) is not None:
+        seeds = seeds_of(options["trace"], options["seed"], count)
+        several = [_instance(output, options | {"seed": each}) for each in seeds]
+        options["several"] = several
     options["instance"] = _instance(output, options)
-    options["several"] = several
     options.pop("rate")
 
 
@@ -579,11 +591,10 @@ def seeds_of(trace: str, seed: int, count: int) -> range:
     return range(seed, seed + count)
 
 
-def _instance(output: Output, options: dict[str, Any]) -> Instance:
+def _instance(output: Output, options: Options) -> Instance:
     """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
-    names = ("memory", "limit", "seconds_per_step", "skip_invalid", "columns", "time_unit")
-    how = take(options, *names)
+    how = take(options, "memory limit seconds_per_step skip_invalid columns time_unit")
     on_clock = options.get("clock") not in (None, "unit")
     how["memory"] = memory_of(how["memory"], options)
     workers = options.get("workers")
@@ -630,21 +641,19 @@ def _arriving(instance: Instance, rate: float, step: float, seed: int) -> Instan
     return instance.replace(arrivals=arrivals, seconds_per_step=step)
 
 
-def memory_of(memory: int | None, options: dict[str, Any]) -> int | None:
+def memory_of(memory: int | None, options: Options) -> int | None:
     """Return the memory that was given, or that of the blocks, of which one is not used."""
     if memory is None and options.get("num_gpu_blocks") is not None:
         memory = (options["num_gpu_blocks"] - 1) * (options["block_size"] or DEFAULT_BLOCK)
     return memory
 
 
-def _beliefs(
-    output: Output, options: dict[str, Any], skip_invalid: bool
-) -> Beliefs | Instance | None:
+def _beliefs(output: Output, options: Options, skip_invalid: bool) -> Beliefs | Instance | None:
     """Take out of the options which outputs are likely: by completed requests, or by a column."""
     from optsched._internal.arguments import MAX_TOKENS
     from optsched.problem.forecasts import Beliefs
 
-    history, log_error = take(options, "history", "log_error").values()
+    history, log_error = take(options, "history log_error").values()
     if history is not None:
         if history.startswith("family:"):
             return read_instance(output, history, None, skip_invalid=skip_invalid)

@@ -15,44 +15,16 @@ import click
 
 import optsched
 from optsched._internal.numbers import number
-from optsched.cli.options import (
-    CLOCK,
-    DONE,
-    HTML,
-    INTERRUPTED,
-    INTERVALS,
-    JOBS,
-    KNOWLEDGE,
-    LISTED,
-    LOG,
-    MEMORY,
-    NO,
-    OF_GPU,
-    READING,
-    SEED,
-    TICK,
-    TRACE,
-    Numbers,
-    Output,
-    Written,
-    check_log,
-    check_writable,
-    command,
-    flag,
-    note_unless,
-    only_for,
-    option,
-    read_instance,
-    seeds_of,
-    take,
-)
+from optsched.cli import options as cli
+from optsched.cli.options import Numbers, Options, Output, Written, command, flag, option, take
 from optsched.errors import OptschedError, is_interrupt, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from optsched.experiments.results import ClusterComparison
+    from optsched.experiments.results import Comparison
     from optsched.policies import Policy
+    from optsched.problem.execution import Run
     from optsched.problem.instance import Instance
     from optsched.simulate import RunSettings
     from optsched.simulate.cluster.routing import Routing
@@ -64,17 +36,17 @@ def _check_folder(name: str) -> None:
     folder = next(each for each in (Path(name), *Path(name).absolute().parents) if each.exists())
     if not folder.is_dir():
         raise OptschedError(f"cannot write schedules into {name}: {folder} is not a folder")
-    check_writable(folder / "schedule.json")
+    cli.check_writable(folder / "schedule.json")
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option("--policies A,B", str, "Policies to compare, or module:name (default: the quick ones)."),
     option("--seeds K", int, "Compare on a family under K seeds, from --seed on: with intervals."),
     option("--baseline P", str, "Show differences to this policy.", needs="--seeds"),
-    KNOWLEDGE,
-    CLOCK,
-    HTML,
+    cli.KNOWLEDGE,
+    cli.CLOCK,
+    cli.HTML,
     option(
         "--schedules DIR",
         Written(_check_folder),
@@ -88,26 +60,18 @@ def _check_folder(name: str) -> None:
         "compare family:uniform,n=100,load=1.1 --policies mc-sf,area --seeds 5 --baseline mc-sf",
     ),
 )
-def compare(
-    instance: Instance,
-    output: Output,
-    policies: str | None,
-    schedules: str | None,
-    baseline: str | None,
-    several: list[Instance] | None = None,
-    **known: Any,
-) -> int:
+def compare(output: Output, given: Options) -> int:
     """Compare policies with each other and with a proven bound."""
     from optsched.bounds.on_clock import caveats
     from optsched.experiments.comparison import compared
     from optsched.policies import split_names
 
-    warm_up = known.pop("warm_up")
-    settings = _settings(known)
-    chosen = [
-        on_its_gpu(policy)
-        for policy in compared(None if policies is None else split_names(policies), settings)
-    ]
+    instance, several = given.pop("instance"), given.pop("several", None)
+    policies, schedules, baseline = take(given, "policies schedules baseline").values()
+    warm_up = given.pop("warm_up")
+    settings = _settings(given)
+    asked = None if policies is None else split_names(policies)
+    chosen = [on_its_gpu(policy) for policy in compared(asked, settings)]
     note_unforeseen(chosen)
     if several is not None:
         if baseline is not None:
@@ -128,7 +92,7 @@ def compare(
     for policy in chosen:
         options = getattr(policy, "serving_options", None)
         if able is not None and able.policy == policy.name and options is not None:
-            output.say(options(known["clock"]))
+            output.say(options(given["clock"]))
             if getattr(policy, "fair", False) and instance.weights is not None:
                 output.say('In place of true say the weights of clients, such as {"a": 2}.')
     return code
@@ -157,7 +121,7 @@ def _say_measured(instance: Instance, output: Output) -> None:
 
 def _replicated(
     instances: list[Instance],
-    chosen: Sequence[Any],
+    chosen: Sequence[Policy],
     settings: RunSettings,
     output: Output,
     warm_up: float | None,
@@ -166,8 +130,8 @@ def _replicated(
     """Compare on several instances, or on those that are finished when Ctrl-C ends the rest."""
     from optsched.experiments.comparison import Replications
 
-    parts: list[Any] = []
-    code = DONE
+    parts: list[Comparison] = []
+    code = cli.DONE
     for seed, instance in enumerate(instances, settings.seed):
         own = dataclasses.replace(settings, seed=seed)
         try:
@@ -175,8 +139,8 @@ def _replicated(
         except BaseException as error:
             if not parts or not is_interrupt(error):
                 raise
-            code = INTERRUPTED
-        if code == INTERRUPTED and parts:
+            code = cli.INTERRUPTED
+        if code == cli.INTERRUPTED and parts:
             output.note(f"finished {len(parts)} of {len(instances)} instances")
             break
         parts.append(part)
@@ -184,7 +148,7 @@ def _replicated(
     return code
 
 
-def _settings(options: dict[str, Any]) -> RunSettings:
+def _settings(options: Options) -> RunSettings:
     """Make settings of the options that were given."""
     from optsched.simulate import RunSettings
 
@@ -192,56 +156,56 @@ def _settings(options: dict[str, Any]) -> RunSettings:
 
 
 def compared_until_interrupted(
-    traces: Any,
-    chosen: Sequence[Any],
+    traces: Instance | list[Instance],
+    chosen: Sequence[Policy | Routing],
     settings: RunSettings,
     output: Output,
     warm_up: float | None = None,
-) -> tuple[Any, int]:
+) -> tuple[Comparison, int]:
     """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
     from optsched.experiments.results import ClusterComparison, Comparison
 
-    clustered = settings.cluster is not None
-    count, what = (len(chosen) * len(traces), "runs") if clustered else (len(chosen), "policies")
-    results: list[Any] = []
+    several = isinstance(traces, list)  # on a cluster
+    count, what = (len(chosen) * len(traces), "runs") if several else (len(chosen), "policies")
+    runs: dict[str, list[Run]] = {}
     seconds: list[float] = []
 
-    def keep(run: Any, taken: float) -> None:
-        results.append(run)
+    def keep(run: Run, taken: float) -> None:
+        runs.setdefault(run.policy, []).append(run)
         seconds.append(taken)
-        update(f"finished {len(results)} of {count} {what}")
+        update(f"finished {len(seconds)} of {count} {what}")
 
     def report(done: int, requests: int) -> None:
-        plans = "" if clustered else " (Ctrl-C: no more plans)"  # of a rolling horizon
+        plans = "" if several else " (Ctrl-C: no more plans)"  # of a rolling horizon
         update(f"{done:,} of {requests:,} requests{plans}")
 
-    how: Any = {"warm_up": warm_up, "on_result": keep, "on_progress": report}
+    how: Options = {"warm_up": warm_up, "on_result": keep, "on_progress": report}
     with output.progress() as update:
         try:
-            return optsched.compare(traces, chosen, settings, **how), DONE
+            return optsched.compare(traces, chosen, settings, **how), cli.DONE
         except BaseException as error:
-            if not results or not is_interrupt(error):
+            if not seconds or not is_interrupt(error):
                 raise
-    # Traces that all policies have run on; of the first one those that are done.
-    whole = len(results) // len(chosen) * len(chosen) or None
-    runs: dict[str, list[Any]] = {}
-    for run in results[:whole]:
-        runs.setdefault(run.policy, []).append(run)
-    note = f"interrupted after {len(results)} of {count} {what}"
-    if clustered:
+    note = f"interrupted after {len(seconds)} of {count} {what}"
+    if several:
+        # Traces that all policies have run on; of the first one those that are done.
+        whole = len(seconds) // len(chosen) or 1
+        runs = {policy: each[:whole] for policy, each in runs.items()}
         output.note(note)
-        return ClusterComparison(runs, tuple(seconds), settings, warm_up), INTERRUPTED
+        return ClusterComparison(runs, tuple(seconds), settings, warm_up), cli.INTERRUPTED
     output.note(f"{note}; the bound is that in closed form")
     comparison = Comparison(runs, tuple(seconds), settings, warm_up or 0.0)
-    return comparison.bounded(method="closed-form"), INTERRUPTED
+    return comparison.bounded(method="closed-form"), cli.INTERRUPTED
 
 
 def note_unforeseen(policies: Sequence[Policy]) -> None:
     """Note intervals for which no policy asks, and refuse what is likely where none does."""
     look = any(each.foresees != "nothing" or each.needs.knows != "either" for each in policies)
-    note_unless(look, "intervals", "for policies that foresee outputs, such as a-min")
+    cli.note_unless(look, "intervals", "for policies that foresee outputs, such as a-min")
     asks = any(each.foresees == "beliefs" for each in policies)
-    only_for("history log_error", asks, "for policies that ask what is likely, such as area-chance")
+    cli.only_for(
+        "history log_error", asks, "for policies that ask what is likely, such as area-chance"
+    )
 
 
 _WHOLE = "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl"
@@ -265,19 +229,20 @@ ENGINE = (
     flag(_ASYNC, "Whether vllm forms a batch while the one before it runs.", default=None),
     flag(_CACHE, "Whether vllm finds the blocks of requests that begin alike.", default=None),
 )
+ENGINE_NAMES = cli.names_of(ENGINE)
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option(
         "--policy P", str, "Such as a-min, alpha-greedy:0.2 or wait:100=12,500=4.", required=True
     ),
-    KNOWLEDGE,
-    CLOCK,
+    cli.KNOWLEDGE,
+    cli.CLOCK,
     *ENGINE,
-    HTML,
-    LOG,
-    option("--batches FILE", Written(check_log), "Write each batch of vllm, as --log does."),
+    cli.HTML,
+    cli.LOG,
+    option("--batches FILE", Written(cli.check_log), "Write each batch of vllm, as --log does."),
     option("--hash-block T", int, "Tokens per id of the column hash_ids (Mooncake: 512)."),
     runs=(
         "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
@@ -285,28 +250,21 @@ ENGINE = (
         "simulate trace.csv --num-gpu-blocks 1031 --policy vllm --clock llama-2-70b-2xa100",
     ),
 )
-def simulate(
-    instance: Instance,
-    output: Output,
-    policy: str,
-    log: str | None,
-    batches: str | None,
-    hash_block: int | None,
-    **known: Any,
-) -> int:
+def simulate(output: Output, given: Options) -> int:
     """Run one policy and record everything that happened."""
     from optsched.policies import get_policy
 
-    chosen = of_engine(get_policy(policy), known)
-    take(known, *(str(each.name) for each in ENGINE))
-    only_for("hash_block", instance.hash_ids is not None, "for a TRACE with hash_ids")
+    instance: Instance = given.pop("instance")
+    policy, log, batches, hash_block = take(given, "policy log batches hash_block").values()
+    chosen = of_engine(get_policy(policy), given)
+    cli.only_for("hash_block", instance.hash_ids is not None, "for a TRACE with hash_ids")
     if hash_block is not None:
         instance = instance.replace(hash_block=hash_block)
-    only_for("batches", chosen.needs.kind == "vllm", f"for the policy vllm, not {policy}")
+    cli.only_for("batches", chosen.needs.kind == "vllm", f"for the policy vllm, not {policy}")
     note_unforeseen([chosen])
-    warm_up = known.pop("warm_up")
+    warm_up = given.pop("warm_up")
     with output.progress(f"running {chosen.name}"):
-        run = optsched.run(instance, chosen, _settings(known))
+        run = optsched.run(instance, chosen, _settings(given))
         metrics = run.metrics(**{} if warm_up is None else {"warm_up": warm_up})
     if log is not None:
         run.to_log(log)
@@ -315,7 +273,7 @@ def simulate(
     if clients := run.by_client():
         metrics["clients"] = clients
     output.show(run, metrics)
-    for each in sorted(clients, key=lambda client: -client["requests"])[:LISTED]:
+    for each in sorted(clients, key=lambda client: -client["requests"])[: cli.LISTED]:
         if each["completed"]:
             output.say(
                 f"  client {each['client']}: {each['completed']:,} of {each['requests']:,} "
@@ -323,33 +281,34 @@ def simulate(
                 f"p99 {number(each['p99_latency'])} {run.unit}"
             )
     if run.decisions is not None and run.decisions.interrupted:
-        return INTERRUPTED
-    return DONE if run.loop is None and run.stall is None else NO
+        return cli.INTERRUPTED
+    return cli.DONE if run.loop is None and run.stall is None else cli.NO
 
 
-def on_its_gpu(policy: Any) -> Policy:
+def on_its_gpu(policy: Any) -> Any:
     """Return a policy, that of vLLM with what it does on the GPU that was named."""
     if policy.needs.kind == "vllm":
-        policy = dataclasses.replace(policy, **click.get_current_context().meta.get(OF_GPU, {}))
-    return policy  # type: ignore[no-any-return]
+        policy = dataclasses.replace(policy, **click.get_current_context().meta.get(cli.OF_GPU, {}))
+    return policy
 
 
-def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
-    """Return a policy with what the options set of what only some policies have."""
-    settings = {str(each.name): options[str(each.name)] for each in ENGINE}
+def of_engine(policy: Policy, options: Options) -> Policy:
+    """Take out of the options what only some policies have; return a policy with what was set."""
+    settings = take(options, ENGINE_NAMES)
     settings = {name: value for name, value in settings.items() if value is not None}
-    policy = on_its_gpu(policy)
-    of_policy = {field.name for field in dataclasses.fields(policy)}
+    chosen = on_its_gpu(policy)
+    of_policy = {field.name for field in dataclasses.fields(chosen)}
     if getattr(policy, "order", None) is not None:
         of_policy -= {"scheduling_policy"}  # the order is that
     foreign = " ".join(settings.keys() - of_policy)
     named = f"for engines such as vllm, and {policy.name} has no such setting"
-    only_for(foreign, not foreign, named)
-    return dataclasses.replace(policy, **settings)  # type: ignore[no-any-return]
+    cli.only_for(foreign, not foreign, named)
+    found: Policy = dataclasses.replace(chosen, **settings)
+    return found
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option(
         "--planner model P",
         "hindsight",
@@ -362,7 +321,7 @@ def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
     option("--budget S", 0.02, "Seconds for a decision; 0 leaves all to the fallback."),
     option("--fallback P", "area", "Order without a plan: area, mc-sf, mc-sf-total or fcfs."),
     option("--scenarios N", 8, "Simulated arrivals on which a plan must not lose to the fallback."),
-    INTERVALS,
+    cli.INTERVALS,
     option(
         "--length-estimate R",
         "posterior",
@@ -370,34 +329,27 @@ def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
         needs="--intervals",
     ),
     option("--policies A,B", str, "Policies to compare it with (default: suitable ones)."),
-    HTML,
-    LOG,
+    cli.HTML,
+    cli.LOG,
     runs=(
         "rolling trace.csv --memory 16492",
         "rolling family:uniform,n=50 --window 16 --budget 0.05 --html report.html",
     ),
 )
-def rolling(
-    instance: Instance,
-    output: Output,
-    policies: str | None,
-    log: str | None,
-    seed: int,
-    intervals: str | None,
-    **settings: Any,
-) -> int:
+def rolling(output: Output, given: Options) -> int:
     """Plan a window of waiting requests, and keep replanning."""
     from optsched.policies import RollingPolicy, get_policies, split_names
 
-    policy = RollingPolicy(**settings)
+    instance, policies, log = take(given, "instance policies log").values()
+    known = _settings(take(given, "intervals seed"))
+    policy = RollingPolicy(**given)
     planned = "where a rolling horizon plans, for which --budget 0 leaves no time"
-    only_for("model method window horizon scenarios", policy.budget > 0, planned)
+    cli.only_for("model method window horizon scenarios", policy.budget > 0, planned)
     names = ["a-min", "area-posterior"]
     if policies is not None:
         names = split_names(policies)
-    elif intervals is None:
-        names = list(dict.fromkeys([settings["fallback"], "mc-sf", "area"]))
-    known = _settings({"intervals": intervals, "seed": seed})
+    elif known.intervals is None:
+        names = list(dict.fromkeys([given["fallback"], "mc-sf", "area"]))
     chosen = [policy, *get_policies(names)]
     comparison, code = compared_until_interrupted(instance, chosen, known, output)
     run = next(iter(comparison))
@@ -410,7 +362,7 @@ def rolling(
 
 @command(
     click.Argument(["source"], metavar="TRACE"),
-    MEMORY,
+    cli.MEMORY,
     option("--policies A,B", "mc-sf,area", "Online policies."),
     option(
         "--loads L,..",
@@ -422,50 +374,43 @@ def rolling(
         "--horizons T,..", Numbers(int), "Steps in which requests arrive (default: 100,1000,10000)."
     ),
     option("--seeds K", 5, "Seeds per load and horizon."),
-    CLOCK[0],
+    cli.CLOCK[0],
     option("--time-limit S", 0.0, "Seconds of hindsight search per instance.", needs="no --clock"),
     option("--tolerance X", float, "Growth per tenfold horizon that still counts as bounded."),
     flag("--threshold", "Find the load that overloads each policy.", needs="no --clock"),
-    JOBS,
+    cli.JOBS,
     option("--keep-instances DIR", click.Path(), "Keep the result of each instance in a folder."),
     flag("--resume", "Resume with what is in the folder.", needs="--keep-instances"),
-    SEED,
-    HTML,
+    cli.SEED,
+    cli.HTML,
     runs=(
         "regret family:equal-prompts --horizons 100,300 --seeds 2",
         "regret trace.csv --memory 16492 --horizons 100,300 --seeds 2 --html report.html",
         "regret trace.csv --memory 16492 --clock llama-2-70b-2xa100 --horizons 10,30 --seeds 2",
     ),
 )
-def regret(
-    output: Output, source: str, policies: str, seeds: int, seed: int, **options: Any
-) -> int:
+def regret(output: Output, given: Options) -> int:
     """Compare online policies with the optimum in hindsight."""
-    from optsched.experiments.regret import regret_into
     from optsched.experiments.regret_cells import overload_threshold
     from optsched.policies import split_names
 
-    names, threshold = split_names(policies), options.pop("threshold")
-    folder, resume = take(options, "keep_instances", "resume").values()
-    options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
+    source, policies, seed, threshold = take(given, "source policies seed threshold").values()
+    names, seeds = split_names(policies), given["seeds"]
+    given["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:
-        if folder is None:
-            result = optsched.regret(source, names, on_progress=update, **options)
-        else:
-            options |= {"resume": resume, "on_progress": update}
-            result = regret_into(folder, source, names, **options)
-        code = DONE if result.status == "complete" else INTERRUPTED
+        result = optsched.regret(source, names, on_progress=update, **given)
+        code = cli.DONE if result.status == "complete" else cli.INTERRUPTED
         try:
-            for name in names if threshold and code == DONE else ():
+            for name in names if threshold and code == cli.DONE else ():
                 update(f"searching the threshold of {name}")
                 first = range(seed, seed + 3)
-                found = overload_threshold(source, name, memory=options["memory"], seeds=first)
+                found = overload_threshold(source, name, memory=given["memory"], seeds=first)
                 result = replace(result, thresholds=(*result.thresholds, found))
         except KeyboardInterrupt:
-            code = INTERRUPTED
+            code = cli.INTERRUPTED
     output.show(result)
-    if code == INTERRUPTED:
-        rest = "" if folder is None else "; --resume does the others"
+    if code == cli.INTERRUPTED:
+        rest = "" if given["keep_instances"] is None else "; --resume does the others"
         output.note(f"interrupted; {len(result.cells)} instances were finished{rest}")
     return code
 
@@ -475,27 +420,27 @@ def regret(
     option("--out DIR", click.Path(), "Folder of the results (Parquet).", required=True),
     option("--executor", ["local", "dask"], "Processes of this machine, or a cluster."),
     option("--address TCP", str, "Dask scheduler, such as tcp://10.0.0.1:8786."),
-    JOBS,
+    cli.JOBS,
     flag("--resume", "Resume with what is in the folder."),
-    SEED,
-    HTML,
+    cli.SEED,
+    cli.HTML,
     runs=("sweep sweep.toml --out results", "sweep sweep.toml --out results --resume"),
 )
-def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) -> int:
+def sweep(output: Output, given: Options) -> int:
     """Run the instances, policies and seeds of a TOML file."""
-    if executor == "dask":
+    if given["executor"] == "dask":
         with contextlib.suppress(ImportError):
             import distributed  # noqa: F401 - sets its loggers up
         # What matters comes as an error of ours, in one sentence.
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     with output.progress("reading the sweep") as update:
-        result = optsched.sweep(config, out, executor, on_progress=update, **options)
+        result = optsched.sweep(**given, on_progress=update)
     output.show(result)
     if result.status == "interrupted":
         output.note(f"interrupted; --resume does the other {result.runs - result.done:,} runs")
-        return INTERRUPTED
-    return DONE
+        return cli.INTERRUPTED
+    return cli.DONE
 
 
 _WHOLE_NUMBERS = Numbers(int)
@@ -543,39 +488,39 @@ _OF_BF_IO = (
     option("--overhead overhead_s S", 5e-3, "Seconds of a step in addition to its tokens."),
     option("--seconds-per-token S", 9.2e-8, "Seconds per token of the fullest worker."),
     option("--seeds N", 1, "Traces drawn from a family; all policies run on the same ones."),
-    HTML,
-    READING,
+    cli.HTML,
+    cli.READING,
     runs=(
         "cluster trace.csv --workers 2 --slots 4",
         "cluster family:lognormal,n=600 --workers 4 --slots 16 --steps 200 --html report.html",
     ),
 )
-def cluster(output: Output, warm_up: int | None, **options: Any) -> int:
+def cluster(output: Output, given: Options) -> int:
     """Route requests to workers that wait for the slowest."""
     from optsched.simulate import RunSettings
     from optsched.simulate.cluster import Cluster
 
-    facts = Cluster(
-        **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
-    )
-    chosen = _routings(**take(options, "policies", *(str(each.name) for each in _OF_BF_IO)))
-    read = take(options, "trace", "seeds", "limit", "skip_invalid")
-    traces = _traces(output, seed=options["seed"], **read)
-    settings = RunSettings(cluster=facts, record_loads=output.html is not None, **options)
+    warm_up = given.pop("warm_up")
+    facts = Cluster(**take(given, "workers slots overhead_s seconds_per_token slowness memory"))
+    chosen = _routings(take(given, f"policies {cli.names_of(_OF_BF_IO)}"))
+    read = take(given, "trace seeds limit skip_invalid")
+    traces = _traces(output, given["seed"], read)
+    settings = RunSettings(cluster=facts, record_loads=output.html is not None, **given)
     comparison, code = compared_until_interrupted(traces, chosen, settings, output, warm_up)
     if output.html is not None:
-        _write_report(output, comparison, output.html, options)
+        _write_report(output, comparison, output.html, given)
     output.say(str(comparison))
     output.result(comparison.to_dict())
     return code
 
 
-def _routings(policies: str, lookahead: Any, **how: Any) -> list[Routing]:
+def _routings(how: Options) -> list[Routing]:
     """Return the policies, with one BF-IO for each lookahead."""
     from optsched.simulate.cluster import get_routing
 
-    names = [name.strip() for name in policies.split(",")]
-    note_unless("bf-io" in names, " ".join(["lookahead", *how]), "for the policy bf-io")
+    names = [name.strip() for name in how.pop("policies").split(",")]
+    cli.note_unless("bf-io" in names, " ".join(how), "for the policy bf-io")
+    lookahead = how.pop("lookahead")
     windows = lookahead if isinstance(lookahead, list) else [lookahead]
     routings: list[Routing] = []
     for name in names:
@@ -588,19 +533,18 @@ def _routings(policies: str, lookahead: Any, **how: Any) -> list[Routing]:
     return routings
 
 
-def _traces(output: Output, trace: str, seed: int, seeds: int, **how: Any) -> list[Instance]:
+def _traces(output: Output, seed: int, how: Options) -> list[Instance]:
     from optsched._internal.arguments import MAX_TOKENS
 
+    trace, seeds = take(how, "trace seeds").values()
     # The memory of an instance is that of one worker alone; here the cluster has its own.
     memory = None if trace.startswith("family:") else MAX_TOKENS
-    how |= {"memory": memory, "seconds_per_step": TICK}
-    drawn = [seed] if seeds == 1 else seeds_of(trace, seed, seeds)
-    return [read_instance(output, trace, seed=each, **how) for each in drawn]
+    how |= {"memory": memory, "seconds_per_step": cli.TICK}
+    drawn = [seed] if seeds == 1 else cli.seeds_of(trace, seed, seeds)
+    return [cli.read_instance(output, trace, seed=each, **how) for each in drawn]
 
 
-def _write_report(
-    output: Output, comparison: ClusterComparison, html: str, options: dict[str, Any]
-) -> None:
+def _write_report(output: Output, comparison: Comparison, html: str, how: Options) -> None:
     from optsched._internal.extensions import write
     from optsched.experiments.comparison import compare_lookaheads
     from optsched.simulate.cluster import BalanceRouting
@@ -608,20 +552,14 @@ def _write_report(
     lookaheads = None
     baselines = [run.policy for run in comparison if run.lookahead is None]
     if len(baselines) < len(comparison):
-        instance = next(iter(comparison)).instance
+        how = {"baselines": baselines, "warm_up": comparison.warm_up, **how}
         with output.progress(f"running {BalanceRouting().name} with other lookaheads"):
-            lookaheads = compare_lookaheads(
-                instance,
-                comparison.cluster,
-                baselines=baselines,
-                warm_up=comparison.warm_up,
-                **options,
-            )
+            lookaheads = compare_lookaheads(comparison.instance, comparison.cluster, **how)
     write("cluster_page", html, comparison, lookaheads)
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option(
         "--workers G", str, "Number of workers, or memories such as 16492x2,4096x8.", required=True
     ),
@@ -631,37 +569,34 @@ def _write_report(
         "Also random, power-of-d, least-kv, least-work, vllm-dp, vllm-dp-tokens.",
     ),
     option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
-    CLOCK[0],
-    INTERVALS,
+    cli.CLOCK[0],
+    cli.INTERVALS,
     option("--time-limit S", 60.0, "Seconds for all optima together.", beside="no --clock"),
-    HTML,
+    cli.HTML,
     runs=(
         "route trace.csv --memory 16492 --workers 2 --routers jsq --policies fcfs,area",
         "route family:chat-and-summaries,n=60 --workers 4 --time-limit 2 --html report.html",
     ),
 )
-def route(
-    instance: Instance, output: Output, workers: str, routers: str, policies: str, **options: Any
-) -> int:
+def route(output: Output, given: Options) -> int:
     """Prove what routers lose by placement and by order."""
     from optsched.policies import get_policies, split_names
     from optsched.problem.workers import get_routers
 
-    chosen = get_routers(routers.replace(" ", "").split(","))
-    served = [on_its_gpu(policy) for policy in get_policies(split_names(policies))]
+    given["routers"] = get_routers(given["routers"].replace(" ", "").split(","))
+    served = [on_its_gpu(policy) for policy in get_policies(split_names(given.pop("policies")))]
     note_unforeseen(served)
     with output.progress() as update:
 
         def show(run: RoutedRun) -> None:
             update(f"finished {run.router} with {run.policy}")
 
-        found = optsched.routing_loss(instance, workers, chosen, served, on_result=show, **options)
-    output.show(found)
-    return DONE
+        output.show(optsched.routing_loss(**given, policies=served, on_result=show))
+    return cli.DONE
 
 
 @command(
-    TRACE,
+    cli.TRACE,
     option(
         "--slo S",
         str,
@@ -676,11 +611,11 @@ def route(
     option("--cost-per-hour cost C", float, "Cost of a worker per hour, for the table."),
     option("--seeds K", int, "Meet the objectives on a family under K seeds, from --seed on."),
     flag("--at-least-only", "Only prove how many workers anyone needs."),
-    INTERVALS,
-    CLOCK[0],
+    cli.INTERVALS,
+    cli.CLOCK[0],
     *ENGINE,
-    option("--certificate FILE", Written(check_writable), "Write the proof, for check."),
-    HTML,
+    option("--certificate FILE", Written(cli.check_writable), "Write the proof, for check."),
+    cli.HTML,
     runs=(
         "capacity trace.csv --memory 16492 --slo 'latency:p90<=900steps'",
         "capacity trace.csv --memory 16492 --clock llama-2-70b-2xa100 --policies work "
@@ -689,45 +624,28 @@ def route(
         "--html report.html",
     ),
 )
-def capacity(
-    instance: Instance,
-    output: Output,
-    slo: tuple[str, ...],
-    policies: str | None,
-    routers: str,
-    loads: float | list[float] | None,
-    certificate: str | None,
-    several: list[Instance] | None = None,
-    **options: Any,
-) -> int:
+def capacity(output: Output, given: Options) -> int:
     """Find how many workers a trace needs: at least, at most."""
     from optsched.policies import get_policies, split_names
     from optsched.problem.workers import get_routers
     from optsched.serving.capacity.capacity import IN_STEPS, ON_CLOCK
 
-    timed = options["clock"] is not None
-    names = (ON_CLOCK if timed else IN_STEPS) if policies is None else split_names(policies)
-    limit = options.get("max_num_seqs")
-    chosen = get_policies(names)
+    instance, several, slo = given.pop("instance"), given.pop("several", None), given.pop("slo")
+    policies, loads, certificate = take(given, "policies loads certificate").values()
+    usual = IN_STEPS if given["clock"] is None else ON_CLOCK
+    chosen = get_policies(usual if policies is None else split_names(policies))
     engines = [each.needs.kind in ("vllm", "engine") for each in chosen]
+    how = take(given, ENGINE_NAMES)
     chosen = [
-        of_engine(each, options) if engine or not any(engines) else each
+        of_engine(each, dict(how)) if engine or not any(engines) else each
         for each, engine in zip(chosen, engines, strict=True)
     ]
-    take(options, *(str(each.name) for each in ENGINE))
     note_unforeseen(chosen)
-    speeds = [] if loads is None else loads if isinstance(loads, list) else [loads]
+    given["routers"] = get_routers(given["routers"].replace(" ", "").split(","))
+    given["loads"] = [] if loads is None else loads if isinstance(loads, list) else [loads]
+    given["max_num_seqs"] = how["max_num_seqs"]
     with output.progress() as update:
-        found = optsched.capacity(
-            several or instance,
-            slo,
-            chosen,
-            get_routers(routers.replace(" ", "").split(",")),
-            loads=speeds,
-            max_num_seqs=limit,
-            on_progress=update,
-            **options,
-        )
+        found = optsched.capacity(several or instance, slo, chosen, on_progress=update, **given)
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
     elif certificate is not None:
@@ -735,14 +653,14 @@ def capacity(
         output.note(f"{certificate} is not written, because {why}")
     content = found.to_dict()
     for entry in content["plans"]:
-        entry["command"] = _again(**take(dict(entry), "policy", "router", "workers"))
+        entry["command"] = _again(**take(dict(entry), "policy router workers"))
     if found.interrupted:
         output.note("interrupted; this is what was known by then")
     output.show(found, content)
     if found.interrupted:
-        return INTERRUPTED
-    enough = found.possible if options["at_least_only"] else found.at_most is not None
-    return DONE if enough else NO
+        return cli.INTERRUPTED
+    enough = found.possible if given["at_least_only"] else found.at_most is not None
+    return cli.DONE if enough else cli.NO
 
 
 def _again(policy: str, router: str, workers: int | None) -> str | None:

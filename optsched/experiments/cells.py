@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from optsched._internal.arguments import as_count
 from optsched._internal.aside import watched
 from optsched._internal.extensions import need
-from optsched._internal.files import is_draft, write_whole
+from optsched._internal.files import JSON, is_draft, write_whole
 from optsched._internal.fingerprints import Identity, fingerprint
 from optsched._version import __version__
 from optsched.clock import get_clock
@@ -91,12 +91,12 @@ def carried_option(name: str, value: Any) -> Any:
     return value if isinstance(value, PLAIN) else portable(value)
 
 
-def loaded(value: Any) -> Any:
+def loaded(value: object) -> Any:
     """Return what was carried."""
     return value.load() if isinstance(value, Own) else value
 
 
-def rehearse(policy: str | Own, instance: Instance, **options: Any) -> None:
+def rehearse(policy: str | Own, instance: Instance, **options: object) -> None:
     """Run a policy of one's own on a few requests, so that what it cannot do is said at once."""
     few = instance.take(range(min(_REHEARSED, len(instance))))
     try:
@@ -110,12 +110,12 @@ def rehearse(policy: str | Own, instance: Instance, **options: Any) -> None:
         ) from error
 
 
-def name_of(value: Any) -> str:
+def name_of(value: object) -> str:
     """Return what an object is called."""
     return str(getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__))
 
 
-def portable(value: Any) -> Own:
+def portable(value: object) -> Own:
     """Make an object ready for other processes, with all code that is not installed there."""
     import cloudpickle
 
@@ -141,12 +141,11 @@ def portable(value: Any) -> Own:
 
 
 Result = TypeVar("Result")
-Settings = dict[str, Any]
 
 LOCK = "_lock"
 
 
-class Store(dict[str, Any], Generic[Result]):
+class Store(JSON, Generic[Result]):
     """What is kept of results, by the keys of their cells; this one is in memory alone."""
 
     failed = 0  # results that say that their cell failed
@@ -156,7 +155,7 @@ class Store(dict[str, Any], Generic[Result]):
         self[key] = result
 
 
-class JsonFolder(Store[dict[str, Any]]):
+class JsonFolder(Store[JSON]):
     """Results that are plain data, each also in a file of its own that is whole or not there."""
 
     def __init__(self, folder: Path, keys: Iterable[str]) -> None:
@@ -166,7 +165,7 @@ class JsonFolder(Store[dict[str, Any]]):
             if (found := unsealed(self._path(key), key)) is not None:
                 self[key] = found
 
-    def add(self, key: str, result: dict[str, Any]) -> None:
+    def add(self, key: str, result: JSON) -> None:
         """Keep a result."""
         super().add(key, result)
         with writing(self._folder):
@@ -176,22 +175,22 @@ class JsonFolder(Store[dict[str, Any]]):
         return self._folder / f"{key}.json"
 
 
-def sealed(key: str, content: dict[str, Any], indent: int | None = None) -> str:
+def sealed(key: str, content: JSON, indent: int | None = None) -> str:
     """Return JSON with a seal, which breaks where the file is damaged or answers another key."""
     return json.dumps(content | {"seal": fingerprint([key, json.dumps(content)])}, indent=indent)
 
 
-def unsealed(path: Path, key: str) -> dict[str, Any] | None:
+def unsealed(path: Path, key: str) -> JSON | None:
     """Read sealed JSON; None where there is none, or its seal is broken."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: JSON = json.loads(path.read_text(encoding="utf-8"))
         seal = content.pop("seal")
         return content if seal == fingerprint([key, json.dumps(content)]) else None
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
         return None
 
 
-def changed(old: Settings, new: Settings) -> list[str]:
+def changed(old: JSON, new: JSON) -> list[str]:
     """Name the settings that differ."""
     return [
         f"{name} ({old.get(name)!r}, not {value!r})"
@@ -204,8 +203,8 @@ def open_folder(
     path: Path,
     manifest: str,
     kind: str,
-    settings: Settings,
-    differing: Callable[[Settings, Settings], list[str]] = changed,
+    settings: JSON,
+    differing: Callable[[JSON, JSON], list[str]] = changed,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -364,7 +363,7 @@ def _keyed(function: Callable[[Cell], Result], key: str, cell: Cell) -> tuple[st
 def on_dask(
     function: Callable[[Cell], Result],
     cells: Mapping[str, Cell],
-    address: Any,
+    address: object,
     killed: Callable[[Cell], Result],
 ) -> Generator[tuple[str, Result], None, None]:
     """Carry cells out on a Dask cluster, which may grow and shrink meanwhile."""
@@ -430,7 +429,7 @@ def _keep_freed_memory() -> None:
         library.mallopt(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(64 << 20))
 
 
-def check_scheduler(address: Any) -> None:
+def check_scheduler(address: object) -> None:
     """Refuse an address where no Dask scheduler answers within seconds."""
     distributed = need("distributed", "the executor dask")
     if isinstance(address, distributed.Client | distributed.deploy.Cluster):
@@ -539,7 +538,7 @@ class Places:
     """Where cells are carried out: processes of this machine (None: all cores), or Dask's."""
 
     jobs: int | None = 1
-    address: Any = None  # text, or a client or cluster of Dask
+    address: object = None  # text, or a client or cluster of Dask
 
     def __post_init__(self) -> None:
         if self.address is not None:

@@ -12,19 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched import errors
 from optsched._internal.arguments import checked
 from optsched._internal.aside import stopwatch
-from optsched._internal.extensions import data_frame, draw, html, text, write
+from optsched._internal.extensions import View, data_frame, text
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched.bounds.bound import ClockBound
-from optsched.errors import (
-    InstanceError,
-    OptschedError,
-    PolicyError,
-    ScheduleError,
-    nearest,
-    require,
-)
 from optsched.experiments.results import ClusterComparison, Comparison
 from optsched.policies import get_policies, is_shipped
 from optsched.problem.execution import Execution
@@ -40,12 +33,11 @@ from optsched.simulate.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
+    from optsched._internal.files import JSON
     from optsched.bounds.ascent import Bound
     from optsched.problem.execution import Run
     from optsched.problem.premises import Knowledge
@@ -55,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Replications:
+class Replications(View):
     """Policies on several instances: means with intervals, paired differences, gaps.
 
     Intervals are by Student's t, as if the instances were independent draws from what is asked
@@ -72,10 +64,11 @@ class Replications:
 
     parts: tuple[Comparison, ...]
     baseline: str | None = None
+    _view = ("means_table", "plot_means", "summary_page")
 
     def __post_init__(self) -> None:
         if not self.policies:
-            raise PolicyError(
+            raise errors.PolicyError(
                 f"no policy completes all requests of all {len(self.parts)} instances; leave out "
                 "the instances, or the policies, that do not go together"
             )
@@ -90,7 +83,7 @@ class Replications:
         return [name for name in names if all(name in each for each in there)]
 
     @cached_property
-    def _entries(self) -> list[dict[str, dict[str, Any]]]:
+    def _entries(self) -> list[dict[str, JSON]]:
         contents = [part.to_dict() for part in self.parts]
         return [{entry["policy"]: entry for entry in each["policies"]} for each in contents]
 
@@ -103,7 +96,9 @@ class Replications:
         rows = [entries[self._known(policy)] for entries in self._entries]
         if not all(isinstance(row.get(metric, ""), int | float | None) for row in rows):
             known = [key for key, value in rows[0].items() if isinstance(value, int | float)]
-            raise PolicyError(f"there is no metric {metric!r}: {nearest(metric, known)}")
+            raise errors.PolicyError(
+                f"there is no metric {metric!r}: {errors.nearest(metric, known)}"
+            )
         return np.array([row[metric] for row in rows], dtype=np.float64)
 
     def mean(self, policy: str, metric: str = "mean_latency") -> ConfidenceInterval:
@@ -218,11 +213,13 @@ class Replications:
 
     def _known(self, policy: str) -> str:
         if policy not in self.policies:
-            raise PolicyError(f"policy {policy!r} did not run: {nearest(policy, self.policies)}")
+            raise errors.PolicyError(
+                f"policy {policy!r} did not run: {errors.nearest(policy, self.policies)}"
+            )
         return policy
 
     @property
-    def means(self) -> list[dict[str, Any]]:
+    def means(self) -> list[JSON]:
         """One row per policy, by mean latency: interval, paired difference, mean and largest gap.
 
         A gap is that to the bound of each instance; None where one of them has none that covers it.
@@ -232,7 +229,7 @@ class Replications:
             for name in sorted(self.policies, key=lambda name: self.mean(name).mean)
         ]
 
-    def _summary(self, policy: str) -> dict[str, Any]:
+    def _summary(self, policy: str) -> JSON:
         gaps = [entries[policy]["gap"] for entries in self._entries]
         proven = all(gap is not None for gap in gaps)
         baseline = self.baseline or self.least
@@ -246,7 +243,7 @@ class Replications:
             "largest_gap": max(gaps) if proven else None,
         }
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return everything but the runs as plain data: "instances" with bounds and premises."""
         return {
             "instances": [part.to_dict() for part in self.parts],
@@ -268,14 +265,6 @@ class Replications:
         ]
         return data_frame(rows).set_index(["instance", "policy"])
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the mean latency of each policy with its interval."""
-        return draw("plot_means", self, ax)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write table and plot as one HTML file that needs no network."""
-        write("summary_page", path, self)
-
     def __iter__(self) -> Iterator[Comparison]:
         return iter(self.parts)
 
@@ -289,9 +278,6 @@ class Replications:
     def __str__(self) -> str:
         return "\n".join([text("means_table", self), *self.notes])
 
-    def _repr_html_(self) -> str:
-        return html("means_table", self)
-
 
 #: What is compared where policies may only know intervals and none are named.
 UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
@@ -300,7 +286,7 @@ _FEW = Instance([9] * 4, [2, 3, 2, 3], 4096, [0, 1, 2, 3], seconds_per_step=1.0)
 _LOADED: set[tuple[Any, ...]] = set()  # names of policies, and in what world
 
 
-@checked(PolicyError)
+@checked(errors.PolicyError)
 def compare(
     instance: Any,
     policies: Any = None,
@@ -370,7 +356,7 @@ def compare(
     """
     settings = settings_of(settings, options, "compare")
     if settings.workers is not None:
-        raise PolicyError(
+        raise errors.PolicyError(
             "compare has no workers or router: optsched.routing_loss compares routers and policies "
             "on several workers, with the best placement and order too"
         )
@@ -408,7 +394,7 @@ def compare(
             on_result(found, seconds)
         raise_if_interrupted(found)
     if not runs:
-        raise PolicyError(
+        raise errors.PolicyError(
             f"no policy completes all requests; policy {incomplete[0].policy!r}: its run "
             f"{incomplete[0].why}"
         )
@@ -457,7 +443,7 @@ def _load(policy: Any, settings: RunSettings) -> None:
     _LOADED.add(known)
     intervals = None if settings.intervals is None else "exact"
     few = replace(settings, beliefs=None, intervals=intervals, until=inf, steps=None, drain=False)
-    with suppress(OptschedError):  # which the run itself meets, or not
+    with suppress(errors.OptschedError):  # which the run itself meets, or not
         raise_if_interrupted(run(_FEW, policy, few))
 
 
@@ -465,9 +451,9 @@ def _traces(instance: Any) -> list[Instance]:
     several = isinstance(instance, Iterable) and not isinstance(instance, str)
     traces = list(instance) if several else [instance]
     for trace in traces:
-        require(trace, Instance, "one of the instances", "an Instance", InstanceError)
+        errors.require(trace, Instance, "one of the instances", "an Instance", errors.InstanceError)
     if not traces:
-        raise InstanceError("there is no instance to compare policies on")
+        raise errors.InstanceError("there is no instance to compare policies on")
     return traces
 
 
@@ -478,14 +464,14 @@ def _check_bound(
     if bound is None:
         return
     if settings.cluster is not None:
-        raise PolicyError("bound is for one worker; leave it or the cluster out")
+        raise errors.PolicyError("bound is for one worker; leave it or the cluster out")
     if isinstance(bound, ClockBound) != (settings.clock is not None):
-        raise PolicyError(
+        raise errors.PolicyError(
             f"bound is a {type(bound).__name__}, of another kind of time than this comparison; "
             "find one with optsched.bound and the same clock, or leave it out"
         )
     if bound.premises.fingerprint != instance.fingerprint:
-        raise PolicyError(
+        raise errors.PolicyError(
             f"the bound of {bound.value:g} is of another instance than {instance.name!r}; leave it "
             "out, or find it with bound(instance)"
         )
@@ -495,17 +481,17 @@ def _warm_up(warm_up: float | None, settings: RunSettings) -> Any:
     """Return what is left out of the metrics, or refuse what cannot be."""
     if settings.cluster is None:
         if warm_up is not None and settings.clock is None:
-            raise PolicyError(
+            raise errors.PolicyError(
                 f"warm_up is {warm_up:g}, but is for runs on a clock or a cluster; leave it out"
             )
         if not 0 <= (warm_up or 0.0) < settings.until:
-            raise PolicyError(
+            raise errors.PolicyError(
                 f"warm_up is {warm_up:g}, but must be a time from 0 to the end of the run"
             )
         return warm_up or 0.0
     longest = inf if settings.steps is None or settings.drain else settings.steps
     if warm_up is not None and not 0 <= warm_up < longest:
-        raise InstanceError(
+        raise errors.InstanceError(
             f"warm_up is {warm_up}, but must be a number of steps from 0 that the run passes; "
             "leave it out, or give more steps"
         )
@@ -534,4 +520,4 @@ def _check(found: Run, warm_up: Any) -> None:
         found.metrics(warm_up)
     # No policy knows of deadlines; metrics count those that were missed.
     if isinstance(found, Execution) and (broken := found.check()):
-        raise ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")
+        raise errors.ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")

@@ -24,36 +24,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
-from optsched._internal.extensions import data_frame, draw, html, text, write
+from optsched._internal.extensions import View, data_frame, draw, text
 from optsched._internal.fingerprints import fingerprint
 from optsched._internal.numbers import number, proven, reach, student
 from optsched._version import __version__
 from optsched.errors import OptschedError
-from optsched.experiments.cells import (
-    INTERRUPTED,
-    PLAIN,
-    JsonFolder,
-    Own,
-    Places,
-    Store,
-    carried,
-    finish,
-    loaded,
-    locked,
-    name_of,
-    open_folder,
-    refuse_begun,
-    rehearse,
-)
-from optsched.experiments.regret_cells import (
-    Cell,
-    OverloadThreshold,
-    RegretTask,
-    numbers_of,
-    perform,
-    read_source,
-    seeds_of,
-)
+from optsched.experiments import cells as runner
+from optsched.experiments import regret_cells
 from optsched.policies import get_policies
 from optsched.problem.premises import deployable
 
@@ -65,6 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
+    from optsched._internal.files import JSON
     from optsched.clock import Clock
     from optsched.experiments.cells import CellProgress
     from optsched.policies import Policy
@@ -100,7 +78,7 @@ class Growth:
     confidence: float  # of each limit
     unit: str = "steps"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return everything as plain data, ready for JSON; None for what is infinite."""
         return finite(vars(self))
 
@@ -128,7 +106,7 @@ class Growth:
         )
 
 
-def finite(record: dict[str, Any]) -> dict[str, Any]:
+def finite(record: JSON) -> JSON:
     """Return a record with None for what is infinite."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -255,7 +233,7 @@ class Band:
 
 
 @dataclass(frozen=True, repr=False)
-class Regret:
+class Regret(View):
     """Regret of policies as intervals that are proven, instance by instance.
 
     It is at least the distance to the best schedule known, and at most that to a proven bound.
@@ -296,18 +274,19 @@ class Regret:
     source: str
     memory: int
     policies: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[regret_cells.Cell, ...]
     tolerance: float
     status: str = "complete"
-    thresholds: tuple[OverloadThreshold, ...] = ()
+    thresholds: tuple[regret_cells.OverloadThreshold, ...] = ()
     confidence: float = 0.95
     clock: str | None = None
     unit: str = "steps"
     knows: Mapping[str, Knowledge] = field(default_factory=dict)
+    _view = ("regret_table", "plot_regret", "regret_page")
 
     @cached_property
-    def _groups(self) -> dict[tuple[float, int], list[Cell]]:
-        groups: dict[tuple[float, int], list[Cell]] = {}
+    def _groups(self) -> dict[tuple[float, int], list[regret_cells.Cell]]:
+        groups: dict[tuple[float, int], list[regret_cells.Cell]] = {}
         for cell in sorted(self.cells, key=lambda cell: (cell.load, cell.horizon, cell.seed)):
             groups.setdefault((cell.load, cell.horizon), []).append(cell)
         return groups
@@ -406,7 +385,7 @@ class Regret:
         columns = ["load", "horizon", "seeds", "difference", "floor", "ceiling"]
         return data_frame(rows, columns=columns).set_index(["load", "horizon"])
 
-    def _cells(self, load: float, horizon: int, policy: str) -> list[Cell]:
+    def _cells(self, load: float, horizon: int, policy: str) -> list[regret_cells.Cell]:
         if policy not in self.policies:
             raise OptschedError(f"policy {policy!r} was not run; there are {self.policies}")
         if (load, horizon) not in self._groups:
@@ -428,7 +407,7 @@ class Regret:
         frame = data_frame([vars(band) for band in self.bands()])
         return frame.set_index(["policy", "load", "horizon"]).sort_index()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return everything as plain data, with the rows of `to_pandas` under "intervals"."""
         names = ("source", "memory", "policies", "status", "tolerance", "confidence", "clock")
         return {name: getattr(self, name) for name in names} | {
@@ -465,16 +444,9 @@ class Regret:
         """Plot the regret of each policy against the horizon, at a load, or the lowest."""
         return draw("plot_regret", self, self.loads[0] if load is None else load, ax)
 
-    def to_html(self, path: str | Path) -> None:
-        """Write intervals, growth and ratios as one HTML file that needs no network."""
-        write("regret_page", path, self)
-
     def __repr__(self) -> str:
         what = f"{', '.join(self.policies)}; {len(self.cells)} instances"
         return f"<Regret {self.source!r}: {what}, {self.status}>"
-
-    def _repr_html_(self) -> str:
-        return html("regret_table", self)
 
     def __str__(self) -> str:
         interrupted = "" if self.status == "complete" else " (interrupted)"
@@ -499,7 +471,9 @@ def regret(
     clock: str | Clock | None = None,
     time_limit: float = 0.0,
     tolerance: float | None = None,
-    jobs: Any = 1,
+    jobs: object = 1,
+    keep_instances: str | Path | None = None,
+    resume: bool = False,
     on_progress: Callable[[CellProgress], object] | None = None,
 ) -> Regret:
     """Enclose the regret of policies between the best schedule known and a proven bound.
@@ -539,6 +513,9 @@ def regret(
     jobs
         Processes on this machine; None: one per core. Or a Dask `Client` or `Cluster`, or the
         address of its scheduler.
+    keep_instances, resume
+        A folder in which the result of each instance is kept, and whether to go on with those that
+        are in it.
     on_progress
         Called when an instance is finished, with `done`, `count` and `seconds_left`; printed, it
         is one line.
@@ -563,39 +540,26 @@ def regret(
     >>> result.growth("mc-sf", 1.2).verdict
     'grows'
     """
+    places = _places(jobs)
     tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit, clock)
-    return _enclosed(tasks, tolerance, Store(), _places(jobs), on_progress)
-
-
-def regret_into(
-    out: str | Path,
-    source: str | Path | Instance,
-    policies: SomePolicies,
-    *,
-    resume: bool = False,
-    tolerance: float | None = None,
-    jobs: Any = 1,
-    on_progress: Callable[[CellProgress], object] | None = None,
-    **options: Any,
-) -> Regret:
-    """Enclose the regret as `regret` does, with a folder of instances that can be resumed."""
-    places, tasks, path = _places(jobs), _tasks(source, policies, **options), Path(out)
-    settings = _settings(next(iter(tasks.values())))
-    open_folder(path, _MANIFEST, "regret", settings, resume=resume)
-    with locked(path):
-        store = JsonFolder(path, tasks)
+    if keep_instances is None:
+        return _enclosed(tasks, tolerance, runner.Store(), places, on_progress)
+    path, settings = Path(keep_instances), _settings(next(iter(tasks.values())))
+    runner.open_folder(path, _MANIFEST, "regret", settings, resume=resume)
+    with runner.locked(path):
+        store = runner.JsonFolder(path, tasks)
         if not resume:
-            refuse_begun(path, len(store), len(tasks), "instances of this regret")
+            runner.refuse_begun(path, len(store), len(tasks), "instances of this regret")
         return _enclosed(tasks, tolerance, store, places, on_progress)
 
 
-def _places(jobs: Any) -> Places:
+def _places(jobs: Any) -> runner.Places:
     """Return where instances are enclosed: on this machine, unless it is Dask's."""
     here = jobs is None or isinstance(jobs, Real)
-    return Places(jobs) if here else Places(None, jobs)
+    return runner.Places(jobs) if here else runner.Places(None, jobs)
 
 
-def _settings(task: RegretTask) -> dict[str, Any]:
+def _settings(task: regret_cells.RegretTask) -> JSON:
     """Return what all instances share, in words, with a fingerprint of what those do not say."""
     shared = {
         each.name: getattr(part, each.name)
@@ -607,30 +571,36 @@ def _settings(task: RegretTask) -> dict[str, Any]:
     return {"source": told.pop("name"), **told, "version": __version__}
 
 
-def _told(value: Any) -> Any:
+def _told(value: object) -> Any:
     if isinstance(value, tuple):
         return [_told(each) for each in value]
-    return value if isinstance(value, PLAIN) else f"{name_of(value)} {fingerprint(value)[:16]}"
+    return (
+        value
+        if isinstance(value, runner.PLAIN)
+        else f"{runner.name_of(value)} {fingerprint(value)[:16]}"
+    )
 
 
 def _tasks(
     source: str | Path | Instance,
     policies: SomePolicies,
-    loads: float | Sequence[float] = (0.8, 1.2),
-    horizons: int | Sequence[int] | None = None,
-    seeds: int | Sequence[int] = 5,
+    loads: float | Sequence[float],
+    horizons: int | Sequence[int] | None,
+    seeds: int | Sequence[int],
     memory: int | None = None,
     time_limit: float = 0.0,
     clock: str | Clock | None = None,
-) -> dict[str, RegretTask]:
+) -> dict[str, regret_cells.RegretTask]:
     """Check what is asked for, and return its instances by their keys."""
-    chosen = tuple(carried(policy) for policy in get_policies(policies))
-    drawn = read_source(source, memory, clock)
-    loads, seeds = sorted(numbers_of("loads", loads)), seeds_of(seeds)
+    chosen = tuple(runner.carried(policy) for policy in get_policies(policies))
+    drawn = regret_cells.read_source(source, memory, clock)
+    loads, seeds = sorted(regret_cells.numbers_of("loads", loads)), regret_cells.seeds_of(seeds)
     rates = {load: drawn.rate(load) for load in loads}
     if horizons is None:
         horizons = drawn.horizons(rates[loads[0]])
-    horizons = sorted(as_count("a horizon", each) for each in numbers_of("horizons", horizons))
+    horizons = sorted(
+        as_count("a horizon", each) for each in regret_cells.numbers_of("horizons", horizons)
+    )
     as_number("time_limit", time_limit, lambda x: x >= 0, "a number of at least 0")
     if time_limit and clock is not None:
         raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
@@ -638,27 +608,27 @@ def _tasks(
         drawn.check(rates[load], horizons[0])
     few = drawn.draw(rates[loads[0]], horizons[0], seeds[0])
     for policy in chosen:
-        if isinstance(policy, Own):
-            rehearse(policy, few, clock=drawn.clock)
+        if isinstance(policy, runner.Own):
+            runner.rehearse(policy, few, clock=drawn.clock)
     shared = fingerprint(drawn)  # found once, for it may be a long trace
     tasks = [
-        RegretTask(drawn, chosen, load, rates[load], horizon, seed, time_limit)
+        regret_cells.RegretTask(drawn, chosen, load, rates[load], horizon, seed, time_limit)
         for horizon, seed, load in itertools.product(horizons, seeds, loads)  # quick ones first
     ]
     return {_key(task, shared): task for task in tasks}
 
 
-def _key(task: RegretTask, source: Any) -> str:
+def _key(task: regret_cells.RegretTask, source: Any) -> str:
     """Return a name for the result of a task that no other question has."""
     place = f"load-{task.load}-horizon-{task.horizon}-seed-{task.seed}"
     return f"{place}-{fingerprint(replace(task, source=source))[:16]}"
 
 
 def _enclosed(
-    tasks: dict[str, RegretTask],
+    tasks: dict[str, regret_cells.RegretTask],
     tolerance: float | None,
-    store: Store[dict[str, Any]],
-    places: Places,
+    store: runner.Store[JSON],
+    places: runner.Places,
     on_progress: Callable[[CellProgress], object] | None,
 ) -> Regret:
     """Carry out what is not in the store."""
@@ -666,11 +636,11 @@ def _enclosed(
     if tolerance is None:
         tolerance = _TOLERANCE * task.source.mean_alone
     as_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
-    policies = get_policies([loaded(policy) for policy in task.policies])
-    status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
-    if status == INTERRUPTED and not store:
+    policies = get_policies([runner.loaded(policy) for policy in task.policies])
+    status = runner.finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
+    if status == runner.INTERRUPTED and not store:
         raise KeyboardInterrupt
-    cells = [Cell(**content) for content in store.values()]
+    cells = [regret_cells.Cell(**content) for content in store.values()]
     return Regret(
         task.source.name,
         task.source.memory_tokens,
@@ -684,5 +654,5 @@ def _enclosed(
     )
 
 
-def _plain(task: RegretTask) -> dict[str, Any]:
-    return perform(task).to_dict()
+def _plain(task: regret_cells.RegretTask) -> JSON:
+    return regret_cells.perform(task).to_dict()

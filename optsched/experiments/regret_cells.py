@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from optsched._internal.files import JSON
     from optsched.bounds.bound import ClockBound
     from optsched.clock import Clock
     from optsched.experiments.cells import Own
@@ -70,7 +71,7 @@ def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
     return found
 
 
-def seeds_of(seeds: Any) -> list[int]:
+def seeds_of(seeds: object) -> list[int]:
     """Return seeds: those named, or that many from 0."""
     if not isinstance(seeds, Iterable):
         return list(range(as_count("seeds", seeds, most=_MAX_SEEDS)))
@@ -83,7 +84,7 @@ class RegretSource:
     """Draws instances of any arrival rate and number of steps."""
 
     name: str
-    parameters: dict[str, Any] = field(default_factory=dict)  # of the family: lengths, not arrivals
+    parameters: JSON = field(default_factory=dict)  # of the family: lengths, not arrivals
     trace: Instance | None = None  # drawn from with replacement, in place of a family
     memory: int | None = None  # None: as many tokens as the family has
     clock: LinearClock | None = None  # None: times are in steps
@@ -247,7 +248,7 @@ class Cell:
     proof: str
     seconds: float  # for everything
     # Of engines, and of preempted requests that go on: policies, best, best_by, bound, proof
-    later: dict[str, Any] | None = None
+    later: JSON | None = None
 
     def _ends(self, policy: str) -> tuple[float, float]:
         """Return the best latency known and the bound, in the world of a policy."""
@@ -267,7 +268,7 @@ class Cell:
         best, bound = self._ends(policy)
         return latency / best, latency / bound
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return the cell as plain data, ready for JSON."""
         return dict(vars(self))
 
@@ -292,7 +293,7 @@ def perform(task: RegretTask) -> Cell:
     return Cell(*drawn, latencies, *ends, stopwatch() - began, later)
 
 
-def _going_on(instance: Instance, runs: list[Execution], best: Schedule) -> dict[str, Any]:
+def _going_on(instance: Instance, runs: list[Execution], best: Schedule) -> JSON:
     """Return the best run known, and a bound, where preempted requests may go on."""
     proven = find_bound(instance, "closed-form")
     for each in runs:
@@ -305,14 +306,14 @@ def _going_on(instance: Instance, runs: list[Execution], best: Schedule) -> dict
     return _in_own_world([each.policy for each in runs], ends)
 
 
-def _in_own_world(policies: list[str], ends: tuple[float, str, float, str]) -> dict[str, Any]:
+def _in_own_world(policies: list[str], ends: tuple[float, str, float, str]) -> JSON:
     names = ("policies", "best", "best_by", "bound", "proof")
     return dict(zip(names, (policies, *ends), strict=True))
 
 
 def _on_clock(
     task: RegretTask, clock: LinearClock, instance: Instance
-) -> tuple[tuple[dict[str, float], float, str, float, str], dict[str, Any] | None]:
+) -> tuple[tuple[dict[str, float], float, str, float, str], JSON | None]:
     """Return latencies, the best checked run and a bound; the latter two also of later storage."""
     runs = [
         run(instance, loaded(policy), clock=clock, seed=task.seed)
@@ -435,7 +436,7 @@ class OverloadThreshold:
         """The middle between the two loads."""
         return (self.stable + self.overloaded) / 2
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return everything as plain data, ready for JSON."""
         return vars(self) | {"load": self.load, "tried": [list(each) for each in self.tried]}
 

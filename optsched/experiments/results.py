@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.extensions import data_frame, draw, html, text, write
-from optsched._internal.numbers import (
-    CONFIDENCE,
-    ConfidenceInterval,
-    at_least,
-    number,
-    proven,
-    round_down,
-)
+from optsched._internal import numbers
+from optsched._internal.extensions import View, data_frame, text
 from optsched.bounds.bound import bound as find_bound
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest
@@ -29,12 +22,11 @@ from optsched.problem.work import going_on_from_a_cache, load_on_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
+    from optsched._internal.files import JSON
     from optsched.bounds.ascent import Bound, BoundMethod
     from optsched.bounds.bound import ClockBound
     from optsched.problem.execution import Execution
@@ -50,7 +42,7 @@ ROUNDING = 1e-9  # relative, of a mean over sums of batches
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class Comparison(View):
     """Runs of several policies side by side.
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
@@ -143,7 +135,7 @@ class Comparison:
         if self.turns or self.cluster is not None:
             return self
         clock = self.clock
-        known: dict[str, Any] = {"clock": clock} if self.timed else {}
+        known: JSON = {"clock": clock} if self.timed else {}
         if bound is None and isinstance(clock, LinearClock | None):
             bound = find_bound(self.instance, method, **known)
         bounds: tuple[Any, ...] = () if bound is None else (bound,)
@@ -215,7 +207,7 @@ class Comparison:
         if split and self.bounds:
             found.append(
                 f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
-                f"the proven bound on the total is {at_least(self.bounds[-1].value)}."
+                f"the proven bound on the total is {numbers.at_least(self.bounds[-1].value)}."
             )
         return found + (self._notes_on_clock() if self.timed else [self._note_in_steps()])
 
@@ -241,14 +233,14 @@ class Comparison:
         ]
         late = [run.policy for run in self if run.facts.storage != STORAGES[0]]
         if late and len(self.bounds) > 1:
-            mean = proven(Fraction(self.bounds[1].value) / len(self.instance))
+            mean = numbers.proven(Fraction(self.bounds[1].value) / len(self.instance))
             found.append(
                 f"{', '.join(late)}: tokens are stored one batch later than the papers count them, "
                 f"which leaves more room; for that the proven bound on the mean is {mean}."
             )
         return found
 
-    def by_policy(self) -> dict[str, Any]:
+    def by_policy(self) -> JSON:
         """Return the run of each policy as asked for, on a cluster that on the first trace."""
         return {policy: runs[0] for policy, runs in self.runs_by_policy.items()}
 
@@ -277,7 +269,7 @@ class Comparison:
         return next(able, None) if self.comparable else None
 
     @property
-    def margin(self) -> dict[str, Any] | None:
+    def margin(self) -> JSON | None:
         """How much longer latencies of the best deployable policy are than those by arrival.
 
         "against" is what it is held against: "vllm", "fcfs", or the next best that can be deployed.
@@ -294,8 +286,8 @@ class Comparison:
         best, other = able[0], (known or others)[0]
         parts = np.array_split(best.latencies - other.latencies, _PARTS)
         tails = [float(np.percentile(run.latencies, 99)) for run in (best, other)]
-        risk = (1 - CONFIDENCE) / (len(able) - 1)  # against any of the others
-        found = ConfidenceInterval.of(np.array([part.mean() for part in parts]), 1 - risk)
+        risk = (1 - numbers.CONFIDENCE) / (len(able) - 1)  # against any of the others
+        found = numbers.ConfidenceInterval.of(np.array([part.mean() for part in parts]), 1 - risk)
         return {"against": other.policy, **found.to_dict(), "p99": tails}
 
     @property
@@ -306,13 +298,13 @@ class Comparison:
         ranked = sorted(self, key=lambda run: (run.unfinished, run.mean_latency))
         rows = [(run.policy, run.knows, run.mean_latency) for run in ranked]
         unit = self.best.unit
-        found = deployable(rows, lambda value: f"{number(value)} {unit}")
+        found = deployable(rows, lambda value: f"{numbers.number(value)} {unit}")
         if (margin := self.margin) is not None and margin["mean"]:
             less, least, most = (
-                f"{number(abs(margin[end]))} {unit} {'more' if margin[end] > 0 else 'less'}"
+                f"{numbers.number(abs(margin[end]))} {unit} {'more' if margin[end] > 0 else 'less'}"
                 for end in ("mean", "high", "low")
             )
-            tails = [number(tail) for tail in margin["p99"]]
+            tails = [numbers.number(tail) for tail in margin["p99"]]
             found.insert(
                 1,
                 f"That is {less} than with {margin['against']} ({least} to {most}, with 95 % "
@@ -385,14 +377,11 @@ class Comparison:
             lines.append(f"  {each.policy} does not complete all: its run {each.why}")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        return html(self._view[0], self)
-
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return everything but the runs as plain data; "policies" lists the metrics of each."""
         instance, bounds = self.instance, [_described(each, self.instance) for each in self.bounds]
         last = next(iter(self)).arrivals[-1] if self.timed else instance.arrivals[-1]
-        content: dict[str, Any] = {
+        content: JSON = {
             "instance": {
                 "name": instance.name,
                 "requests": len(instance),
@@ -421,7 +410,7 @@ class Comparison:
             content["unfinished"] = [run.metrics() for run in self.incomplete]
         return content
 
-    def _leaders(self) -> dict[str, Any]:
+    def _leaders(self) -> JSON:
         """Return what JSON says of the best policies."""
         able = self.best_deployable
         return {
@@ -430,7 +419,7 @@ class Comparison:
             "margin": self.margin,
         }
 
-    def _entry(self, run: Any, seconds: float) -> dict[str, Any]:
+    def _entry(self, run: Any, seconds: float) -> JSON:
         """Return what JSON says of a run in steps or on a clock."""
         gap = self.gap(run)
         claims = {"gap": gap} | ({"why_no_gap": self.covering(run)[1]} if gap is None else {})
@@ -457,20 +446,12 @@ class Comparison:
         frame = data_frame(self.to_dict()["policies"]).set_index("policy")
         return frame.drop(columns="intervals", errors="ignore")
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the policies against each other, on the given axes or a new figure."""
-        return draw(self._view[1], self, ax)
 
-    def to_html(self, path: str | Path) -> None:
-        """Write the comparison as one HTML file that needs no network."""
-        write(self._view[2], path, self)
-
-
-def _described(bound: Bound | ClockBound, instance: Instance) -> dict[str, Any]:
+def _described(bound: Bound | ClockBound, instance: Instance) -> JSON:
     """Return what JSON says of a bound, and under which premises it holds."""
     return {
         "value": bound.value,
-        "mean_latency": round_down(Fraction(bound.value) / len(instance)),
+        "mean_latency": numbers.round_down(Fraction(bound.value) / len(instance)),
         "method": bound.method,
         "seconds": bound.seconds,
         "premises": bound.premises.to_dict(),
@@ -514,16 +495,16 @@ class ClusterComparison(Comparison):
             [math.nan if row[metric] is None else row[metric] for row in rows], dtype=np.float64
         )
 
-    def mean(self, metric: str, policy: str) -> ConfidenceInterval:
+    def mean(self, metric: str, policy: str) -> numbers.ConfidenceInterval:
         """Return the mean of a metric over the traces."""
         return _interval(self.values(metric, policy))
 
-    def ratio(self, metric: str, policy: str, baseline: str) -> ConfidenceInterval:
+    def ratio(self, metric: str, policy: str, baseline: str) -> numbers.ConfidenceInterval:
         """Return the geometric mean over traces of a policy's positive metric over a baseline's."""
         logs = np.log(self.values(metric, policy)) - np.log(self.values(metric, baseline))
-        return ConfidenceInterval(*(math.exp(value) for value in _interval(logs)))
+        return numbers.ConfidenceInterval(*(math.exp(value) for value in _interval(logs)))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return cluster, traces and metrics as plain data, ready for JSON."""
         first = next(iter(self.runs_by_policy.values()))
         return {
@@ -545,7 +526,7 @@ class ClusterComparison(Comparison):
         return deployable(ranked, lambda value: f"{value:,.0f} tokens", measure="imbalance")
 
     @cached_property
-    def _rows(self) -> list[dict[str, Any]]:
+    def _rows(self) -> list[JSON]:
         return [self._summary(policy) for policy in self.runs_by_policy]
 
     @property
@@ -566,11 +547,11 @@ class ClusterComparison(Comparison):
             *found,
         ]
 
-    def _summary(self, policy: str) -> dict[str, Any]:
+    def _summary(self, policy: str) -> JSON:
         runs = self.runs_by_policy[policy]
         rows = [run.metrics(self.warm_up) for run in runs]
         told = min((run.knows for run in runs if run.knows), key=KNOWLEDGE.index, default=None)
-        entry: dict[str, Any] = {"policy": policy, "knows": told}
+        entry: JSON = {"policy": policy, "knows": told}
         if len(rows) == 1:
             entry |= rows[0]
         else:
@@ -590,7 +571,7 @@ class ClusterComparison(Comparison):
         return "\n".join([text("cluster_table", self), *self.headline, *self.notes])
 
 
-def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> str | None:
+def _rising(entries: dict[str, JSON], runs: dict[str, ClusterRun]) -> str | None:
     """Point out a lookahead that leaves more imbalance than less of it, or than none."""
     ahead = {policy: run.lookahead for policy, run in runs.items() if run.lookahead is not None}
     imbalance = {policy: entry["imbalance_tokens"] for policy, entry in entries.items()}
@@ -607,8 +588,10 @@ def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> 
     )
 
 
-def _interval(values: FloatArray) -> ConfidenceInterval:
+def _interval(values: FloatArray) -> numbers.ConfidenceInterval:
     mean = float(values.mean())
     return (
-        ConfidenceInterval(mean, mean, mean) if len(values) < 2 else ConfidenceInterval.of(values)
+        numbers.ConfidenceInterval(mean, mean, mean)
+        if len(values) < 2
+        else numbers.ConfidenceInterval.of(values)
     )

@@ -18,22 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import data_frame, draw, html, need, text, write
-from optsched._internal.files import write_whole
+from optsched._internal.extensions import View, data_frame, html, need, text
+from optsched._internal.files import JSON, write_whole
 from optsched._internal.fingerprints import fingerprint
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched._version import __version__
 from optsched.errors import OptschedError, require_known
-from optsched.experiments.cells import (
-    Places,
-    Store,
-    changed,
-    finish,
-    locked,
-    open_folder,
-    refuse_begun,
-    writing,
-)
+from optsched.experiments import cells as runner
 from optsched.experiments.sweep_plan import OK, killed, perform, read_plan
 from optsched.problem.premises import KNOWLEDGE, deployable
 
@@ -42,9 +33,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import pyarrow as pa
-    from matplotlib.axes import Axes
 
-    from optsched.experiments.cells import CellProgress, Settings
+    from optsched.experiments.cells import CellProgress
     from optsched.experiments.sweep_plan import SweepPlan
 
 
@@ -58,35 +48,35 @@ def opened(out: str | Path, plan: SweepPlan, *, resume: bool) -> Iterator[SweepF
     """Open the folder of a sweep, to which only this process then adds rows."""
     need("pyarrow", "a sweep")
     path, settings = Path(out), {"key": plan.key, "version": __version__, "config": plan.config}
-    open_folder(path, MANIFEST, "sweep", settings, _differing, resume=resume)
-    with locked(path):
+    runner.open_folder(path, MANIFEST, "sweep", settings, _differing, resume=resume)
+    with runner.locked(path):
         for left_over in path.glob(".*.tmp"):
             left_over.unlink()
         folder = SweepFolder(path, [run.key for run in plan.runs])
         if not resume:
-            refuse_begun(path, len(folder), len(plan.runs), "runs of this sweep")
+            runner.refuse_begun(path, len(folder), len(plan.runs), "runs of this sweep")
         try:
             yield folder
         finally:
             folder.close()
 
 
-def _differing(old: Settings, new: Settings) -> list[str]:
+def _differing(old: JSON, new: JSON) -> list[str]:
     if old["key"] == new["key"] or old["version"] != new["version"]:
-        return changed(old, {"version": new["version"]})
+        return runner.changed(old, {"version": new["version"]})
     config, asked = old["config"], new["config"]
     names = [key for key in {**config, **asked} if config.get(key) != asked.get(key)]
     return names or ["the content of the files that it names"]
 
 
-class SweepFolder(Store[dict[str, Any]]):
+class SweepFolder(runner.Store[JSON]):
     """The statuses of the runs that are done, whose rows are on disk or soon will be."""
 
     def __init__(self, path: Path, keys: Sequence[str]) -> None:
         super().__init__()
         self.path = path
         self._keys = keys  # of the whole sweep, in its order
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[JSON] = []
         self._flushed = time.monotonic()
         for file in path.glob("*.parquet"):
             try:
@@ -101,7 +91,7 @@ class SweepFolder(Store[dict[str, Any]]):
             (path / TABLE).rename(path / "part-before.parquet")
         self.failed = sum(status != OK for status in self.values())
 
-    def add(self, key: str, row: dict[str, Any]) -> None:
+    def add(self, key: str, row: JSON) -> None:
         """Keep a row; it reaches the disk within seconds, with others."""
         self._rows.append(row)
         self[key] = row["status"]
@@ -119,7 +109,7 @@ class SweepFolder(Store[dict[str, Any]]):
         """Write the rows that are not on disk yet as one part file."""
         if self._rows:
             name = f"part-{fingerprint([row['key'] for row in self._rows])[:16]}.parquet"
-            with writing(self.path):
+            with runner.writing(self.path):
                 _write(_table(self._rows), self.path / name)
             self._rows = []
         self._flushed = time.monotonic()
@@ -130,7 +120,7 @@ class SweepFolder(Store[dict[str, Any]]):
         found = _read(self.path)
         assert found is not None
         place = {key: number for number, key in enumerate(found.column("key").to_pylist())}
-        with writing(self.path):
+        with runner.writing(self.path):
             _write(found.take([place[key] for key in self._keys]), self.path / TABLE)
         for part in parts:
             part.unlink()
@@ -159,12 +149,12 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(gaps, "Int64"))
 
 
-def read_columns(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+def read_columns(path: Path, names: Sequence[str]) -> list[JSON]:
     """Read some columns of all rows on disk, as far as there are such columns."""
     found = _read(path)
     if found is None:
         return []
-    rows: list[dict[str, Any]] = found.select(
+    rows: list[JSON] = found.select(
         [name for name in names if name in found.column_names]
     ).to_pylist()
     return rows
@@ -195,7 +185,7 @@ def _rows(file: Path) -> pa.Table:
     )
 
 
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
+def _table(rows: list[JSON]) -> pa.Table:
     """Make a table of the columns that any row has a value in."""
     import pyarrow as pa
 
@@ -214,8 +204,8 @@ def _write(table: pa.Table, path: Path) -> None:
 
 _WORLD = ("clock", "workers")  # options that make another setting, and not another policy
 _LISTED_SETTINGS = 3  # settings of which the best is named
-Rows = list[dict[str, Any]]
-Group = list[tuple[dict[str, Any], dict[int, float]]]  # means, and mean latencies by seed
+Rows = list[JSON]
+Group = list[tuple[JSON, dict[int, float]]]  # means, and mean latencies by seed
 
 
 def summarised(path: Path) -> tuple[Rows, list[str]]:
@@ -269,7 +259,7 @@ def _best(world: str, unit: str, group: Group, ours: set[str]) -> str:
     return f"{world}: {said}" if world else said
 
 
-def _means(rows: Rows) -> dict[str, Any]:
+def _means(rows: Rows) -> JSON:
     done = [row for row in rows if row["status"] == OK]
     told = {row["knows"] for row in done if row.get("knows")}
     latency, gap = ([row.get(name) for row in done] for name in ("mean_latency", "gap"))
@@ -292,7 +282,7 @@ _LISTED = 3  # reasons of failure that are printed
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep:
+class Sweep(View):
     """What a sweep did; the results themselves are in its folder."""
 
     folder: Path
@@ -302,6 +292,7 @@ class Sweep:
     failures: dict[str, int]  # runs of each status that is not "ok"
     status: str  # "complete", or "interrupted" by Ctrl-C: resume it
     seconds: float  # of this call
+    _view = ("means_table", "plot_means", "summary_page")
 
     @property
     def failed(self) -> int:
@@ -313,11 +304,11 @@ class Sweep:
         return read_sweep(self.folder)
 
     @cached_property
-    def _summary(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def _summary(self) -> tuple[list[JSON], list[str]]:
         return summarised(self.folder)
 
     @property
-    def means(self) -> list[dict[str, Any]]:
+    def means(self) -> list[JSON]:
         """One row per policy and instance: mean latency, paired difference, and mean gap."""
         return self._summary[0]
 
@@ -337,18 +328,10 @@ class Sweep:
             f"together{gap}; knows: what is told of an output before it ends"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return everything but the runs as plain data, ready for JSON; "means" is the table."""
         facts = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
         return {"out": str(self.folder), **facts, "failed": self.failed, "means": self.means}
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the mean latencies with their intervals."""
-        return draw("plot_means", self, ax)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write table and plot as one HTML file that needs no network."""
-        write("summary_page", path, self)
 
     def __repr__(self) -> str:
         done = f"{self.done:,} of {self.runs:,} runs, {self.failed:,} failed"
@@ -380,7 +363,7 @@ def sweep(
     config: str | Path | Mapping[str, Any],
     out: str | Path,
     executor: Executor = "local",
-    address: Any = None,
+    address: object = None,
     jobs: int | None = None,
     resume: bool = False,
     *,
@@ -449,7 +432,7 @@ def sweep(
     cells = {run.key: run for run in plan.runs}
     with opened(out, plan, resume=resume) as folder:
         before = len(folder)
-        status = finish(
+        status = runner.finish(
             perform, cells, folder, places, title="runs", on_progress=on_progress, on_killed=killed
         )
     failures = Counter(each for each in folder.values() if each != OK)
@@ -464,7 +447,7 @@ def sweep(
     )
 
 
-def _places(executor: str, address: Any, jobs: int | None) -> Places:
+def _places(executor: str, address: object, jobs: int | None) -> runner.Places:
     """Check where a sweep is to run."""
     require_known("executor", executor, EXECUTORS, OptschedError)
     if (executor == "dask") != (address is not None):
@@ -476,4 +459,4 @@ def _places(executor: str, address: Any, jobs: int | None) -> Places:
         raise OptschedError(
             f"jobs is {jobs}, but the executor dask has workers of its own; leave jobs out"
         )
-    return Places(jobs, address)
+    return runner.Places(jobs, address)

@@ -24,6 +24,7 @@ from optsched.problem.premises import strongest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from optsched._internal.files import JSON
     from optsched.bounds.ascent import Bound, BoundMethod
     from optsched.problem.instance import Instance
 
@@ -75,7 +76,7 @@ class SweepRun:
         options = tuple(sorted(self.options, key=repr))
         return fingerprint(replace(self, source=source, options=options))[:32]
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> JSON:
         """Return the columns that say what was run."""
         return {
             "key": self.key,
@@ -89,7 +90,7 @@ class SweepRun:
         }
 
 
-def perform(run: SweepRun) -> dict[str, Any]:
+def perform(run: SweepRun) -> JSON:
     """Carry a run out and return its row; any error becomes its status."""
     row = run.provenance()
     try:
@@ -110,13 +111,13 @@ def perform(run: SweepRun) -> dict[str, Any]:
     return row
 
 
-def killed(run: SweepRun) -> dict[str, Any]:
+def killed(run: SweepRun) -> JSON:
     """Return the row of a run whose process was killed whenever it was tried."""
     reason = "the process was killed whenever it did this run; it may need more memory"
     return run.provenance() | {"status": reason}
 
 
-def _executed(planned: SweepRun, instance: Instance) -> dict[str, Any]:
+def _executed(planned: SweepRun, instance: Instance) -> JSON:
     from optsched.policies import get_policy
     from optsched.simulate import run
     from optsched.simulate.runners import raise_if_interrupted
@@ -139,7 +140,7 @@ def _executed(planned: SweepRun, instance: Instance) -> dict[str, Any]:
     return told | metrics | claims
 
 
-def _solved(run: SweepRun, instance: Instance) -> dict[str, Any]:
+def _solved(run: SweepRun, instance: Instance) -> JSON:
     from optsched.optimum.solving import solve
     from optsched.optimum.state import SolveParams
 
@@ -160,7 +161,7 @@ def _solved(run: SweepRun, instance: Instance) -> dict[str, Any]:
     }
 
 
-def _claims(execution: Any, instance: Instance) -> dict[str, Any]:
+def _claims(execution: Any, instance: Instance) -> JSON:
     """Return the bound that covers a run and the gap to it, or why there is none."""
     bounds = [_bound(instance)]
     if execution.split:  # the one bound that allows preempted requests to go on
@@ -198,7 +199,7 @@ class SweepPlan:
 
     name: str
     runs: tuple[SweepRun, ...]  # every run once; those of one instance follow each other
-    config: dict[str, Any]  # as in the file
+    config: JSON  # as in the file
 
     @property
     def key(self) -> str:
@@ -253,7 +254,7 @@ def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[
         raise OptschedError(f"cannot read the sweep {path}: {error.strerror}") from None
 
 
-def _seeds(seeds: Any, where: str) -> list[int]:
+def _seeds(seeds: object, where: str) -> list[int]:
     counts = [whole(each) for each in (seeds if isinstance(seeds, list) else [seeds])]
     found = [each for each in counts if each is not None and each >= 0]
     if not isinstance(seeds, list) and found and 1 <= found[0] <= MAX_SEEDS:
@@ -304,7 +305,7 @@ def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterat
         raise InstanceError(f"{at} ({_shown(parameters.items())}): {reason}")
 
 
-def _trace(base: Path, trace: Any, **parameters: Any) -> Any:
+def _trace(base: Path, trace: object, **parameters: Any) -> Any:
     from optsched.workloads import read_trace
 
     if not isinstance(trace, str) or trace.startswith("family:"):
@@ -354,7 +355,7 @@ def _check_names(policies: list[tuple[str | Own, Parameters]], where: str) -> di
     return {name: code for name, code in found.items() if code}
 
 
-def _checked(name: Any, options: dict[str, Any], instance: Instance) -> str | Own:
+def _checked(name: Any, options: JSON, instance: Instance) -> str | Own:
     """Check a policy and its options, and take its rule out of them into its name."""
     if isinstance(name, str) and name == HINDSIGHT:
         from optsched.optimum.solving import METHODS
@@ -404,11 +405,11 @@ def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> N
             raise OptschedError(f"{where}: unknown key {key!r}; {nearest(key, known)}")
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _product(table: Mapping[str, Any], first: str, at: str) -> Iterator[dict[str, Any]]:
+def _product(table: Mapping[str, Any], first: str, at: str) -> Iterator[JSON]:
     """Yield every choice of one value per key, the named key before the others."""
     keys = [first, *(key for key in table if key != first)]
     for key in keys:
@@ -429,7 +430,7 @@ def _keywords_of_traces() -> list[str]:
     return _keywords(read_trace, "path", "note")
 
 
-def _keywords_of_family(name: Any, at: str) -> list[str]:
+def _keywords_of_family(name: object, at: str) -> list[str]:
     from optsched.workloads import FAMILIES, family
 
     if name not in FAMILIES:

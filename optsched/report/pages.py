@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.files import JSON
 from optsched._internal.numbers import at_least, number, percent, proven
 from optsched._version import __version__
 from optsched.errors import OptschedError, PolicyError
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from jinja2 import Template
     from markupsafe import Markup
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.container import BarContainer
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
+    from matplotlib.typing import ColorType
 
     from optsched._internal.arrays import FloatArray
     from optsched.experiments.comparison import Replications
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
     from optsched.problem.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
 
-Figure = dict[str, Any]  # what plotly.js draws: "data", a list of traces, and "layout"
+Figure = JSON  # what plotly.js draws: "data", a list of traces, and "layout"
 
 _SYMBOLS = {
     "o": "circle",
@@ -339,7 +342,7 @@ def _join_by_colour(traces: Sequence[Figure]) -> None:
             trace.update(legendgroup=group, meta=html.unescape(group), name=group)
 
 
-def _named(artist: Any) -> Figure:
+def _named(artist: Artist | BarContainer) -> Figure:
     name = str(artist.get_label())
     if name.startswith("_") or not name:  # as matplotlib marks what has no name
         return {"showlegend": False}
@@ -377,7 +380,7 @@ def _unmarked(text: object) -> str:
     return plain
 
 
-def _colour(colour: Any) -> str:
+def _colour(colour: ColorType) -> str:
     from matplotlib.colors import to_hex
 
     full = to_hex(colour, keep_alpha=True).upper()
@@ -468,7 +471,7 @@ def regret_page(result: Regret) -> str:
 
 def summary_page(result: Replications | Sweep) -> str:
     """Return the page of means over instances or seeds."""
-    shown: dict[str, Any] = {"table": tables.means_table(result), "title": result.title}
+    shown: JSON = {"table": tables.means_table(result), "title": result.title}
     shown |= {"said": result.notes, "policies": []}
     figures = {"means": drawn_for([], plot_means, result)}
     content = result.to_dict()
@@ -623,7 +626,7 @@ def _details(schedule: Schedule) -> Figure:
 
 
 def drawn_for(
-    policies: Iterable[str], plot: Callable[..., Any], *content: Any, link: str = "", **look: Any
+    policies: Iterable[str], plot: Callable[..., Any], *content: object, link: str = "", **look: Any
 ) -> Figure:
     """Draw a plot for the page; traces that belong to no policy are never faded."""
     from matplotlib.figure import Figure as Drawing
@@ -645,7 +648,7 @@ def _owned(figure: Figure, policy: str) -> Figure:
     return figure
 
 
-def render_page(template: str, package: str = "", **content: Any) -> str:
+def render_page(template: str, package: str = "", **content: object) -> str:
     """Return a page from a template of this room, or of another package that extends one."""
     return _template(template, package).render(
         plotly=_plotly(), version=__version__, python=platform.python_version(), **content

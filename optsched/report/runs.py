@@ -10,41 +10,8 @@ import numpy as np
 from optsched._internal.numbers import at_least, percent, proven, student
 from optsched.errors import InstanceError, OptschedError, PolicyError, require_known
 from optsched.problem.work import load_on_clock
-from optsched.report.style import (
-    BLUE,
-    COLOURS,
-    DASHED,
-    GREEN,
-    LIMIT,
-    ORANGE,
-    REFERENCE,
-    SKY,
-    TEXT_SIZE,
-    UNAVOIDABLE,
-    VERMILLION,
-    clock_unit,
-    finish,
-    gap_curves,
-    growing_bars,
-    hover,
-    latency_cdf,
-    line_of,
-    line_styles,
-    lookahead_curve,
-    mean_per_bin,
-    memory_curve,
-    memory_limit,
-    most_per_bin,
-    name_bars,
-    name_ranked,
-    note_bar,
-    plain,
-    prepare,
-    sample_by_start,
-    stack_bars,
-    step_unit,
-    styled,
-)
+from optsched.report import style as common
+from optsched.report.style import finish, hover, line_of, line_styles, plain, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +42,7 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Plot the total latency of each policy over the part that is proven to be unavoidable."""
     runs = comparison.ranked()
     ax = prepare(ax, height=1.2 + 0.36 * len(runs))
-    colours = name_ranked(ax, comparison)
+    colours = common.name_ranked(ax, comparison)
     bound, rows = comparison.bound.value, np.arange(len(runs))
     covering = [comparison.covering(run)[0] for run in runs]
     unavoidable = np.array([0.0 if claim is None else claim.value for claim in covering])
@@ -83,28 +50,28 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     shares = [comparison.gap(run) for run in runs]
     gaps = ["unknown" if share is None else percent(share) for share in shares]
     label = f"unavoidable: proven bound, {at_least(bound)}"
-    bars = ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
+    bars = ax.barh(rows, unavoidable, height=0.68, color=common.UNAVOIDABLE, label=label)
     hover(bars, [f"no such run is below {at_least(value)}<extra></extra>" for value in unavoidable])
     over = np.maximum(totals - unavoidable, 0)
     rest = ax.barh(rows, over, left=unavoidable, height=0.68, color=colours)
     hover(rest, [f"total {total:,}, gap {gap}" for total, gap in zip(totals, gaps, strict=True)])
     ax.axvline(bound, color="black", linewidth=1)
     for row, (total, gap) in enumerate(zip(totals, gaps, strict=True)):
-        note_bar(ax, f"gap {gap}", total, row)
+        common.note_bar(ax, f"gap {gap}", total, row)
     ax.set_xlim(0, totals.max() * 1.2)
-    return finish(ax, f"total latency ({step_unit(comparison.instance)})", counts="x")
+    return finish(ax, f"total latency ({common.step_unit(comparison.instance)})", counts="x")
 
 
 def plot_memory(
     schedules: Schedule | Iterable[Schedule], ax: Axes | None = None, bins: int | None = None
 ) -> Axes:
     """Plot the tokens held over time; a point is the most that is held within a bin of steps."""
-    chosen = styled(schedules)
+    chosen = common.styled(schedules)
     ax = prepare(ax)
     first_drawn, widest = chosen[0][0], 1
     bins = bins or (_BINS if len(chosen) == 1 else _SHARED_BINS)
     for schedule, style in chosen:
-        edges, peaks = memory_curve(schedule, bins)
+        edges, peaks = common.memory_curve(schedule, bins)
         widest = max(widest, int(np.diff(edges).max()))
         ax.plot(
             edges,
@@ -114,21 +81,21 @@ def plot_memory(
             label=plain(schedule.policy),
             **line_of(style),
         )
-    memory_limit(ax, first_drawn.workers.total)
+    common.memory_limit(ax, first_drawn.workers.total)
     first = min(int(schedule.starts.min()) for schedule, _ in chosen)
     ax.set(xlim=(first, None), ylim=(0, None))
     ylabel = "tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else "")
-    return finish(ax, f"time ({step_unit(first_drawn.instance)})", ylabel, counts="xy")
+    return finish(ax, f"time ({common.step_unit(first_drawn.instance)})", ylabel, counts="xy")
 
 
 def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:
     """Plot the distribution of latencies: the share of requests that are complete within a time."""
     from matplotlib.ticker import PercentFormatter
 
-    chosen = styled(schedules)
+    chosen = common.styled(schedules)
     ax = prepare(ax)
     for index, (schedule, style) in enumerate(chosen):
-        latencies, shares = latency_cdf(schedule)
+        latencies, shares = common.latency_cdf(schedule)
         ax.plot(
             np.insert(latencies, 0, latencies[0]),
             np.insert(shares, 0, 0),
@@ -141,7 +108,7 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
             **line_of(style),
         )
     ax.yaxis.set_major_formatter(PercentFormatter(1))
-    xlabel = f"latency ({step_unit(chosen[0][0].instance)})"
+    xlabel = f"latency ({common.step_unit(chosen[0][0].instance)})"
     ax.set(xscale="log", ylim=(0, 1.02))
     return finish(ax, xlabel, "requests completed", counts="x")
 
@@ -165,12 +132,12 @@ def plot_schedule(
     if by or labels:
         return _plot_gantt(schedule, prepare(ax, height=1.2 + 0.16 * len(schedule.starts)), labels)
     ax = prepare(ax)
-    bars = growing_bars(schedule, sample)
+    bars = common.growing_bars(schedule, sample)
     style = line_styles([schedule.policy])[0]
     first = int(schedule.starts.min())
     if bars.stacked:
         edges = ["white", "white"]
-        memory_limit(ax, schedule.instance.memory)
+        common.memory_limit(ax, schedule.instance.memory)
         ax.set_ylim(0, max(schedule.instance.memory, schedule.peak_memory) * 1.05)
         ylabel = "tokens held, stacked by request"
     else:
@@ -190,7 +157,7 @@ def plot_schedule(
             PolyCollection(part, facecolors=colour, edgecolors=edge, lw=width, label=label)
         )
     ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
-    xlabel = f"time ({step_unit(schedule.instance)})"
+    xlabel = f"time ({common.step_unit(schedule.instance)})"
     return finish(ax, xlabel, ylabel, counts="xy", title=plain(schedule.policy))
 
 
@@ -209,7 +176,7 @@ def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
             lasts[own],
             left=schedule.starts[own],
             height=0.8,
-            color=COLOURS[number % len(COLOURS)],
+            color=common.COLOURS[number % len(common.COLOURS)],
             label=schedule.policy if instance.clients is None else f"client {client}",
         )
         hover(bars, [instance.label(request) for request in np.flatnonzero(own).tolist()])
@@ -221,25 +188,25 @@ def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
             xytext=(2, 0),
             textcoords="offset points",
             va="center",
-            fontsize=TEXT_SIZE - 3,
+            fontsize=common.TEXT_SIZE - 3,
         )
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     ax.set_yticks([])
-    xlabel = f"time ({step_unit(instance)})"
+    xlabel = f"time ({common.step_unit(instance)})"
     return finish(ax, xlabel, "requests by client", counts="x", title=plain(schedule.policy))
 
 
 def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
     """Plot how a gap adds up over the steps: starts that cost more, and memory that lies idle."""
     ax = prepare(ax)
-    steps, waste, regret = gap_curves(explanation, _BINS)
-    ax.fill_between(steps, 0, waste, color=ORANGE, linewidth=0, label="wasted memory")
+    steps, waste, regret = common.gap_curves(explanation, _BINS)
+    ax.fill_between(steps, 0, waste, color=common.ORANGE, linewidth=0, label="wasted memory")
     label = "order regret of the starts"
-    ax.fill_between(steps, waste, waste + regret, color=BLUE, linewidth=0, label=label)
+    ax.fill_between(steps, waste, waste + regret, color=common.BLUE, linewidth=0, label=label)
     ax.set_xlim(0, steps[-1])
     ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
-    xlabel = f"time ({step_unit(explanation.schedule.instance)})"
+    xlabel = f"time ({common.step_unit(explanation.schedule.instance)})"
     return finish(ax, xlabel, "gap so far (steps of latency)", counts="xy")
 
 
@@ -250,11 +217,15 @@ def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
     seconds = np.array([entry[0] for entry in known] + [result.seconds])
     costs = np.array([entry[1] for entry in known] + [result.objective], dtype=float)
     bounds = np.array([entry[2] for entry in known] + [result.bound], dtype=float)
-    ax.fill_between(seconds, bounds, costs, step="post", color=UNAVOIDABLE, alpha=0.4, linewidth=0)
-    (best,) = ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
+    ax.fill_between(
+        seconds, bounds, costs, step="post", color=common.UNAVOIDABLE, alpha=0.4, linewidth=0
+    )
+    (best,) = ax.step(seconds, costs, where="post", color=common.BLUE, label="best schedule")
     hover(best, [f"{cost:,.10g} after {at:.2f} s" for at, cost in zip(seconds, costs, strict=True)])
     label = f"proven bound; gap {percent(result.gap)} at the end"
-    (line,) = ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
+    (line,) = ax.step(
+        seconds, bounds, where="post", color="black", linestyle=common.DASHED, label=label
+    )
     pairs = zip(seconds, bounds, strict=True)
     hover(line, [f"at least {at_least(bound)} after {at:.2f} s" for at, bound in pairs])
     ax.set_xlim(0, seconds[-1])
@@ -266,11 +237,13 @@ def plot_decision_times(decisions: Decisions, ax: Axes | None = None) -> Axes:
     ax = prepare(ax)
     times = 1e3 * np.sort(decisions.counts.seconds)
     longer = 1 - np.arange(len(times)) / max(len(times), 1)
-    ax.step(times, longer, where="pre", color=BLUE, label=f"{len(times):,} decisions")
+    ax.step(times, longer, where="pre", color=common.BLUE, label=f"{len(times):,} decisions")
     if decisions.policy.budget:
         budget = 1e3 * decisions.policy.budget
-        ax.axvline(budget, color=LIMIT, linewidth=1, label=f"budget, {budget:g} ms")
-        ax.axvline(2 * budget, color=LIMIT, linewidth=1, linestyle="--", label="twice the budget")
+        ax.axvline(budget, color=common.LIMIT, linewidth=1, label=f"budget, {budget:g} ms")
+        ax.axvline(
+            2 * budget, color=common.LIMIT, linewidth=1, linestyle="--", label="twice the budget"
+        )
     ylabel = "share of decisions that took at least as long"
     return finish(ax, "time of a decision (ms)", ylabel, xscale="log", yscale="log")
 
@@ -282,17 +255,17 @@ _RUN_BINS, _POINTS, _POWER_POINTS = 400, 300, 200
 
 def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
     """Plot the tokens held over time: the most in each of 400 intervals."""
-    listed, ax = styled(runs), prepare(ax)
+    listed, ax = common.styled(runs), prepare(ax)
     for run, style in listed:
-        times, values = most_per_bin(run.log.spans[:, 1], run.log.usage, _RUN_BINS)
+        times, values = common.most_per_bin(run.log.spans[:, 1], run.log.usage, _RUN_BINS)
         ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
-    memory_limit(ax, listed[0][0].instance.memory)
+    common.memory_limit(ax, listed[0][0].instance.memory)
     return finish(ax, _time(listed[0][0]), "tokens held", counts="y")
 
 
 def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
     """Plot the requests that have arrived and are not complete, over time."""
-    listed, ax = styled(runs), prepare(ax)
+    listed, ax = common.styled(runs), prepare(ax)
     for run, style in listed:
         grid = np.linspace(0, run.makespan, _RUN_BINS)
         ax.plot(grid, run.in_system(grid), label=plain(run.policy), **line_of(style))
@@ -301,7 +274,7 @@ def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None
 
 def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
     """Plot the mean latency of the requests that arrived so far (Jaillet Fig. 5)."""
-    listed, ax = styled(runs), prepare(ax)
+    listed, ax = common.styled(runs), prepare(ax)
     for run, style in listed:
         latencies = run.latencies
         counted = np.cumsum(~np.isnan(latencies))
@@ -309,14 +282,14 @@ def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None =
         number = np.arange(1, len(means) + 1)
         thin = np.unique(np.linspace(0, len(means) - 1, _RUN_BINS).astype(np.int64))
         ax.plot(number[thin], means[thin], label=plain(run.policy), **line_of(style))
-    ylabel = f"mean latency so far ({clock_unit(listed[0][0])})"
+    ylabel = f"mean latency so far ({common.clock_unit(listed[0][0])})"
     return finish(ax, "requests arrived", ylabel, counts="xy")
 
 
 def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
     """Plot the requests that decode in a batch over time: the most in each of 400 intervals."""
-    [(_, style)], ax = styled(run), prepare(ax)
-    times, values = most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1], _RUN_BINS)
+    [(_, style)], ax = common.styled(run), prepare(ax)
+    times, values = common.most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1], _RUN_BINS)
     ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
     return finish(ax, _time(run), "requests decoding in a batch", counts="y")
 
@@ -326,7 +299,7 @@ def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axe
     entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
     rows = [entries[run.policy] for run in comparison.ranked()]
     ax = prepare(ax, height=0.8 + 0.36 * len(rows))
-    colours = name_ranked(ax, comparison)
+    colours = common.name_ranked(ax, comparison)
     right = max(row["p99_latency"] or 0 for row in rows)
     some = [at for at, row in enumerate(rows) if row["mean_latency"] is not None]
     if some:
@@ -339,10 +312,10 @@ def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axe
     for at, row in enumerate(rows):
         if row["unfinished"]:
             note = f"{row['unfinished']:,} unfinished"
-            ax.text(right * 1.03, at, note, va="center", fontsize=TEXT_SIZE)
+            ax.text(right * 1.03, at, note, va="center", fontsize=common.TEXT_SIZE)
     ax.set_xlim(0, right * 1.05 or 1)
     ax.set_xlabel(
-        f"latency ({clock_unit(next(iter(comparison)))}): mean, median |, 99th percentile >"
+        f"latency ({common.clock_unit(next(iter(comparison)))}): mean, median |, 99th percentile >"
     )
     return ax
 
@@ -364,8 +337,8 @@ def plot_over_bound(comparisons: Iterable[Comparison], ax: Axes | None = None) -
         look = line_of(style) | {"linewidth": 1.5, "markersize": 5, "marker": style.marker}
         (line,) = ax.plot(loads, ratios, label=plain(policy), **look)
         hover(line, [f"{ratio:.4g} times the bound at load {load:.3g}" for load, ratio in points])
-    ax.axhline(1, color=LIMIT, linewidth=1, label="proven bound")
-    ax.axvline(1, **REFERENCE)
+    ax.axhline(1, color=common.LIMIT, linewidth=1, label="proven bound")
+    ax.axvline(1, **common.REFERENCE)
     ax.set(xscale="log", yscale="log")
     highest = max(1.5, ax.get_ylim()[1])
     ax.set_ylim(0.95, highest)
@@ -390,7 +363,7 @@ def _load(comparison: Comparison) -> float:
 
 
 def _time(run: ClockedRun) -> str:
-    return f"time ({clock_unit(run)})"
+    return f"time ({common.clock_unit(run)})"
 
 
 def plot_loads(run: ClusterRun, ax: Axes | None = None, workers: int | None = None) -> Axes:
@@ -399,8 +372,8 @@ def plot_loads(run: ClusterRun, ax: Axes | None = None, workers: int | None = No
         raise InstanceError(
             f"the loads of {run.policy} were not recorded; run it with record_loads=True"
         )
-    steps, loads = mean_per_bin(run.loads[:, :workers], _POINTS)
-    heaviest = mean_per_bin(run.loads.max(axis=1), _POINTS)[1]
+    steps, loads = common.mean_per_bin(run.loads[:, :workers], _POINTS)
+    heaviest = common.mean_per_bin(run.loads.max(axis=1), _POINTS)[1]
     ax = plot_trajectories(steps, loads, heaviest, run.policy, ax)
     ax.set_xlim(0, run.steps)
     return ax
@@ -429,8 +402,8 @@ def plot_trajectories(
 def plot_power(runs: ClusterRun | Iterable[ClusterRun], ax: Axes | None = None) -> Axes:
     """Plot the mean power of a worker over time."""
     ax = prepare(ax)
-    for run, style in styled(runs):
-        steps, watt = mean_per_bin(run.watt / run.cluster.workers, _POWER_POINTS)
+    for run, style in common.styled(runs):
+        steps, watt = common.mean_per_bin(run.watt / run.cluster.workers, _POWER_POINTS)
         times = run.times[steps]
         (line,) = ax.plot(times, watt, linewidth=1.4, label=plain(run.policy), **line_of(style))
         hover(line, "%{y:.0f} W at %{x:.1f} s")
@@ -440,7 +413,7 @@ def plot_power(runs: ClusterRun | Iterable[ClusterRun], ax: Axes | None = None) 
 def plot_lookahead(comparison: ClusterComparison, ax: Axes | None = None) -> Axes:
     """Plot the mean imbalance against the lookahead H, with 95 % confidence intervals."""
     ax = prepare(ax)
-    windows, means, lows, highs = lookahead_curve(comparison).T
+    windows, means, lows, highs = common.lookahead_curve(comparison).T
     places = np.arange(len(windows))
     others = {
         policy: comparison.mean("imbalance_ms", policy).mean
@@ -477,13 +450,19 @@ def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | N
     fluid = [equilibrium(types, found.clock).memory for types in scaled]
     programs = [WaitThresholds(types, found.clock) for types in scaled]
     waiting = [program.plan(program.least_fixed_point()).memory for program in programs]
-    ax.plot(_LOADS, waiting, color=VERMILLION, linestyle=(0, (4, 1.5)), label="WAIT, a full batch")
-    ax.plot(_LOADS, fluid, color=BLUE, label="fluid equilibrium")
+    ax.plot(
+        _LOADS,
+        waiting,
+        color=common.VERMILLION,
+        linestyle=(0, (4, 1.5)),
+        label="WAIT, a full batch",
+    )
+    ax.plot(_LOADS, fluid, color=common.BLUE, label="fluid equilibrium")
     if found.stable:
         label = f"load {found.load:.3g}: {found.memory:,.0f} tokens"
-        ax.plot(found.load, found.memory, "o", color=BLUE, label=label)
+        ax.plot(found.load, found.memory, "o", color=common.BLUE, label=label)
     if memory is not None:
-        memory_limit(ax, memory)
+        common.memory_limit(ax, memory)
     xlabel = "load (share of the time that the arrivals need)"
     return finish(ax, xlabel, "tokens held", counts="y", xlim=(0, 1), yscale="log")
 
@@ -494,13 +473,13 @@ def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
     ax = prepare(ax, height=1.3 + 0.36 * len(shown))
     rows = np.arange(len(shown))
     time = plan.iteration_time
-    ax.barh(rows, time, height=0.68, color=BLUE, label="a full batch")
-    ax.barh(rows, plan.slacks[shown], left=time, height=0.68, color=GREEN, label="slack")
+    ax.barh(rows, time, height=0.68, color=common.BLUE, label="a full batch")
+    ax.barh(rows, plan.slacks[shown], left=time, height=0.68, color=common.GREEN, label="slack")
     ax.axvline(time, color="black", linewidth=1)
     names = plan.program.types.names
     for row, j in enumerate(shown.tolist()):
-        note_bar(ax, f"{plan.thresholds[j]:,} arrive", time + plan.slacks[j], row)
-    name_bars(ax, [f"type {names[j]}" for j in shown])
+        common.note_bar(ax, f"{plan.thresholds[j]:,} arrive", time + plan.slacks[j], row)
+    common.name_bars(ax, [f"type {names[j]}" for j in shown])
     ax.set_xlim(0, 1.2 * (time + plan.slacks[shown].max()))
     return finish(ax, "time (s)")
 
@@ -513,7 +492,7 @@ def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
         f"{first}-{last}"
         for first, last in zip(program.first_stages, program.last_stages, strict=True)
     ]
-    stack_bars(ax, np.arange(count), dict(zip(_PARTS, plan.parts_by_segment, strict=True)))
+    common.stack_bars(ax, np.arange(count), dict(zip(_PARTS, plan.parts_by_segment, strict=True)))
     step = max(1, count // 10)
     ax.set_xticks(np.arange(count)[::step], stages[::step], fontsize=8)
     return finish(ax, "stages of the segment (output tokens)", "tokens", counts="y")
@@ -531,11 +510,11 @@ def plot_segments(
     parts = {number: design.parts(number) for number in chosen}
     drawn = {number: part for number, part in parts.items() if part is not None}
     at = np.array(list(drawn))
-    stack_bars(ax, at, dict(zip(_PARTS, np.array(list(drawn.values())).T, strict=True)))
+    common.stack_bars(ax, at, dict(zip(_PARTS, np.array(list(drawn.values())).T, strict=True)))
     totals = {number: sum(part) for number, part in drawn.items()}
     best = min(totals, key=totals.__getitem__)
     least = totals[best]
-    ax.axhline(least, color="black", linewidth=0.8, linestyle=DASHED)
+    ax.axhline(least, color="black", linewidth=0.8, linestyle=common.DASHED)
     label = f"least: {math.ceil(least - 1e-6):,} tokens in {best} segments"
     ax.plot(best, least, "v", color="black", markersize=7, label=label)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -559,7 +538,9 @@ def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = No
         ax.fill_between(grid, mean - reach, mean + reach, color=style.tint, linewidth=0)
         ax.plot(grid, mean, label=plain(name), **line_of(style))
     ax.set_ylim(bottom=0)
-    return finish(ax, f"time ({clock_unit(all_runs[0])})", "requests in the system", counts="y")
+    return finish(
+        ax, f"time ({common.clock_unit(all_runs[0])})", "requests in the system", counts="y"
+    )
 
 
 _FLAT = 0.01  # regret up to which the axis is linear
@@ -646,8 +627,8 @@ def plot_thresholds(thresholds: Sequence[OverloadThreshold], ax: Axes | None = N
         look = line_of(style) | {"linewidth": 1.5, "markersize": 4.5}
         ax.plot(loads, 100 * shares, marker=style.marker, label=plain(threshold.policy), **look)
         ax.axvspan(threshold.stable, threshold.overloaded, color=style.colour, alpha=0.25, lw=0)
-    ax.axhline(100 * LEFT_BEHIND, label="overloaded above", **REFERENCE)
-    ax.axvline(1.0, color=LIMIT, linewidth=1)
+    ax.axhline(100 * LEFT_BEHIND, label="overloaded above", **common.REFERENCE)
+    ax.axvline(1.0, color=common.LIMIT, linewidth=1)
     xlabel = "load (memory-time that arrives over that which passes)"
     return finish(ax, xlabel, "left behind (% of what arrives)")
 
@@ -656,26 +637,26 @@ def plot_losses(result: RoutingLoss, ax: Axes | None = None) -> Axes:
     """Plot what each router and policy provably lose, by part, and what they may lose on top."""
     losses = sorted(result.losses, key=lambda each: each.loss.high)
     ax = prepare(ax, height=1.2 + 0.36 * len(losses))
-    name_bars(ax, [f"{each.run.router}, {each.run.policy}" for each in losses])
+    common.name_bars(ax, [f"{each.run.router}, {each.run.policy}" for each in losses])
     low, high = 100 * np.array([each.loss for each in losses]).T
     order, placement = np.zeros(len(losses)), np.zeros(len(losses))
     for row, each in enumerate(losses):
         if each.order is not None and each.placement is not None:
             order[row], placement[row] = 100 * each.order.low, 100 * each.placement.low
     rows, below = np.arange(len(losses)), np.zeros(len(losses))
-    parts: list[tuple[str, FloatArray, str]] = [("order, at least", order, BLUE)]
-    parts.append(("placement, at least", placement, ORANGE))
-    parts.append(("one of them, at least", np.maximum(low - order - placement, 0), SKY))
+    parts: list[tuple[str, FloatArray, str]] = [("order, at least", order, common.BLUE)]
+    parts.append(("placement, at least", placement, common.ORANGE))
+    parts.append(("one of them, at least", np.maximum(low - order - placement, 0), common.SKY))
     if not order.any() and not placement.any():
-        parts = [("lost, at least", low, BLUE)]
-    parts.append(("open", high - low, UNAVOIDABLE))
+        parts = [("lost, at least", low, common.BLUE)]
+    parts.append(("open", high - low, common.UNAVOIDABLE))
     for label, widths, colour in parts:
         bars = ax.barh(rows, widths, left=below, height=0.68, color=colour, label=label)
         hover(bars, [f"{label} {width:.1f} %" for width in widths])
         below = below + widths
-    ax.axvline(0, color=LIMIT, linewidth=1)
+    ax.axvline(0, color=common.LIMIT, linewidth=1)
     for row, each in enumerate(losses):
-        note_bar(ax, f"at most {percent(each.loss.high)}", float(high[row]), row)
+        common.note_bar(ax, f"at most {percent(each.loss.high)}", float(high[row]), row)
     ax.set_xlim(0, max(1.0, 1.25 * high.max()))
     return finish(ax, "lost against the best placement and order (% of the own latency)")
 
@@ -692,13 +673,15 @@ def plot_workers(schedule: Schedule, ax: Axes | None = None) -> Axes:
     for worker, memory in enumerate(schedule.workers.memories):
         if not len(schedule.requests_on(worker)):
             continue
-        edges, peaks = memory_curve(schedule.on(worker), bins)
+        edges, peaks = common.memory_curve(schedule.on(worker), bins)
         tops = worker + 0.9 * np.append(peaks, 0) / memory
         label = "most tokens held" if worker == schedule.placement[0] else None
-        ax.fill_between(edges, worker, tops, step="post", color=BLUE, linewidth=0, label=label)
+        ax.fill_between(
+            edges, worker, tops, step="post", color=common.BLUE, linewidth=0, label=label
+        )
     limits = np.arange(len(schedule.workers)) + 0.9
     begin, end = ax.get_xlim()
-    ax.hlines(limits, begin, end, color=LIMIT, linewidth=0.6, label="memory limit of each")
+    ax.hlines(limits, begin, end, color=common.LIMIT, linewidth=0.6, label="memory limit of each")
     return _finished(schedule, ax)
 
 
@@ -707,7 +690,7 @@ def plot_placement(schedule: Schedule, ax: Axes | None = None) -> Axes:
     from matplotlib.collections import LineCollection
 
     ax = _bands(schedule, ax)
-    requests, _ = sample_by_start(schedule, _SHARED_SAMPLE)
+    requests, _ = common.sample_by_start(schedule, _SHARED_SAMPLE)
     areas = schedule.instance.areas[requests]
     heights = np.empty(len(requests))
     heights[np.argsort(areas, kind="stable")] = np.linspace(0.05, 0.9, len(requests))
@@ -715,8 +698,8 @@ def plot_placement(schedule: Schedule, ax: Axes | None = None) -> Axes:
     large = areas > np.median(schedule.instance.areas)
     begins, ends = schedule.starts[requests], schedule.completions[requests]
     for mask, colour, label in (
-        (~large, ORANGE, "smaller half of the requests"),
-        (large, BLUE, "larger half"),
+        (~large, common.ORANGE, "smaller half of the requests"),
+        (large, common.BLUE, "larger half"),
     ):
         lines = np.stack(
             [
@@ -746,5 +729,5 @@ def _bands(schedule: Schedule, ax: Axes | None) -> Axes:
 
 
 def _finished(schedule: Schedule, ax: Axes) -> Axes:
-    xlabel = f"time ({step_unit(schedule.instance)})"
+    xlabel = f"time ({common.step_unit(schedule.instance)})"
     return finish(ax, xlabel, "worker", counts="x", title=plain(schedule.policy))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 #: What a family draws: prompts and outputs, and arrivals where the family sets them; or fields by
 #: name, where pauses count as rates do.
-Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray] | dict[str, Any]
+Fields = dict[str, Any]  # of `Instance`
+Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray] | Fields
 
 _LEAST_RATE = 1e-12  # beyond it no request comes before the last step there is
 _MAX_CV = 1e6  # of lengths; beyond it hardly one is between 1 and the longest
@@ -101,7 +102,7 @@ def family(
     rate: float | None = None,
     load: float | None = None,
     seconds_per_step: float | None = None,
-    **parameters: Any,
+    **parameters: float,
 ) -> Instance:
     r"""Make an instance of a family: `FAMILIES` lists them.
 
@@ -164,7 +165,7 @@ def family(
         require_requests(n)
     rng = np.random.default_rng(as_count("seed", seed, 0, MAX_SEED))
     requests = chosen.draw(rng, n, memory, **parameters)
-    fields: dict[str, Any] = (
+    fields: Fields = (
         requests
         if isinstance(requests, dict)
         else dict(zip(("prompts", "outputs", "arrivals"), requests, strict=False))
@@ -201,11 +202,11 @@ def family_from_text(text: str, memory: int | None = None) -> Instance:
     return family(name, memory=memory, **parameters)
 
 
-def parse_family(text: str) -> tuple[str, dict[str, Any]]:
+def parse_family(text: str) -> tuple[str, Fields]:
     """Take ``family:NAME,key=number,...`` apart."""
     text, *assignments = text.split(",")
     name = text.removeprefix("family:")
-    parameters: dict[str, Any] = {}
+    parameters: Fields = {}
     for assignment in assignments:
         key, _, value = (part.strip() for part in assignment.partition("="))
         if key in parameters:
@@ -406,7 +407,7 @@ def _chats(
     head: tuple[int, int],
     begin: BoolArray,
     means: tuple[float, float],
-) -> dict[str, Any]:
+) -> Fields:
     """Draw turns of conversations that begin at some requests, and anew where memory is full."""
     heads, shared = as_count("heads", head[0]), as_count("shared", head[1], 0, memory - 2)
     longest, spread = (memory - shared) // 2, math.sqrt(math.log(2))  # of a cv of 1

@@ -21,13 +21,13 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from optsched._internal.arguments import MAX_TOKENS
-from optsched._internal.arrays import instead
+from optsched._internal.arrays import Array, instead
 from optsched._internal.extensions import need
 from optsched.errors import InstanceError, nearest, require, require_known
 
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.files import JSON
 
-    Keep = Callable[[dict[str, Any]], bool]
+    Keep = Callable[[JSON], bool]
 
 BLOCK = 1 << 12  # rows parsed at a time
 BYTES = 1 << 22  # parsed at a time where cells are plain
@@ -60,12 +61,12 @@ MAX_DEPTH = 8  # levels of an object in which columns are looked for
 Block = list[tuple[int, list[str]]]
 
 
-def _zstd(raw: Any) -> Any:
+def _zstd(raw: BinaryIO) -> Any:
     content = need("pyarrow", "a file packed with zstd").CompressedInputStream(raw, "zstd").read()
     return io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type,unused-ignore]
 
 
-def _zip(raw: Any) -> Any:
+def _zip(raw: BinaryIO) -> Any:
     archive = zipfile.ZipFile(io.BytesIO(raw.read()))  # a pipe has no end to start from
     if len(names := archive.namelist()) != 1:
         raise InstanceError(f"the archive holds {len(names)} files; keep that with the requests")
@@ -153,9 +154,10 @@ class Table:
             spread = ((n, row) for n, (_, row) in enumerate(spread, 1))
         kept = ((n, row) for n, row in spread if not isinstance(row, dict) or keep(row))
 
-        def cells(row: Any) -> list[str]:
-            is_row = isinstance(row, dict)
-            return [_cell(_at(row, path), text) for path, text in columns] if is_row else [""]
+        def cells(row: object) -> list[str]:
+            if not isinstance(row, dict):
+                return [""]
+            return [_cell(_at(row, path), text) for path, text in columns]
 
         while block := list(itertools.islice(kept, size)):
             yield [(n, cells(row)) for n, row in block]
@@ -218,9 +220,9 @@ def _parquet(content: bytes, path: Path) -> list[Any]:
         raise InstanceError(wrong) from None
 
 
-def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(content: JSON, prefix: str = "") -> JSON:
     """Return what stands in an object by paths of keys, such as "request.model"."""
-    found: dict[str, Any] = {}
+    found: JSON = {}
     for key, value in content.items():
         if isinstance(value, dict) and prefix.count(".") < MAX_DEPTH:
             found |= flat(value, f"{prefix}{key}.")
@@ -229,14 +231,14 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _at(row: dict[str, Any], paths: list[str]) -> Any:
+def _at(row: JSON, paths: list[str]) -> Any:
     for path in paths:
         if (value := row.get(path)) is not None:
             return value
     return None
 
 
-def _spread(content: Any, steps: Sequence[str], columns: list[list[str]]) -> Iterator[Any]:
+def _spread(content: object, steps: Sequence[str], columns: list[list[str]]) -> Iterator[Any]:
     """Yield the requests in lists that steps lead to, or in lists side by side; or one alone."""
     if not isinstance(content, dict):
         yield content
@@ -259,7 +261,7 @@ def _spread(content: Any, steps: Sequence[str], columns: list[list[str]]) -> Ite
             yield dict(zip(lists, values, strict=True))
 
 
-def _cell(value: Any, text: bool) -> str:
+def _cell(value: object, text: bool) -> str:
     if value is None or type(value) in (int, float):
         return "" if value is None else repr(value)
     if text and not isinstance(value, bool | list | dict):  # with no half of a character
@@ -340,7 +342,7 @@ def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Bloc
         yield block
 
 
-Values = npt.NDArray[Any]
+Values = Array
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _INPUTS = ("user_message", "tool_result")  # events of TraceLab that a round answers
@@ -487,7 +489,7 @@ ROLES = {
 #: Roles of what was measured: instants on the clock; durations; and the gaps between tokens.
 MEASURED = ("first_token", "last_token", "ttft", "latency", "gaps")
 NEEDED = {"prompts", "outputs"}
-_TIMES = ("clock", "arrivals")
+TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
 PEOPLE = ("tenant", "conversation", "before", "turn", "client")
 _KINDS = {
@@ -547,7 +549,7 @@ def recognised(
     present = {role: there for role, column in columns.items() if (there := first_in(column, keys))}
     if table.header and not present.keys() >= NEEDED:
         raise _unknown(keys, given, True, where)
-    times = [present[role] for role in _TIMES if role in present]
+    times = [present[role] for role in TIMES if role in present]
     if len(times) > 1:
         said = "arrival (steps) and arrival_s (seconds) are both there; keep one of them"
         raise InstanceError(f"{where}: {said}", column="arrival")
@@ -558,7 +560,7 @@ def recognised(
         if not times:
             said = f"--time-unit {time_unit} is that of arrivals, but there are none; leave it out"
             raise InstanceError(f"{where}: {said}, or pass --columns arrival=COLUMN")
-        columns = {role: column for role, column in columns.items() if role not in _TIMES}
+        columns = {role: column for role, column in columns.items() if role not in TIMES}
         columns["arrivals" if time_unit == "steps" else "clock"] = times[0]
         form = replace(form, unit=time_unit, exact=True)
     if given.keys() & {"ttft", "latency"}:
@@ -572,7 +574,7 @@ def first_in(column: str, keys: Collection[str]) -> str:
 
 
 def _found(
-    content: Any, given: Mapping[str, str], outer: frozenset[str] = frozenset(), *steps: str
+    content: object, given: Mapping[str, str], outer: frozenset[str] = frozenset(), *steps: str
 ) -> TraceFormat | None:
     """Find the format of an object, or of objects or lists inside of it, which share its keys."""
     if isinstance(content, list):
@@ -612,8 +614,8 @@ def _check_unread(
     if twice := next((name for name in used if keys.count(name) > 1), None):
         times = f"is there {keys.count(twice)} times"
         raise InstanceError(f"{where}: column {twice!r} {times}", column=twice)
-    timed = not present.keys().isdisjoint(_TIMES)
-    free = {own[role] for role in (own if plain else ["clock"]) if not (timed and role in _TIMES)}
+    timed = not present.keys().isdisjoint(TIMES)
+    free = {own[role] for role in (own if plain else ["clock"]) if not (timed and role in TIMES)}
     for name in [name for name in keys if name and name not in used]:
         hint = instead(name, free - set(keys))
         close = plain and get_close_matches(name.lower(), own.values(), 1, 0.6)

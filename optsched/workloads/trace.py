@@ -14,18 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal import arrays
 from optsched._internal.arguments import as_count
-from optsched._internal.arrays import (
-    MAX_STEP,
-    BrokenRule,
-    broken_rules,
-    checked_memory,
-    checked_step,
-)
 from optsched.errors import InstanceError, named, require, require_known
 from optsched.problem.instance import INTEGER_FIELDS, Instance
 from optsched.workloads import formats
-from optsched.workloads.families import family_from_text
+from optsched.workloads.families import Fields, family_from_text
 from optsched.workloads.formats import EXACT, NATIVE, UNITS, WHOLE, is_readable
 
 if TYPE_CHECKING:
@@ -33,6 +27,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.files import JSON
     from optsched.workloads.formats import Block, Table, TraceFormat, Values
 
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
@@ -77,7 +72,7 @@ class Trace:
     #: Role of a column, None for the row as a whole, and reason by number of the row.
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
     keys: dict[str, None] = field(default_factory=dict)  # all columns that were seen
-    measured: dict[str, Any] = field(default_factory=dict)  # seconds, in the instance's order
+    measured: Fields = field(default_factory=dict)  # seconds, in the instance's order
     changes: list[str] = field(default_factory=list)  # of what stands in the file
 
     def instance(
@@ -140,7 +135,7 @@ class Trace:
         texts = {column: self.form.kind(role).text for role, column in self.form.columns.items()}
         return table.rows(self.form.steps, texts, size, self._is_request)
 
-    def _is_request(self, row: dict[str, Any]) -> bool:
+    def _is_request(self, row: JSON) -> bool:
         """Say whether an object is a request, and note its keys."""
         self.keys |= dict.fromkeys(row)
         key, value = self.form.only
@@ -214,21 +209,20 @@ class Trace:
         elif not self.form.unit:
             raise _without_unit(self.form.columns["clock"], cell)
 
-    def _requests(
-        self, columns: dict[str, Values], memory: int, seconds_per_step: float
-    ) -> dict[str, Any]:
+    def _requests(self, columns: dict[str, Values], memory: int, seconds_per_step: float) -> Fields:
         """Return the fields of the rows that can be requests, noting the others."""
         rows = np.delete(np.arange(len(columns.get("prompts", ()))), list(self.faults))
-        fields: dict[str, Any] = dict(columns)
+        fields: Fields = dict(columns)
         if self.faults:
             fields = {role: values[rows] for role, values in columns.items()}
-        times = fields.get("clock", fields.get("arrivals", rows))
+        times: Values = next((fields[role] for role in formats.TIMES if role in fields), rows)
         late = times < np.maximum.accumulate(times)
         if late.any() and "follows" not in fields:  # which counts rows
             self.changes += [f"sorted by arrival, as {late.sum()} requests stood behind later ones"]
             order = np.argsort(times, kind="stable")
             rows, fields = rows[order], {role: each[order] for role, each in fields.items()}
-        if (times := fields.pop("clock", None)) is not None:
+        if "clock" in fields:
+            times = fields.pop("clock")
             units, start = UNITS[self.form.unit], times.min() if len(times) else 0
             own = self.form.columns["clock"] == NATIVE.columns["clock"]
             if own and start / units >= _DATES[0]:
@@ -261,7 +255,7 @@ class Trace:
         self.measured = {role: fields.pop(role) for role in _SECONDS if role in fields}
         return fields
 
-    def _blocks_of_tokens(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _blocks_of_tokens(self, fields: Fields) -> Fields:
         """Return ids and size of blocks, where both are known and the size is always the same."""
         sizes = sorted({*fields.pop("hash_block", np.array([0])).tolist()} - {0})
         size = self.form.block_tokens or next(iter(sizes), None)
@@ -273,15 +267,15 @@ class Trace:
             raise InstanceError(f"{said}; pass --columns block=16, or the column that says so")
         return {"hash_block": size if "hash_ids" in fields else None}
 
-    def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[BrokenRule]:
+    def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[arrays.BrokenRule]:
         numbers = {name: fields[name] for name in (*INTEGER_FIELDS, "weights") if name in fields}
         if self.form.name != NATIVE.name and numbers:
             prompts = numbers["prompts"]
             if (mask := prompts == 0).any():
                 reason = f"prompts is 0, which in a trace of the {self.form.name} format is missing"
-                yield BrokenRule("prompts", mask, prompts, reason, numbers, memory)
+                yield arrays.BrokenRule("prompts", mask, prompts, reason, numbers, memory)
         if numbers:
-            yield from broken_rules(numbers, memory)
+            yield from arrays.broken_rules(numbers, memory)
 
     def _located(self) -> list[SkippedRow]:
         """Read the file again to find the lines and cells of all faults, or of the first."""
@@ -323,7 +317,7 @@ def to_steps(
     with np.errstate(over="ignore"):
         steps = np.ceil((seconds - _ROUNDING * np.abs(size)) / seconds_per_step)
         steps = np.maximum(steps, np.floor(seconds / seconds_per_step))  # if rounding passes a step
-    return np.clip(steps, -MAX_STEP, MAX_STEP + 1).astype(np.int64)
+    return np.clip(steps, -arrays.MAX_STEP, arrays.MAX_STEP + 1).astype(np.int64)
 
 
 def read_trace(
@@ -390,7 +384,7 @@ def read_trace(
     ...     optsched.read_trace(path, memory=1000, seconds_per_step=0.1).arrivals
     array([ 0, 11])
     """
-    how: dict[str, Any] = {"limit": limit, "seconds_per_step": seconds_per_step, "note": note}
+    how: Fields = {"limit": limit, "seconds_per_step": seconds_per_step, "note": note}
     how |= {"columns": columns, "time_unit": time_unit}
     if not skip_invalid:
         return _read(path, memory, **how)[0]
@@ -459,9 +453,9 @@ def _read(
 ) -> tuple[Instance, list[SkippedRow], Trace | None]:
     most = sys.maxsize
     limit = most if limit is None else as_count("limit", limit, most=most, of=" of rows")
-    checked_step(seconds_per_step)
+    arrays.checked_step(seconds_per_step)
     if memory is not None:
-        memory = checked_memory(memory)
+        memory = arrays.checked_memory(memory)
     given = formats.roles(columns)
     if time_unit is not None:
         require_known("time_unit", time_unit, (*UNITS, "steps"), InstanceError)

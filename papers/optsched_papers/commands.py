@@ -7,7 +7,18 @@ from typing import Any
 
 import click
 
-from optsched.cli.options import DONE, INTERRUPTED, JOBS, Output, command, flag, only_for, option
+from optsched.cli.options import (
+    DONE,
+    INTERRUPTED,
+    JOBS,
+    Options,
+    Output,
+    command,
+    flag,
+    only_for,
+    option,
+    take,
+)
 from optsched.errors import OptschedError
 
 
@@ -44,13 +55,12 @@ def _list_targets(output: Output) -> None:
         "reproduce sorted-f-example-1 --quick --out results",
     ),
 )
-def reproduce(
-    names: tuple[str, ...], output: Output, listing: bool, out: str | None, **options: Any
-) -> int:
+def reproduce(output: Output, given: Options) -> int:
     """Regenerate tables and figures of the papers."""
     from optsched_papers import TARGETS, reproduce_into
     from optsched_papers.driver import describe, get_target
 
+    names, listing, out = take(given, "names listing out").values()
     if listing:
         if names:
             raise OptschedError(f"--list names all targets; leave {' '.join(names)} or --list out")
@@ -73,7 +83,7 @@ def reproduce(
     code = DONE
     with output.progress(f"reproducing {chosen[0]}") as update:
         try:
-            reproduce_into(chosen, out, on_progress=update, on_result=keep, **options)
+            reproduce_into(chosen, out, on_progress=update, on_result=keep, **given)
         except KeyboardInterrupt:
             code = INTERRUPTED
             done = f"{len(results)} of {len(chosen)} targets"
@@ -89,19 +99,17 @@ def reproduce(
     option("--prompt S", 0, "Prompt of all requests, in tokens."),
     runs=("competitive-ratio 1000", "competitive-ratio 1000 --lower 10 --prompt 41"),
 )
-def competitive_ratio(output: Output, upper: int, lower: int, prompt: int) -> int:
+def competitive_ratio(output: Output, given: Options) -> int:
     """Prove how much A_min can cost relative to H-SF."""
     from optsched_papers import CompetitiveRatio
 
-    ratio = CompetitiveRatio(upper, lower, prompt)
+    ratio = CompetitiveRatio(**given)
     with output.progress("proving"):
         output.say(str(ratio))
     # The nearest float may lie beyond a proven bound; the next one does not.
     output.result(
-        {
-            "lower": lower,
-            "upper": upper,
-            "prompt": prompt,
+        take(given, "lower upper prompt")
+        | {
             "at_least": math.nextafter(float(ratio.lower_bound), 0),
             "at_most": math.nextafter(float(ratio.upper_bound), math.inf),
             "eigenvalue": ratio.eigenvalue,

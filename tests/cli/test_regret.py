@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from optsched.experiments import regret as regret_room
+from optsched.experiments import regret_cells as regret_room
 
 SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--jobs", 1)
 

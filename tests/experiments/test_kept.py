@@ -8,12 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from optsched import Instance, OptschedError, read_sweep, sweep
+from optsched import Instance, OptschedError, read_sweep, regret, sweep
 from optsched.clock import LinearClock
 from optsched.experiments import sweep_plan
 from optsched.experiments.cells import JsonFolder
 from optsched.experiments.regret import _tasks as tasks
-from optsched.experiments.regret import regret_into
 from optsched.experiments.sweep_plan import read_plan
 from optsched.policies import PriorityPolicy, VllmPolicy
 
@@ -168,7 +167,7 @@ def test_a_sweep_whose_files_changed_is_another(tmp_path, clock, trace):
 
 def regret_on(folder, clock=None, **how):
     how = {"loads": [0.5], "horizons": [40], "seeds": 2, "clock": clock} | how
-    return regret_into(folder / "kept", "family:equal-prompts", ["mc-sf"], **how)
+    return regret(policies=["mc-sf"], keep_instances=folder / "kept", **how)
 
 
 def test_a_regret_with_other_hinges_is_another(tmp_path):

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import optsched
 from optsched import POLICIES, DecisionPolicy, OptschedError, PriorityPolicy, RollingPolicy, sweep
 from optsched.experiments.cells import Own, carried, portable
-from optsched.experiments.regret import regret_into
 from optsched.policies import BatchPolicy, DynamicPolicy, get_policy
 from optsched.problem.workers import get_router
 
@@ -207,7 +206,7 @@ def test_results_of_another_policy_of_that_name_are_not_resumed(module, tmp_path
 
     def enclose(policy):
         how = {"loads": [0.8], "horizons": [20], "seeds": 2, "resume": True}
-        return regret_into(tmp_path / "regret", "family:equal-prompts", [policy], **how)
+        return optsched.regret(policies=[policy], keep_instances=tmp_path / "regret", **how)
 
     def keyed():
         module()

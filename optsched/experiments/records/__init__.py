@@ -20,19 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from optsched import errors
 from optsched._internal.arguments import checked
-from optsched._internal.files import read_object
+from optsched._internal.files import JSON, read_object
 from optsched._internal.numbers import percent, proven
 from optsched.certificates.prices import read_certificate, verify
 from optsched.clock import LinearClock, get_clock
-from optsched.errors import (
-    CertificateError,
-    InfeasibleError,
-    InstanceError,
-    OptschedError,
-    ScheduleError,
-    nearest,
-)
 from optsched.problem.premises import World, uncovered
 from optsched.problem.schedule import Schedule
 from optsched.problem.work import arrival_times, step_of
@@ -59,7 +52,7 @@ def unpack(content: bytes) -> tuple[dict[str, IntArray], AnyCertificate]:
     """Return the lists of whole numbers and the certificate that an .npz file holds."""
     with np.load(BytesIO(content)) as archive:
         files: dict[str, npt.NDArray[np.uint8]] = dict(archive)
-    proof: dict[str, Any] = json.loads(files.pop(PROOF).tobytes())
+    proof: JSON = json.loads(files.pop(PROOF).tobytes())
     numbers: dict[str, IntArray] = {}
     for key, planes in files.items():
         name, _, order = key.rpartition(" ")  # how often differences were taken
@@ -100,7 +93,7 @@ def in_batches(run: ClockedRun | RoutedRun) -> Schedule:
     """
     untimed, made = run.instance.replace(arrivals=None, deadlines=None), cast("Any", run)
     if getattr(run.clock, "coefficients", None) is None:
-        raise ScheduleError(f"the run of {run.policy} is on no clock that is a weighted sum")
+        raise errors.ScheduleError(f"the run of {run.policy} is on no clock that is a weighted sum")
     several = {"workers": made.workers, "placement": made.placement} if hasattr(run, "runs") else {}
     starts = np.zeros(len(untimed), dtype=np.int64)
     for worker, each in enumerate(getattr(run, "runs", (run,))):
@@ -110,7 +103,7 @@ def in_batches(run: ClockedRun | RoutedRun) -> Schedule:
     plan = Schedule(untimed, starts, run.policy, **several)
     late = latency_on(made.clock, plan, run.instance) > run.total_latency * (1 + _ROUNDING)
     if run.unfinished or run.preemptions or plan.check() or late:
-        raise ScheduleError(
+        raise errors.ScheduleError(
             f"the run of {run.policy} leaves requests unfinished, stops them, or takes prompts in "
             "chunks, which starts cannot say; take the run of an order, such as work"
         )
@@ -249,19 +242,21 @@ class Record:
         words.append("" if self.criterion == "total-latency" else f"--objective {self.criterion}")
         return " ".join(filter(None, words)) + (", all at step 0" if self.offline else "")
 
-    @checked(OptschedError)
+    @checked(errors.OptschedError)
     def instance(self, trace: str | Path | None = None) -> Instance:
         """Make the requests, from the file of a public trace where they are made of one."""
         public = TRACES.get(self.trace)
         if (trace is None) != (public is None):
             advice = f"pass its file (--trace FILE): {public}" if public else "leave the trace out"
-            raise InstanceError(f"{self.name} is made of {self.trace}; {advice}")
+            raise errors.InstanceError(f"{self.name} is made of {self.trace}; {advice}")
         source, step = self.trace if trace is None else trace, self.seconds_per_step
         made = read_trace(source, self.memory, limit=self.requests, seconds_per_step=step)
         made = made.replace(name=self.name, **({"arrivals": None} if self.offline else {}))
         if made.fingerprint != self.fingerprint:
             advice = f"pass {public}" if public else f"NumPy {np.__version__} may draw others"
-            raise InstanceError(f"{source} does not give the requests of {self.name}; {advice}")
+            raise errors.InstanceError(
+                f"{source} does not give the requests of {self.name}; {advice}"
+            )
         return made
 
     @cached_property
@@ -292,9 +287,11 @@ class Record:
         """Verify a schedule of `counted(instance)`, and return its total latency or makespan."""
         wanted = self.counted(instance).fingerprint, self.memories
         if (schedule.instance.fingerprint, schedule.workers) != wanted:
-            raise ScheduleError(f"the schedule is of other requests or workers than {self.name}")
+            raise errors.ScheduleError(
+                f"the schedule is of other requests or workers than {self.name}"
+            )
         if violations := schedule.check():
-            raise InfeasibleError(f"the schedule is infeasible: {violations[0]}")
+            raise errors.InfeasibleError(f"the schedule is infeasible: {violations[0]}")
         if self.clock is None:
             return schedule.makespan if self.criterion == "makespan" else schedule.total_latency
         return latency_on(cast("LinearClock", get_clock(self.clock)), schedule, instance)
@@ -312,18 +309,18 @@ class Record:
             facts = replace(facts, clock=coefficients, step=step)
         value = verify(certificate, instance, workers)
         if (why := uncovered(certificate.premises, facts)) is not None:
-            raise CertificateError(f"the certificate proves nothing of {self.name}: {why}")
+            raise errors.CertificateError(f"the certificate proves nothing of {self.name}: {why}")
         return round_down(value) if self.clock else math.ceil(value)  # steps are whole
 
     def verified(self, file: Path, instance: Instance) -> tuple[str, float]:
         """Verify a schedule or a certificate; return which field it is a value of, and that."""
-        content, _ = read_object(file, OptschedError, "a schedule or a certificate")
+        content, _ = read_object(file, errors.OptschedError, "a schedule or a certificate")
         if "starts" not in content:
             return "bound", self.proven(read_certificate(file), instance)
         plan = Schedule.from_json(file, self.counted(instance), self.memories)
         return "objective", self.cost(plan, instance)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return what is known as plain data, ready for JSON."""
         found = asdict(self) | {"gap": self.gap, "recipe": self.recipe}
         for name in ("schedule_by", "bound_by"):
@@ -342,7 +339,7 @@ class Record:
 
 class _Library(dict[str, Record]):
     def __missing__(self, name: str) -> Record:
-        raise OptschedError(f"the library has no {name!r}; {nearest(name, self)}")
+        raise errors.OptschedError(f"the library has no {name!r}; {errors.nearest(name, self)}")
 
 
 def library() -> dict[str, Record]:

@@ -14,7 +14,7 @@ import optsched
 from optsched import Instance, OptschedError, bound, family, get_clock, regret, run, verify
 from optsched.bounds import bound as bounds
 from optsched.clock import FunctionClock
-from optsched.experiments import regret as regret_room
+from optsched.experiments import regret_cells as regret_room
 from optsched.experiments.regret import Regret
 from optsched.experiments.regret_cells import Cell, RegretTask, enclose, perform, read_source
 from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_policies
