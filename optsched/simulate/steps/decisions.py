@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.small_kernels import pop, push
+from optsched._internal.small_kernels import pop, push, push_by_key
 from optsched.admission import (
     NEVER,
     admit_by_priority,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy, Rule
     from optsched.problem.forecasts import Forecast
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import BatchLog, EngineRequests
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests, Timer
     from optsched.simulate.settings import Task
 
 
@@ -68,6 +68,7 @@ WAITS, RUNS = 0, 1  # roles of a request that is ranked
 
 _WORKER = (
     *("released", "waiting", "done", "logged"),  # requests, and attempts that have ended
+    *("draws", "progress"),  # of `run_to_threshold`
     *BATCH,
 )
 
@@ -106,6 +107,21 @@ def admit(worker: Worker, request: int, prompt: int) -> None:
     worker.starts[request] = now.batch
     worker.running[now.active] = request
     start(now, prompt)
+
+
+@compiled_inside
+def enqueue(
+    worker: Worker,
+    heap: IntArray,
+    keys: FloatArray | IntArray,
+    ranks: IntArray,
+    request: int,
+    seed: int,
+) -> None:
+    """Let a request wait by its key, among equal ones at random."""
+    ranks[request] = random_rank(seed, request, worker.attempts[request], WAITS)
+    now = worker.now[0]
+    now.waiting = push_by_key(heap, now.waiting, request, keys, ranks)
 
 
 @compiled_inside
@@ -165,7 +181,7 @@ def least_made(worker: Worker, seed: int) -> int:
 
 def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool]:
     """Run a policy that decides batch by batch."""
-    run, until, patience = _DecisionRun(task, known), task.until, task.patience
+    run, until, patience = _DecisionRun(task, known), task.settings.until, task.patience
     given_up = False
     while not given_up and run.now < until and run.advance():
         given_up = run.step + run.idle - run.progress > patience
@@ -255,7 +271,7 @@ class _DecisionRun:
         now = int(self.now) if self._clock.unit == "steps" else self.now
         free = self._known.memory - self._held - count
         seen = (now, self._queue, self._queued_since, running, tokens, free, self._kept, lower)
-        given = self._decider(State(*seen, self._known, self._task.seed))
+        given = self._decider(State(*seen, self._known, self._task.settings.seed))
         if not isinstance(given, Decision):
             return self._checked("starts", given), []
         return self._checked("starts", given.start), self._checked("preempts", given.preempt)
@@ -410,7 +426,7 @@ def admit_chosen(task: Task) -> Execution:
 
 def _executed(task: Task, starts: IntArray) -> Execution:
     """Return the run of a policy that preempts nothing."""
-    return unpreempted(task.instance, task.policy.name, starts, task.intervals)
+    return unpreempted(task.instance, task.policy.name, starts, task.settings.intervals)
 
 
 def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
@@ -596,23 +612,44 @@ class Thresholds(NamedTuple):
     seed: int  # of the draws
 
 
+@compiled_inside
+def _clear(
+    requests: EngineRequests, rules: Thresholds, worker: Worker, waiting: IntArray, log: IntArray
+) -> IntArray:
+    """Preempt requests, drawn again and again, until all others can make a token."""
+    now, running, prompts = worker.now[0], worker.running, requests.prompts
+    while now.tokens + now.active > requests.memory:
+        kept = 0
+        for place in range(now.active):
+            request = running[place]
+            share = random_rank(rules.seed, request, now.draws, 0) * 2.0**-63
+            if rules.clears < 1.0 and share >= rules.clears:
+                running[kept] = request
+                kept += 1
+                continue
+            log = end(worker, log, request, prompts[request])
+            now.waiting = push(waiting, now.waiting, request)
+        now.draws += 1
+        now.progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
+        if now.batch - now.progress > rules.patience:
+            break
+    return log
+
+
 @compiled
 def run_to_threshold(
     requests: EngineRequests,
     rules: Thresholds,
     worker: Worker,
     log: BatchLog,
-    timer: tuple[FloatArray, Any],
+    timer: Timer,
     until: float,
 ) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete."""
     prompts, arrivals, outputs, memory = requests
-    threshold, clears, patience, seed = rules
     count, now, running, starts = len(prompts), worker.now[0], worker.running, worker.starts
-    attempts = np.empty((3, count + 16), dtype=np.int64)
-    none = np.empty(0, dtype=np.int64)
+    attempts, none = np.empty((3, count + 16), dtype=np.int64), np.empty(0, dtype=np.int64)
     waiting = np.empty(count, dtype=np.int64)  # a heap of indices, which ascend with the arrivals
-    draws = progress = 0
     before = (-1, -1)  # completions and arrivals when the worker was empty last
     emptied = 0.0
     while True:
@@ -620,37 +657,23 @@ def run_to_threshold(
         while now.released < count and arrivals[now.released] <= time:
             now.waiting = push(waiting, now.waiting, now.released)
             now.released += 1
-            progress = now.batch
+            now.progress = now.batch
         overflows = now.tokens + now.active > memory
         overflowing = np.sort(running[: now.active]) if overflows else none
-        while now.tokens + now.active > memory:
-            kept = 0
-            for place in range(now.active):
-                request = running[place]
-                share = random_rank(seed, request, draws, 0) * 2.0**-63
-                if clears < 1.0 and share >= clears:
-                    running[kept] = request
-                    kept += 1
-                    continue
-                attempts = end(worker, attempts, request, prompts[request])
-                now.waiting = push(waiting, now.waiting, request)
-            draws += 1
-            progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
-            if now.batch - progress > patience:
-                break
-        if now.active == 0 and clears >= 1.0:
+        attempts = _clear(requests, rules, worker, waiting, attempts)
+        if now.active == 0 and rules.clears >= 1.0:
             if overflows and before[0] == now.done and before[1] == now.released:
                 ended = all_attempts(worker, attempts)
                 return ended, log, LOOPS, emptied, time - emptied, overflowing
             before = (now.done, now.released)
             emptied = time
-        idle = now.batch - progress
-        if idle > patience:
+        idle = now.batch - now.progress
+        if idle > rules.patience:
             now.active = 0
             return all_attempts(worker, attempts), log, STALLED, time, float(idle), none
         while now.waiting > 0:
             request = waiting[0]
-            if now.tokens + now.active + prompts[request] + 1 > threshold:
+            if now.tokens + now.active + prompts[request] + 1 > rules.threshold:
                 break
             now.waiting = pop(waiting, now.waiting)
             admit(worker, request, prompts[request])
@@ -674,4 +697,4 @@ def run_to_threshold(
                 continue
             attempts = end(worker, attempts, request, prompts[request])
             now.done += 1
-            progress = now.batch
+            now.progress = now.batch
