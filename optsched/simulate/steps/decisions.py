@@ -68,7 +68,6 @@ WAITS, RUNS = 0, 1  # roles of a request that is ranked
 
 _WORKER = (
     *("released", "waiting", "done", "logged"),  # requests, and attempts that have ended
-    *("draws", "progress"),  # of `run_to_threshold`
     *BATCH,
 )
 
@@ -612,30 +611,6 @@ class Thresholds(NamedTuple):
     seed: int  # of the draws
 
 
-@compiled_inside
-def _clear(
-    requests: EngineRequests, rules: Thresholds, worker: Worker, waiting: IntArray, log: IntArray
-) -> IntArray:
-    """Preempt requests, drawn again and again, until all others can make a token."""
-    now, running, prompts = worker.now[0], worker.running, requests.prompts
-    while now.tokens + now.active > requests.memory:
-        kept = 0
-        for place in range(now.active):
-            request = running[place]
-            share = random_rank(rules.seed, request, now.draws, 0) * 2.0**-63
-            if rules.clears < 1.0 and share >= rules.clears:
-                running[kept] = request
-                kept += 1
-                continue
-            log = end(worker, log, request, prompts[request])
-            now.waiting = push(waiting, now.waiting, request)
-        now.draws += 1
-        now.progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
-        if now.batch - now.progress > rules.patience:
-            break
-    return log
-
-
 @compiled
 def run_to_threshold(
     requests: EngineRequests,
@@ -647,9 +622,12 @@ def run_to_threshold(
 ) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete."""
     prompts, arrivals, outputs, memory = requests
+    threshold, clears, patience, seed = rules
     count, now, running, starts = len(prompts), worker.now[0], worker.running, worker.starts
-    attempts, none = np.empty((3, count + 16), dtype=np.int64), np.empty(0, dtype=np.int64)
+    attempts = np.empty((3, count + 16), dtype=np.int64)
+    none = np.empty(0, dtype=np.int64)
     waiting = np.empty(count, dtype=np.int64)  # a heap of indices, which ascend with the arrivals
+    draws = progress = 0
     before = (-1, -1)  # completions and arrivals when the worker was empty last
     emptied = 0.0
     while True:
@@ -657,23 +635,37 @@ def run_to_threshold(
         while now.released < count and arrivals[now.released] <= time:
             now.waiting = push(waiting, now.waiting, now.released)
             now.released += 1
-            now.progress = now.batch
+            progress = now.batch
         overflows = now.tokens + now.active > memory
         overflowing = np.sort(running[: now.active]) if overflows else none
-        attempts = _clear(requests, rules, worker, waiting, attempts)
-        if now.active == 0 and rules.clears >= 1.0:
+        while now.tokens + now.active > memory:
+            kept = 0
+            for place in range(now.active):
+                request = running[place]
+                share = random_rank(seed, request, draws, 0) * 2.0**-63
+                if clears < 1.0 and share >= clears:
+                    running[kept] = request
+                    kept += 1
+                    continue
+                attempts = end(worker, attempts, request, prompts[request])
+                now.waiting = push(waiting, now.waiting, request)
+            draws += 1
+            progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
+            if now.batch - progress > patience:
+                break
+        if now.active == 0 and clears >= 1.0:
             if overflows and before[0] == now.done and before[1] == now.released:
                 ended = all_attempts(worker, attempts)
                 return ended, log, LOOPS, emptied, time - emptied, overflowing
             before = (now.done, now.released)
             emptied = time
-        idle = now.batch - now.progress
-        if idle > rules.patience:
+        idle = now.batch - progress
+        if idle > patience:
             now.active = 0
             return all_attempts(worker, attempts), log, STALLED, time, float(idle), none
         while now.waiting > 0:
             request = waiting[0]
-            if now.tokens + now.active + prompts[request] + 1 > rules.threshold:
+            if now.tokens + now.active + prompts[request] + 1 > threshold:
                 break
             now.waiting = pop(waiting, now.waiting)
             admit(worker, request, prompts[request])
@@ -697,4 +689,4 @@ def run_to_threshold(
                 continue
             attempts = end(worker, attempts, request, prompts[request])
             now.done += 1
-            now.progress = now.batch
+            progress = now.batch
