@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from optsched.serving import plugin as _plugin
 from optsched.serving.plugin import plugin as plugin
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Return a name of `optsched.serving.plugin`."""
     return getattr(_plugin, name)

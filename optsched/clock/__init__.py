@@ -17,11 +17,9 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -72,7 +70,7 @@ def measured_batches(
     return np.column_stack(columns[:-1]), columns[-1]
 
 
-def _table(path: Path) -> Mapping[str, Sequence[Any]]:
+def _table(path: Path) -> Mapping[str, Sequence[str]]:
     """Read the columns of a CSV file as text."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -304,23 +302,14 @@ class LinearClock:
             fitted = np.maximum(rows @ found, times / _MOST_OUTLYING)
         found[found * rows.max(axis=0) < _ROUNDING * times.mean()] = 0.0
         weights = [float(f"{weight:.6g}") for weight in found]
-        constant, prefill, decode, resident, squares, mixed_tokens, *slopes = weights
-        pairs = list(zip((*hinges, *ramps), slopes, strict=True))
+        constant, prefill, decode, resident, squares, more, *slopes = weights
+        left = iter(slopes)
         bent, ramped = (
-            tuple(pair for pair in part if pair[1])
-            for part in (pairs[: len(hinges)], pairs[len(hinges) :])
+            tuple(pair for pair in zip(tokens, left, strict=False) if pair[1])
+            for tokens in (hinges, ramps)
         )
-        clock = cls(
-            name,
-            constant,
-            prefill,
-            decode,
-            resident,
-            squares,
-            mixed_tokens=mixed_tokens,
-            hinges=bent,
-            ramps=ramped,
-        )
+        plain = cls(name, constant, prefill, decode, resident, squares)
+        clock = dataclasses.replace(plain, mixed_tokens=more, hinges=bent, ramps=ramped)
         judged = seconds[1::2]
         errors = table[1::2] @ np.array(weights) - judged
         shares = np.abs(errors) / judged
@@ -373,7 +362,7 @@ class ClockFit(NamedTuple):
         )
 
 
-def _checked_pairs(name: str, what: str, given: Any) -> tuple[tuple[float, float], ...]:
+def _checked_pairs(name: str, what: str, given: object) -> tuple[tuple[float, float], ...]:
     """Return hinges or ramps as pairs of numbers; refuse anything else."""
     checked = []
     if not isinstance(given, Iterable):
@@ -511,8 +500,7 @@ def clock_of(model: str, gpu: str, gpus: int) -> str:
 @functools.cache
 def clock_facts() -> dict[str, dict[str, Any]]:
     """Return the facts of all profiled clocks by name: what, where from, how good, coefficients."""
-    text = resources.files("optsched").joinpath("data/batch_time.json").read_text("utf-8")
-    clocks: dict[str, dict[str, Any]] = json.loads(text)["clocks"]
+    clocks: dict[str, dict[str, Any]] = hardware.packaged("batch_time")["clocks"]
     return clocks
 
 
@@ -525,7 +513,7 @@ def _profiled() -> dict[str, LinearClock]:
     }
 
 
-def _positive(clock: Clock, time: Any, batch: BatchContent) -> float:
+def _positive(clock: Clock, time: float, batch: BatchContent) -> float:
     try:
         good = 0 < time < math.inf
     except (TypeError, ValueError):

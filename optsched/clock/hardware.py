@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -112,32 +114,23 @@ class ModelFacts:
         return math.ceil(self.parameters * self.bytes_per_number)
 
 
-#: Published facts of some models, by name.
-MODELS = {
-    facts.name: facts
-    for facts in (
-        ModelFacts("llama-2-7b", 6_738_415_616, 32, 32, 128),
-        ModelFacts("llama-2-13b", 13_015_864_320, 40, 40, 128),
-        ModelFacts("llama-2-70b", 68_976_648_192, 80, 8, 128),
-        ModelFacts("llama-3-8b", 8_030_261_248, 32, 8, 128),
-        ModelFacts("llama-3-70b", 70_553_706_496, 80, 8, 128),
-        ModelFacts("llama-3.1-8b", 8_030_261_248, 32, 8, 128),
-        ModelFacts("llama-3.1-70b", 70_553_706_496, 80, 8, 128),
-        ModelFacts("qwen3-32b", 32_762_123_264, 64, 8, 128),
-        ModelFacts("qwen3-30b-a3b", 30_532_122_624, 48, 4, 128),
-    )
-}
+def packaged(name: str) -> dict[str, Any]:
+    """Return data of the package."""
+    text = resources.files("optsched").joinpath(f"data/{name}.json").read_text("utf-8")
+    return cast("dict[str, Any]", json.loads(text))
 
+
+def _sized(gpu: str) -> int | None:
+    """Return the bytes that a text such as 24GiB says; None where it says none."""
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)(G|Gi)B", gpu)
+    return size and int(float(size[1]) * (2**30 if size[2] == "Gi" else 10**9))
+
+
+_FACTS = packaged("hardware")
+#: Published facts of some models, by name.
+MODELS = {name: ModelFacts(name, **facts) for name, facts in _FACTS["models"].items()}
 #: Bytes of memory of some GPUs, by name.
-GPU_BYTES = {
-    "a100-40gb": 40 * 2**30,
-    "a100-80gb": 80 * 2**30,
-    "h100-80gb": 80 * 2**30,
-    "h200-141gb": 141 * 10**9,
-    "b200-180gb": 180 * 10**9,
-    "rtx4090-24gb": 24 * 2**30,
-    "rtxpro6000-96gb": 96 * 2**30,
-}
+GPU_BYTES = {name: cast("int", _sized(size)) for name, size in _FACTS["gpus"].items()}
 
 
 @checked(InstanceError)
@@ -200,9 +193,8 @@ def model_facts(model: str | ModelFacts) -> ModelFacts:
 def _bytes_of(gpu: str | int) -> int:
     if isinstance(gpu, int):
         return gpu
-    if size := re.fullmatch(r"(\d+(?:\.\d+)?)(G|Gi)B", gpu):
-        return int(float(size[1]) * (2**30 if size[2] == "Gi" else 10**9))
-    return _named("GPU", gpu, GPU_BYTES)
+    size = _sized(gpu)
+    return _named("GPU", gpu, GPU_BYTES) if size is None else size
 
 
 def vllm_defaults(gpu: str | int) -> dict[str, int]:
@@ -326,10 +318,12 @@ def kernel_batches(
     )
 
 
-def _drawn(rng: Any, count: int, memory: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _drawn(
+    rng: np.random.Generator, count: int, memory: int
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Draw chunks of up to four prompts, what the first has behind it, decodes and contexts."""
 
-    def log_uniform(least: int, most: Any) -> IntArray:
+    def log_uniform(least: int, most: IntArray | int) -> IntArray:
         drawn: FloatArray = np.exp(rng.uniform(np.log(least), np.log(most), size))
         return drawn.astype(np.int64)
 

@@ -10,7 +10,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
-from optsched.clock import UNIT
+from optsched.clock import UNIT, LinearClock
 from optsched.errors import PolicyError, nearest
 from optsched.problem.forecasts import told_by
 
@@ -79,6 +79,15 @@ class Policy:
         """Refuse a setting that does not hold what it must."""
         if not holds:
             raise PolicyError(f"policy {self.name!r}: {text}")
+
+    def linear(self, clock: Clock, instead: str) -> LinearClock:
+        """Return a clock that is a weighted sum; refuse a function, which another policy takes."""
+        if isinstance(clock, LinearClock):
+            return clock
+        raise PolicyError(
+            f"policy {self.name!r} needs a clock that is a weighted sum of what is in a batch, but "
+            f"{clock.name} is a function; use {instead}, or pass a LinearClock"
+        )
 
     @property
     def foresees(self) -> Literal["nothing", "intervals", "beliefs"]:

@@ -19,7 +19,6 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.compiled import compiled
 from optsched.bounds.on_clock import PARTS, best_share
-from optsched.clock import LinearClock
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import BatchPolicy, NamedPolicy, Needs, PriorityPolicy
 from optsched.problem.work import work_on_clock
@@ -77,21 +76,17 @@ class WorkPolicy(PriorityPolicy):
 
     def keys(self, instance: Instance, clock: Clock) -> FloatArray:
         """Return the work of each request, or the work over its weight."""
-        if not isinstance(clock, LinearClock):
-            raise PolicyError(
-                f"policy {self.name!r} needs a clock that is a weighted sum of what is in a batch, "
-                f"but {clock.name} is a function; use area, or pass a LinearClock"
-            )
+        timed = self.linear(clock, "area")
         weights = np.ones(len(instance))
         if self.weighted and instance.weights is not None:
             weights = instance.weights
-        share = best_share(instance, clock, weights, max_num_seqs=self.max_num_seqs)
-        parts = work_on_clock(instance, clock)
+        share = best_share(instance, timed, weights, max_num_seqs=self.max_num_seqs)
+        parts = work_on_clock(instance, timed)
         part = share.by_requests / PARTS
         shared = (1 - part) * instance.areas / instance.memory
         if part:
             shared += part * instance.outputs / share.max_num_seqs
-        work: FloatArray = parts.prefill + parts.decode + clock.constant * shared
+        work: FloatArray = parts.prefill + parts.decode + timed.constant * shared
         return work / weights
 
 
@@ -103,25 +98,33 @@ WORK = WorkPolicy(
 )
 
 
-class Selected:
-    """Batch selection among the requests released so far."""
+class _Waiting:
+    """Requests of an instance that were released and are in no batch yet."""
 
-    def __init__(self, instance: Instance, method: BatchMethod, fit: Fit, seed: int) -> None:
-        self._instance, self._method, self._fit, self._seed = instance, method, fit, seed
-        self._waiting = np.zeros(0, dtype=np.int64)
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self.waiting = np.zeros(0, dtype=np.int64)
 
     def release(self, requests: IntArray) -> None:
         """Learn of requests that have arrived, given by index."""
-        self._waiting = np.concatenate([self._waiting, requests])
+        self.waiting = np.concatenate([self.waiting, requests])
+
+
+class Selected(_Waiting):
+    """Batch selection among the requests released so far."""
+
+    def __init__(self, instance: Instance, method: BatchMethod, fit: Fit, seed: int) -> None:
+        super().__init__(instance)
+        self._method, self._fit, self._seed = method, fit, seed
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
         from optsched.solvers.selection import select_batch
 
-        waiting = self._waiting
+        waiting = self.waiting
         left = self._instance.take(waiting)
         batch = select_batch(left, self._method, self._fit, seed=self._seed).requests
-        self._waiting = np.delete(waiting, batch)
+        self.waiting = np.delete(waiting, batch)
         return waiting[batch]
 
 
@@ -162,17 +165,14 @@ SELECTED = (
 )
 
 
-class SortedLP:
+class SortedLP(_Waiting):
     """Batches by ascending expected start among the requests released so far."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._sorted = True
-        self.waiting = np.zeros(0, dtype=np.int64)
+    _sorted = True
 
     def release(self, requests: IntArray) -> None:
         """Learn of requests that have arrived, given by index."""
-        self.waiting = np.concatenate([self.waiting, requests])
+        super().release(requests)
         self._sorted = False
 
     def order(self) -> IntArray:

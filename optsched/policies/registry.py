@@ -17,6 +17,9 @@ from optsched.policies.wait import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
+
+    PolicyLike: TypeAlias = str | Policy | Callable[[Any], Any]
 
 _PLAIN = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
 
@@ -52,7 +55,7 @@ def is_shipped(name: str) -> bool:
     return plain in _SHIPPED and POLICIES.get(plain) is _SHIPPED[plain]
 
 
-def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
+def get_policy(policy: PolicyLike) -> Policy:
     """Return a policy by name, perhaps with a rule or parameters; an object is passed through.
 
     A function becomes a `DecisionPolicy` or a `PriorityPolicy`, by the name of its parameter, and
@@ -90,7 +93,7 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
     return with_rule(found, rule) if plus else found
 
 
-def _of_function(function: Callable[[Any], Any]) -> Policy:
+def _of_function(function: Callable[..., Any]) -> Policy:
     """Return the policy that a function of a state or of an instance is."""
     name = getattr(function, "__name__", type(function).__name__)
     text = (inspect.getdoc(function) or "a function").partition("\n")[0]

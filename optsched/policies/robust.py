@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched.clock import UNIT, LinearClock
+from optsched.clock import UNIT
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import NamedPolicy, Needs, PriorityPolicy
 from optsched.problem.work import work_by_output
@@ -268,12 +268,8 @@ class ChancePolicy(NamedPolicy):
         if self.order == "output":
             return none, one, none
         if self.order == "work":
-            if not isinstance(clock, LinearClock):
-                raise PolicyError(
-                    f"policy {self.name!r} needs a clock that is a weighted sum of what is in a "
-                    f"batch, but {clock.name} is a function; use area-chance, or pass a LinearClock"
-                )
-            return work_by_output(forecast.prompts.astype(np.float64), forecast.memory, clock)
+            timed = self.linear(clock, "area-chance")
+            return work_by_output(forecast.prompts.astype(np.float64), forecast.memory, timed)
         return none, forecast.prompts.astype(np.float64) + 0.5, np.full(len(one), 0.5)
 
 

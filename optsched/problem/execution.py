@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,14 @@ from optsched.errors import OptschedError, PolicyError
 from optsched.problem.forecasts import coverage, described
 from optsched.problem.instance import Instance
 from optsched.problem.premises import TOLD, World
-from optsched.problem.schedule import STATISTICS, Schedule, Started, Violation, statistics_of
+from optsched.problem.schedule import (
+    STATISTICS,
+    Schedule,
+    Started,
+    Violation,
+    statistics_of,
+    violation,
+)
 from optsched.problem.work import arrival_times
 
 if TYPE_CHECKING:
@@ -300,6 +307,14 @@ class Run(ABC):
         write("run_page", path, self)
 
 
+class Times(NamedTuple):
+    """What requests waited, shape (n,): NaN where unfinished, and TPOT for single tokens, too."""
+
+    latency: FloatArray
+    ttft: FloatArray
+    tpot: FloatArray
+
+
 class TimedRun(Run):
     """What runs share that know when each request had its tokens."""
 
@@ -325,13 +340,19 @@ class TimedRun(Run):
 
     @property
     @abstractmethod
-    def first_token_latencies(self) -> FloatArray:
-        """Time from arrival to the first token (TTFT), shape (n,)."""
+    def first_tokens(self) -> FloatArray:
+        """Time at which each request had its first token; NaN where it never had, shape (n,)."""
 
     @property
-    @abstractmethod
+    def first_token_latencies(self) -> FloatArray:
+        """Time from arrival to the first token (TTFT), shape (n,)."""
+        return self.first_tokens - self.arrivals
+
+    @property
     def times_per_token(self) -> FloatArray:
         """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
+        others = np.where(self.instance.outputs > 1, self.instance.outputs - 1, np.nan)
+        return (self.completions - self.first_tokens) / others
 
     @property
     def completed(self) -> BoolArray:
@@ -346,22 +367,20 @@ class TimedRun(Run):
     def _summaries(self, counted: BoolArray) -> dict[str, float | None]:
         """Return mean and percentiles of latency, TTFT and TPOT, None where nothing is counted."""
         found: dict[str, float | None] = {}
-        for name, times in self._times.items():
+        for name, times in self.times._asdict().items():
             found |= statistics_of(times[counted & ~np.isnan(times)], f"_{name}")
         return found
 
     @property
-    def _times(self) -> dict[str, FloatArray]:
-        return {
-            "latency": self.latencies,
-            "ttft": self.first_token_latencies,
-            "tpot": self.times_per_token,
-        }
+    def times(self) -> Times:
+        """What each request waited, in the unit of the clock."""
+        return Times(self.latencies, self.first_token_latencies, self.times_per_token)
 
     def _lines(self, metrics: dict[str, Any]) -> list[str]:
         """Return latency, TTFT and TPOT, a line each."""
         lines = []
-        for title, name in (("latency", "latency"), ("TTFT", "ttft"), ("TPOT", "tpot")):
+        for name in Times._fields:
+            title = name if name == "latency" else name.upper()
             numbers = [metrics[f"{each}_{name}"] for each in STATISTICS]
             shown = "none"
             if numbers[0] is not None:
@@ -500,10 +519,10 @@ class Execution(Started, Run):
         return self._of_each(self.completed, self.starts + self.tokens)
 
     @property
-    def first_token_latencies(self) -> IntArray:
-        """Time to the first token that was kept of each request in steps, shape (n,)."""
+    def first_tokens(self) -> IntArray:
+        """Step of the first token of each request that was kept, shape (n,)."""
         kept = np.ones_like(self.completed) if self.split else self.completed
-        return self._of_each(kept, self.starts) + 1 - self.instance.arrivals
+        return self._of_each(kept, self.starts) + 1
 
     @cached_property
     def _work(self) -> Schedule:
@@ -640,10 +659,7 @@ def _wrong(execution: Execution) -> list[Violation]:
     def add(
         kind: ViolationKind, at: np.int64, numbers: tuple[int | np.int64, ...], text: str
     ) -> None:
-        request, step, usage, limit = map(int, (at, *numbers))
-        label = instance.label(request)
-        sentence = f"request {label} {text}"
-        found.append(Violation(kind, request, label, step, usage, limit, step, sentence))
+        found.append(violation(instance, kind, at, map(int, numbers), text))
 
     arrivals, outputs = instance.arrivals, instance.outputs
     made = execution.before + execution.tokens

@@ -19,7 +19,7 @@ from optsched.problem.premises import World
 from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -88,6 +88,20 @@ class Violation:
             f"steps {self.step}..{self.last_step}: {self.usage} tokens at the first of them where "
             f"{self.limit} fit, request {self.label} being the last one started"
         )
+
+
+def violation(
+    instance: Instance,
+    kind: ViolationKind,
+    request: int | np.integer,
+    numbers: Iterable[float],
+    text: str = "",
+) -> Violation:
+    """Return what is wrong with a request at a step: numbers are the step, usage and limit."""
+    step, usage, limit = numbers
+    label = instance.label(int(request))
+    said = text and f"request {label} {text}"
+    return Violation(kind, int(request), label, int(step), usage, limit, int(step), said)
 
 
 class Usage:
@@ -194,9 +208,14 @@ class Started:
         return self.completions - self.instance.arrivals
 
     @property
+    def first_tokens(self) -> IntArray:
+        """Step :math:`p_i + 1` at which each request makes its first token, shape (n,)."""
+        return self.starts + 1
+
+    @property
     def first_token_latencies(self) -> IntArray:
         """Time to first token :math:`p_i + 1 - a_i` of each request in steps, shape (n,)."""
-        return self.starts + 1 - self.instance.arrivals
+        return self.first_tokens - self.instance.arrivals
 
     @property
     def total_latency(self) -> int:
@@ -446,15 +465,13 @@ class Schedule(Started, Shown):
         for kind, broken, steps, limits in rules:
             for request in np.flatnonzero(broken).tolist():
                 step, limit = int(steps[request]), int(limits[request])
-                label = instance.label(request)
-                found.append(Violation(kind, request, label, step, step, limit, step))
+                found.append(violation(instance, kind, request, (step, step, limit)))
         if (allowed := self.workers.eligible) is not None:
             everyone = np.arange(len(self.starts))
             for request in np.flatnonzero(~allowed[everyone, self.placement]).tolist():
-                label, worker = instance.label(request), int(self.placement[request])
-                said = f"request {label} runs on worker {worker}, where it is not eligible"
-                step = int(self.starts[request])
-                found.append(Violation("placement", request, label, step, worker, 0, step, said))
+                worker, step = int(self.placement[request]), int(self.starts[request])
+                said = f"runs on worker {worker}, where it is not eligible"
+                found.append(violation(instance, "placement", request, (step, worker, 0), said))
         for worker in range(len(self.workers)):
             found += self._overfull(worker)
         return found

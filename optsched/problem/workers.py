@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from itertools import groupby
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
+
+Number = TypeVar("Number")
 
 MAX_WORKERS = 4096
 
@@ -89,12 +92,7 @@ class Workers:
 
     def __str__(self) -> str:
         """Write the memories as `parse` reads them."""
-        runs: list[list[int]] = []
-        for memory in self.memories:
-            if runs and runs[-1][0] == memory:
-                runs[-1][1] += 1
-            else:
-                runs.append([memory, 1])
+        runs = [(size, len([*alike])) for size, alike in groupby(self.memories)]
         return ",".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
 
     @classmethod
@@ -206,14 +204,14 @@ def _copies(count: object, memory: int) -> list[int]:
     return [memory] * as_count("workers", count, 1, MAX_WORKERS)
 
 
-class Load(NamedTuple):
+class Load(NamedTuple, Generic[Number]):
     """What is on workers when a request arrives, one number per worker."""
 
-    waiting: Any  # requests that were sent to the worker and do not run
-    running: Any  # requests in its batch, until that ends
-    held: Any  # tokens in its KV cache, those of the batch in progress included
-    waiting_prompts: Any  # prompt tokens of the requests that wait
-    work: Any  # memory-time that its requests have still to take, which needs their outputs
+    waiting: Number  # requests that were sent to the worker and do not run
+    running: Number  # requests in its batch, until that ends
+    held: Number  # tokens in its KV cache, those of the batch in progress included
+    waiting_prompts: Number  # prompt tokens of the requests that wait
+    work: Number  # memory-time that its requests have still to take, which needs their outputs
 
 
 #: Of these a worker twice as large takes twice as much.

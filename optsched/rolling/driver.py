@@ -773,7 +773,8 @@ AnyRun = TypeVar("AnyRun", Execution, ClockedRun)
 def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
     """Run a rolling horizon; Ctrl-C ends its planning, and the fallback decides the rest."""
     policy = task.policy
-    driver = Driver(policy, task.seed, task.on_progress, sure=task.intervals != "column")
+    seed, sure = task.settings.seed, task.settings.intervals != "column"
+    driver = Driver(policy, seed, task.on_progress, sure=sure)
 
     def carried_out(decide: Callable[[State], IntArray]) -> AnyRun:
         asked = DecisionPolicy(policy.name, policy.description, decide)

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched.clock import ClockFit, get_clock
 from optsched.errors import ClockError
+from optsched.problem.execution import Times
+from optsched.problem.schedule import statistics_of
 from optsched.simulate import run
 from optsched.simulate.settings import RunSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from optsched._internal.arrays import BoolArray, FloatArray
     from optsched.clock import LinearClock
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
     from optsched.workloads import Measured
 
-_STATISTICS: dict[str, Callable[[FloatArray], Any]] = {
-    "mean": np.mean,
-    "p50": lambda times: np.percentile(times, 50),
-    "p90": lambda times: np.percentile(times, 90),
-    "p99": lambda times: np.percentile(times, 99),
-}
 _SIMULATIONS = 60  # of a calibration; the simplex has settled long before
-
-
-class _Times(NamedTuple):
-    """Seconds of each request, nan where unknown."""
-
-    latency: FloatArray
-    ttft: FloatArray
-    tpot: FloatArray
-
-    def of(self, rows: BoolArray) -> _Times:
-        return _Times(*(times[rows] for times in self))
 
 
 @dataclass(frozen=True)
@@ -54,8 +37,8 @@ class ClockCheck:
     """
 
     clock: str
-    measured: _Times
-    simulated: _Times
+    measured: Times
+    simulated: Times
 
     def error(self, metric: str = "latency", statistic: str = "mean") -> float:
         """Return by which share the simulated value is above the measured one."""
@@ -77,13 +60,11 @@ class ClockCheck:
     def to_dict(self) -> dict[str, Any]:
         """Return pairs of measured and simulated seconds, by metric and statistic."""
         content: dict[str, Any] = {}
-        for metric in _Times._fields:
+        for metric in Times._fields:
             if (known := self._known(metric)).any():
                 sides = (getattr(times, metric)[known] for times in (self.measured, self.simulated))
-                one, other = sides
-                content[metric] = {
-                    name: [float(of(one)), float(of(other))] for name, of in _STATISTICS.items()
-                }
+                one, other = map(statistics_of, sides)
+                content[metric] = {name: [one[name], other[name]] for name in one}
         return content
 
     def __str__(self) -> str:
@@ -128,13 +109,8 @@ def check_clock(
         raise ClockError(f"clock {found.name} counts {found.unit}; a log needs one in seconds")
     decodes = np.maximum(instance.outputs - 1, 1)
     waited = np.where(instance.outputs > 1, measured.latency - measured.first_token, np.nan)
-    simulated = run(instance, policy, RunSettings(clock=found))
-    times: Any = simulated
-    return ClockCheck(
-        found.name,
-        _Times(measured.latency, measured.first_token, waited / decodes),
-        _Times(times.latencies, times.first_token_latencies, times.times_per_token),
-    )
+    seen = Times(measured.latency, measured.first_token, waited / decodes)
+    return ClockCheck(found.name, seen, run(instance, policy, RunSettings(clock=found)).times)
 
 
 def calibrated(
@@ -156,7 +132,8 @@ def calibrated(
         raise ClockError("hardly any latency of the log is known; a calibration needs all")
 
     def half(check: ClockCheck, rows: BoolArray) -> ClockCheck:
-        return ClockCheck(check.clock, check.measured.of(rows), check.simulated.of(rows))
+        sides = (check.measured, check.simulated)
+        return ClockCheck(check.clock, *(Times(*(one[rows] for one in side)) for side in sides))
 
     def clock_at(point: FloatArray) -> LinearClock:
         return base.scaled(float(np.exp(point[0])), float(point[1]) * base.constant)

@@ -51,7 +51,7 @@ class Seen(NamedTuple):
     prompt: int
     limit: int  # tokens of its output at most
     client: Hashable = None
-    priority: int = 0
+    priority: Hashable = 0
     turn: int = 0  # of its conversation
     claim: float | None = None  # the output that its client expects
     weight: float = 1.0  # of its client, where clients are served in turn

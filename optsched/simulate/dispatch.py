@@ -19,8 +19,15 @@ from optsched.problem.premises import PREEMPTIONS, STORAGES
 from optsched.problem.schedule import Schedule
 from optsched.problem.workers import Load, as_workers
 from optsched.simulate.cluster.run import run_cluster
-from optsched.simulate.replicas import Choices, Replicas, alone
-from optsched.simulate.runners import Attempts, in_steps, of_attempts, runner_of
+from optsched.simulate.runners import (
+    Attempts,
+    Choices,
+    Replicas,
+    alone,
+    in_steps,
+    of_attempts,
+    runner_of,
+)
 from optsched.simulate.settings import Task, settings_of
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import BatchContent, Clock
     from optsched.policies import Policy
+    from optsched.policies.registry import PolicyLike
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge, World
     from optsched.problem.schedule import Violation
@@ -43,13 +51,11 @@ if TYPE_CHECKING:
 
 
 @overload
-def run(
-    instance: Instance, policy: str | Policy | Callable[[Any], Any], **options: Unpack[RunOptions]
-) -> Execution: ...
+def run(instance: Instance, policy: PolicyLike, **options: Unpack[RunOptions]) -> Execution: ...
 @overload
 def run(
     instance: Instance,
-    policy: str | Policy | Callable[[Any], Any],
+    policy: PolicyLike,
     *,
     clock: str | Clock | Callable[[BatchContent], float],
     **options: Unpack[RunOptions],
@@ -57,7 +63,7 @@ def run(
 @overload
 def run(
     instance: Instance,
-    policy: str | Policy | Callable[[Any], Any],
+    policy: PolicyLike,
     *,
     workers: int | str | Sequence[int] | Workers,
     clock: AnyClock | Sequence[AnyClock] | None = None,
@@ -187,7 +193,7 @@ _BATCH = 512  # bytes of a batch, of which a run on a clock has one for each tok
 
 def prepared(
     instance: Instance,
-    policy: str | Policy | Callable[[Any], Any],
+    policy: PolicyLike,
     settings: RunSettings,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Task:
@@ -201,7 +207,7 @@ def prepared(
     return Task(instance, chosen, settings, on_progress)
 
 
-def fitted(policy: str | Policy | Callable[[Any], Any], settings: RunSettings) -> Policy:
+def fitted(policy: PolicyLike, settings: RunSettings) -> Policy:
     """Return a policy as it runs under settings, or refuse those that do not suit what it needs."""
     chosen, intervals = get_policy(policy), settings.intervals
     knows = chosen.needs.knows
@@ -335,7 +341,7 @@ class RoutedRun(TimedRun):
         values = np.full(len(self.instance), np.nan)
         for worker, run in enumerate(self.runs):
             if run is not None:
-                source: Any = run.schedule if name == "starts" else run
+                source = run.schedule if name == "starts" else run
                 values[self.requests_on(worker)] = getattr(source, name)
         return values
 
@@ -345,17 +351,9 @@ class RoutedRun(TimedRun):
         return self._gathered("completions")
 
     @cached_property
-    def first_token_latencies(self) -> FloatArray:
-        """Time from arrival to the first token (TTFT), shape (n,)."""
-        return self._gathered("first_token_latencies")
-
-    @cached_property
-    def times_per_token(self) -> FloatArray:
-        """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
-        if self.clock is not None:
-            return self._gathered("times_per_token")
-        others = np.where(self.instance.outputs > 1, self.instance.outputs - 1, np.nan)
-        return (self.latencies - self.first_token_latencies) / others
+    def first_tokens(self) -> FloatArray:
+        """Time at which each request had its first token; NaN where it never had, shape (n,)."""
+        return self._gathered("first_tokens")
 
     @property
     def facts(self) -> World:
@@ -477,11 +475,11 @@ class RoutedRun(TimedRun):
             output=self.instance.outputs,
             arrival=self.arrivals,
             completion=self.completions,
-            **self._times,
+            **self.times._asdict(),
         )
 
     @property
-    def _figure(self) -> tuple[str, Any]:
+    def _figure(self) -> tuple[str, object]:
         if self.clock is not None:
             return "plot_clocked_usage", self._served
         return "plot_workers" if len(self.workers) > 1 else "plot_schedule", self.schedule
@@ -508,7 +506,7 @@ class RoutedRun(TimedRun):
 def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
     """Send requests to workers as they arrive, and run each worker on what it gets."""
     instance, runner = task.instance, runner_of(task.policy)
-    choices = choices_of(instance, workers, router, task.seed)
+    choices = choices_of(instance, workers, router, task.settings.seed)
     runs: list[Execution | ClockedRun | None] = []
     if router.looks:
         with _watched(task, workers) as replicas:
@@ -574,7 +572,7 @@ class Attempted(NamedTuple):
         spans = b"" if self.spans is None else self.spans[:count].tobytes()
         return np.stack([requests, starts, made])[:, order].tobytes() + spans
 
-    def load(self, time: float) -> Load:
+    def load(self, time: float) -> Load[int]:
         """Return what a router sees at a time."""
         instance = self.task.instance
         found, (count, rest) = self.found, self.until(time)

@@ -1,52 +1,69 @@
-"""What runs a policy of each kind, in steps and on a clock: the one registry of runners."""
+"""What runs a policy of each kind, in steps and on a clock: the one registry of runners.
+
+A router looks at workers whenever a request arrives; each is run only as far as that takes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.aside import interruptible_kernel
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.extensions import added
 from optsched.admission import require_steps
-from optsched.clock import LinearClock
 from optsched.errors import PolicyError
 from optsched.policies.base import window_of
-from optsched.problem.execution import Execution, Loop, Stall, kept_before
+from optsched.problem.execution import Execution, Loop, Stall, kept_before, unpreempted
 from optsched.problem.forecasts import Beliefs, forecast, steps_ahead
-from optsched.problem.work import work_by_output
-from optsched.simulate.replicas import EngineWorkers, OrderedWorkers, Replicas
+from optsched.problem.instance import Instance
+from optsched.problem.work import arrival_times, work_by_output
+from optsched.problem.workers import Load, RouterState
 from optsched.simulate.seconds import serving
-from optsched.simulate.seconds.batches import admit_on_clock, new_log, timing
+from optsched.simulate.seconds.batches import (
+    PausedQueues,
+    RunLimits,
+    admit_on_clock,
+    advance,
+    new_log,
+    new_queues,
+    place,
+    timing,
+)
 from optsched.simulate.seconds.execution import (
     ClockedRun,
     admitted_run,
+    clocked_run,
     requests_of,
     served_run,
 )
-from optsched.simulate.seconds.serving import serve_waiting
 from optsched.simulate.steps import chance, decisions
-from optsched.simulate.steps.chance import tables
-from optsched.simulate.steps.decisions import (
-    admit_chosen,
-    admit_in_order_of,
-    new_worker,
-    run_decisions,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.policies import Policy
     from optsched.policies.base import BatchSelector
     from optsched.policies.robust import ChancePolicy, IntervalPolicy, OverflowPolicy
     from optsched.problem.premises import Preemption
-    from optsched.simulate.seconds.batches import BatchLog
+    from optsched.problem.workers import Router, Workers
+    from optsched.simulate.seconds.batches import (
+        BatchLog,
+        EngineProgress,
+        EngineRequests,
+        Timer,
+        WorkerQueues,
+    )
     from optsched.simulate.settings import Task
 
 _MAX_URGENCY = 2.0**55  # of a request with its upper bound; six times it fits
@@ -80,7 +97,7 @@ def in_steps(task: Task, attempts: Attempts) -> Execution:
         attempts.requests,
         steps,
         attempts.tokens,
-        task.intervals,
+        task.settings.intervals,
         attempts.loop,
         attempts.stall,
         preemption=attempts.preemption,
@@ -89,11 +106,11 @@ def in_steps(task: Task, attempts: Attempts) -> Execution:
 
 def run_decided(task: Task) -> Attempts:
     """Run a policy that is a function."""
-    intervals = "exact" if task.intervals is None else task.intervals
+    intervals = "exact" if task.settings.intervals is None else task.settings.intervals
     if task.policy.reads == "nothing":
         intervals = f"common:1,{MAX_TOKENS}"
-    known = forecast(task.instance, intervals, task.beliefs)
-    attempts, running, log, given_up = run_decisions(task, known)
+    known = forecast(task.instance, intervals, task.settings.beliefs)
+    attempts, running, log, given_up = decisions.run_decisions(task, known)
     stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
     kept: Preemption = "restarted" if task.policy.preemption == "none" else task.policy.preemption
     requests, starts, tokens = attempts
@@ -102,7 +119,7 @@ def run_decided(task: Task) -> Attempts:
 
 def run_planned(task: Task) -> Attempts:
     """Run a policy that plans with intervals of the outputs."""
-    instance, clock, intervals = task.instance, task.clock, task.intervals
+    instance, clock, intervals = task.instance, task.clock, task.settings.intervals
     assert intervals is not None
     known = forecast(instance, intervals)
     require_steps(known.upper)
@@ -112,15 +129,29 @@ def run_planned(task: Task) -> Attempts:
         chance.OUTLIVED.index(policy.outlived),
         chance.PREEMPT.index(policy.preempt),
         policy.reserve(instance.memory, clock),
-        task.seed,
+        task.settings.seed,
     )
     requests, lower = requests_of(instance, clock), policy.first_plan(known)
     rates = _rates(task, policy, np.maximum(known.upper, instance.outputs))
     with timing(clock) as timer:
         attempts, running, log = interruptible_kernel(chance.run_planned, len(instance))(
-            requests, lower, known.upper, rates, rules, new_log(), timer, task.until
+            requests, lower, known.upper, rates, rules, new_log(), timer, task.settings.until
         )
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
+
+
+def _run(
+    task: Task, kernel: Callable[..., tuple[Any, ...]], rules: tuple[Any, ...]
+) -> tuple[Attempts, list[Any]]:
+    """Run a policy by a kernel; return the attempts, and what else it says."""
+    instance, clock = task.instance, task.clock
+    requests, worker = requests_of(instance, clock), decisions.new_worker(len(instance))
+    with timing(clock) as timer:
+        attempts, log, *rest = interruptible_kernel(kernel, len(instance))(
+            requests, rules, worker, new_log(), timer, task.settings.until
+        )
+    running = int(worker.now.active[0])
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished()), rest
 
 
 def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
@@ -133,12 +164,8 @@ def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
         return np.stack([zeros, zeros + 1, zeros])
     if order == "area" or task.clock.unit == "steps":  # twice, and work in steps is memory-time
         return np.stack([zeros, 2 * prompts + 1, zeros + 1])
-    if not isinstance(task.clock, LinearClock):
-        raise PolicyError(
-            f"policy {policy.name!r} needs a clock that is a weighted sum of what is in a batch, "
-            f"but {task.clock.name} is a function; use area-posterior, or pass a LinearClock"
-        )
-    rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, task.clock))
+    clock = policy.linear(task.clock, "area-posterior")
+    rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, clock))
     most = (np.abs(rates) * np.stack([zeros + 1.0, longest, longest.astype(np.float64) ** 2])).max()
     # Up to the longest outputs, urgencies stay within 64 bits.
     whole: IntArray = np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
@@ -148,24 +175,16 @@ def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
 def run_by_chance(task: Task) -> Attempts:
     """Run a policy that admits what is likely to fit."""
     instance, clock = task.instance, task.clock
-    assert task.intervals is not None
+    assert task.settings.intervals is not None
     policy: ChancePolicy = task.policy
-    known = forecast(instance, task.intervals, task.beliefs)
+    known = forecast(instance, task.settings.intervals, task.settings.beliefs)
     longest = int(known.upper.max())
     beliefs = known.beliefs or Beliefs.to_learn(known.prompts, longest)
     fixed, linear, square = policy.costs(known, clock)
-    rules = chance.Chance(
-        fixed, linear, square, policy.margin(clock), policy.passed, beliefs.prior, task.seed
-    )
-    requests, believed = requests_of(instance, clock), tables(beliefs, known)
-    moments = chance.Moments(np.zeros_like(believed.beyond), np.zeros_like(believed.beyond))
-    ahead, worker = steps_ahead(longest), new_worker(len(instance))
-    with timing(clock) as timer:
-        attempts, log = interruptible_kernel(chance.run_by_chance, len(instance))(
-            requests, believed, moments, rules, ahead, worker, new_log(), timer, task.until
-        )
-    running = int(worker.now.active[0])
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
+    margin, seed = policy.margin(clock), task.settings.seed
+    rules = chance.Chance(fixed, linear, square, margin, policy.passed, beliefs.prior, seed)
+    rows = chance.new_rows(chance.tables(beliefs, known), rules, steps_ahead(longest))
+    return _run(task, chance.run_by_chance, rows)[0]
 
 
 def run_to_threshold(task: Task) -> Attempts:
@@ -176,13 +195,9 @@ def run_to_threshold(task: Task) -> Attempts:
         serving.share_of(1 - Fraction(str(policy.alpha)), instance.memory),
         1.0 if policy.beta is None else policy.beta,
         task.patience,
-        task.seed,
+        task.settings.seed,
     )
-    requests, worker = requests_of(instance, clock), new_worker(len(instance))
-    with timing(clock) as timer:
-        attempts, log, outcome, since, lasted, looping = interruptible_kernel(
-            decisions.run_to_threshold, len(instance)
-        )(requests, rules, worker, new_log(), timer, task.until)
+    found, (outcome, since, lasted, looping) = _run(task, decisions.run_to_threshold, rules)
     loop = stall = None
     if outcome == decisions.LOOPS:
         members = tuple(looping.tolist())
@@ -192,8 +207,7 @@ def run_to_threshold(task: Task) -> Attempts:
             loop = Loop(since, lasted, members, clock.unit)
     elif outcome == decisions.STALLED:
         stall = _stall(since, int(lasted), clock)
-    running = int(worker.now.active[0])
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished(), loop, stall)
+    return replace(found, loop=loop, stall=stall)
 
 
 def _stall(time: float, idle: int, clock: Clock) -> Stall:
@@ -216,21 +230,11 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
     kept = ~gone if attempts.preemption == "restarted" else np.ones_like(gone)
     kept &= attempts.starts < len(attempts.log.spans)
     first[attempts.requests[kept][::-1]] = attempts.starts[kept][::-1]
-    return ClockedRun(
-        instance,
-        task.policy.name,
-        task.clock,
-        first_batch=first,
-        last_batch=last,
-        log=attempts.log,
-        preempted=np.bincount(back, minlength=count),
-        preempted_tokens_by_request=np.bincount(back, held, minlength=count).astype(np.int64),
-        until=task.until,
-        intervals=task.intervals,
-        loop=attempts.loop,
-        stall=attempts.stall,
-        preemption=attempts.preemption,
-    )
+    tokens = np.bincount(back, held, minlength=count).astype(np.int64)
+    lost = np.bincount(back, minlength=count), tokens
+    found = clocked_run(task, attempts.log, (first, last), lost)
+    why = {name: getattr(attempts, name) for name in ("loop", "stall", "preemption")}
+    return replace(found, **why)
 
 
 def order_on_clock(task: Task) -> ClockedRun:
@@ -255,8 +259,9 @@ def _check_rule(task: Task, *offered: str) -> None:
 
 
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
-    requests, limits = requests_of(task.instance, task.clock), window_of(task.policy.rule)
-    starts, log = admit_on_clock(requests, order, task.clock, limits=limits, until=task.until)
+    requests, clock, until = requests_of(task.instance, task.clock), task.clock, task.settings.until
+    limits = window_of(task.policy.rule)
+    starts, log = admit_on_clock(requests, order, clock, limits=limits, until=until)
     return admitted_run(task, starts, log)
 
 
@@ -264,7 +269,7 @@ def serve_engine(task: Task) -> ClockedRun:
     """Run a serving engine."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
     how, limits = serving.BATCHING.index(policy.batching), serving.limits_of(policy, task.instance)
-    served, log = serving.serve(requests, task.clock, how, limits, task.until)
+    served, log = serving.serve(requests, task.clock, how, limits, task.settings.until)
     return served_run(task, served, log, "recomputed")
 
 
@@ -272,8 +277,362 @@ def serve_in_queues(task: Task) -> ClockedRun:
     """Run a policy that takes requests in when enough of them wait."""
     requests = requests_of(task.instance, task.clock)
     queues = task.policy.queues(task.instance, task.clock, requests.arrivals)
-    served, log = serve_waiting(requests, task.clock, queues, task.until)
+    served, log = serving.serve_waiting(requests, task.clock, queues, task.settings.until)
     return served_run(task, served, log, "lost")
+
+
+class Choices(NamedTuple):
+    """The workers among which a router chooses, in rows, and the row of each request."""
+
+    drawn: IntArray  # ascending, filled up with -1
+    which: IntArray
+
+    def of(self, request: int) -> IntArray:
+        """Return the workers that a request may go to."""
+        line: IntArray = self.drawn[self.which[request]]
+        return line[line >= 0]
+
+
+def alone(task: Task, workers: Workers, worker: int, requests: IntArray) -> Task:
+    """Return what one worker has to do; each draws from a seed of its own."""
+    own = task.instance.take(requests)
+    if own.memory != workers.memories[worker]:
+        own = own.replace(memory=workers.memories[worker])
+    seed = task.settings.seed + worker
+    task = task.on(task.settings.clocks(len(workers))[worker])
+    settings = replace(task.settings, seed=seed, patience=task.patience)
+    return task._replace(instance=own, policy=task.policy.seeded(seed), settings=settings)
+
+
+class Replicas(ABC):
+    """Workers that a router looks at; used within `with`."""
+
+    def __init__(self, task: Task, workers: Workers) -> None:
+        self._task, self._workers, self._stack = task, workers, ExitStack()
+        self._instance, self._clocks = task.instance, task.settings.clocks(len(workers))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    @abstractmethod
+    def look(self, time: float, indices: IntArray) -> FloatArray:
+        """Return the load of workers, shape (workers asked for, 5)."""
+
+    @abstractmethod
+    def place(self, index: int, request: int, time: float) -> None:
+        """Let a request come to a worker."""
+
+    @abstractmethod
+    def finish(self, placement: IntArray) -> list[Execution | ClockedRun | None]:
+        """Run all workers to their ends; return the run of each that got requests."""
+
+    def _alone(self, index: int, requests: IntArray) -> Task:
+        return alone(self._task, self._workers, index, requests)
+
+    def route(self, router: Router, choices: Choices) -> IntArray:
+        """Ask a router at every arrival; return where each request goes."""
+        instance, count = self._instance, len(self._workers)
+        placement = np.zeros(len(instance), dtype=np.int64)
+        memories = np.array(self._workers.memories)
+        weights, every = router.coefficients(memories), np.arange(count)
+        arrivals = arrival_times(instance, self._task.clock)
+        for request, time in enumerate(arrivals.tolist()):
+            line = choices.of(request)
+            if router.function is None:
+                scores = (self.look(time, line) * weights[line]).sum(axis=1)
+                chosen = int(line[np.argmin(scores)])
+            else:
+                loads = Load(*self.look(time, every).astype(np.int64).T.copy())
+                if router.knows == "nothing":
+                    loads = loads._replace(work=np.zeros_like(loads.work))
+                prompt = int(instance.prompts[request])
+                state = RouterState(time, request, prompt, line, memories, *loads)
+                answer = router.function(state)
+                _check_choice(answer, router, instance, request, line, count)
+                chosen = int(answer)
+            placement[request] = chosen
+            self.place(chosen, request, time)
+        return placement
+
+
+def _check_choice(
+    answer: object, router: Router, instance: Instance, request: int, line: IntArray, count: int
+) -> None:
+    """Refuse a worker that is not there, or where the request may not run."""
+    whole = isinstance(answer, int | np.integer) and not isinstance(answer, bool)
+    if whole and answer in line:
+        return
+    named = f"router {router.name!r} sends request {instance.label(request)} to worker {answer!r}"
+    if not whole or not 0 <= answer < count:  # type: ignore[operator]
+        raise PolicyError(f"{named}, but workers are numbered from 0 to {count - 1}")
+    raise PolicyError(f"{named}, where it may not run; choose one of state.workers")
+
+
+class PausedWorkers(Replicas):
+    """Workers that are paused when a request arrives."""
+
+    def finish(self, placement: IntArray) -> list[Execution | ClockedRun | None]:
+        """Run all workers to their ends; return the run of each that got requests."""
+        self.look(np.inf, np.arange(len(self._workers)))
+        runs: list[Execution | ClockedRun | None] = []
+        for index in range(len(self._workers)):
+            requests = np.flatnonzero(placement == index)
+            runs.append(self._run_of(index, requests) if len(requests) else None)
+        return runs
+
+    @abstractmethod
+    def _run_of(self, index: int, requests: IntArray) -> Execution | ClockedRun:
+        """Return the run of a worker that got requests, and has ended."""
+
+    def _fitting(self, index: int) -> tuple[IntArray, Instance]:
+        """Return the requests that fit a worker, and as an instance with its memory."""
+        memory = self._workers.memories[index]
+        fits = np.flatnonzero(self._instance.peaks <= memory)
+        if not len(fits):
+            return fits, Instance([memory - 1], [1], memory)
+        return fits, self._instance.take(fits).replace(memory=memory)
+
+    def require_order(self, orders: tuple[IntArray, IntArray]) -> None:
+        """Refuse an order that is another one without requests of other workers."""
+        if not np.array_equal(*orders):
+            raise PolicyError(
+                f"policy {self._task.policy.name!r} orders requests by what is in the instance as "
+                "a whole, so a router cannot see what it will do on each worker; use the router "
+                "round-robin or random, which look at no worker"
+            )
+
+
+class OrderedWorkers(PausedWorkers):
+    """Workers under a fixed order of requests."""
+
+    def __enter__(self) -> Self:
+        task, memories = self._task, self._workers.memories
+        kinds: dict[tuple[int, Clock], int] = {}
+        pairs = zip(memories, self._clocks, strict=True)
+        every = np.array([kinds.setdefault(pair, len(kinds)) for pair in pairs])
+        requests = requests_of(self._instance, task.clock)
+        self._queues = new_queues(requests, np.array(memories), every, self._order_of)
+        limits = RunLimits(*window_of(task.policy.rule), task.settings.until, task.timed)
+        self._paused = self._stack.enter_context(PausedQueues(self._queues, limits, self._clocks))
+        return self
+
+    def _order_of(self, index: int) -> IntArray:
+        """Return the requests that fit a worker, most urgent first."""
+        fits, own = self._fitting(index)
+        if not len(fits):
+            return fits
+        return np.asarray(fits[self._task.policy.order(own, self._clocks[index])])
+
+    def route(self, router: Router, choices: Choices) -> IntArray:
+        """Ask a router at every arrival; return where each request goes."""
+        if router.function is not None:
+            return super().route(router, choices)
+        weights = router.coefficients(np.array(self._workers.memories))
+        placement = np.full(len(self._instance), -1)
+        kernel = interruptible_kernel(_route, len(placement))
+        self._paused.go_on(kernel, (*choices, weights), placement)
+        return placement
+
+    def look(self, time: float, indices: IntArray) -> FloatArray:
+        """Return the load of workers, shape (workers asked for, 5)."""
+        loads = np.zeros((len(self._workers), len(Load._fields)))
+        kernel = interruptible_kernel(_look, len(self._instance) if time == np.inf else 0)
+        self._paused.go_on(kernel, time, loads)
+        return loads[indices]
+
+    def place(self, index: int, request: int, time: float) -> None:
+        """Let a request come to a worker."""
+        place(self._queues, index, request, time)
+
+    @cached_property
+    def _logs(self) -> list[BatchLog]:
+        """The batches of each worker, once all have ended."""
+        return self._paused.log.by_worker(len(self._workers))
+
+    def _run_of(self, index: int, requests: IntArray) -> Execution | ClockedRun:
+        task, kind = self._alone(index, requests), self._queues.workers[index].kind
+        ranks = self._queues.ranks[kind, requests]
+        self.require_order((np.argsort(ranks), task.policy.order(task.instance, task.clock)))
+        if task.timed:
+            starts = self._queues.rows[kind].start[ranks]
+            return admitted_run(task, starts, self._logs[index])
+        begun = self._queues.begun[kind, ranks].astype(np.int64)
+        return unpreempted(task.instance, task.policy.name, begun, task.settings.intervals)
+
+
+@compiled_inside
+def _see(queues: WorkerQueues, index: int, time: float, load: FloatArray) -> None:
+    """Write down the load of a worker that was run until now."""
+    worker = queues.workers[index]
+    load[0] = worker.waiting
+    if queues.now[index] > time:  # in the midst of a batch
+        load[1], load[2] = worker.running, worker.held
+    else:
+        load[1], load[2] = worker.active, worker.tokens
+    load[3], load[4] = worker.waiting_prompts, worker.work
+
+
+@compiled
+def _route(
+    queues: WorkerQueues,
+    limits: RunLimits,
+    log: BatchLog,
+    timers: Timer,
+    choices: tuple[IntArray, IntArray, FloatArray],
+    placement: IntArray,
+) -> bool:
+    """Send each request to the worker with the least score; False where the log is full."""
+    drawn, which, weights = choices
+    arrivals, load = queues.arrivals, np.empty(5)
+    for request in range(len(placement)):
+        if placement[request] >= 0:
+            continue
+        time = arrivals[request]
+        until = min(time, limits.until)
+        best, least = -1, 0.0
+        for choice in range(drawn.shape[1]):
+            index = drawn[which[request], choice]
+            if index < 0:
+                break
+            if not advance(queues, limits, log, timers, index, until, False):
+                return False
+            _see(queues, index, time, load)
+            score = 0.0
+            for field in range(len(load)):
+                score += weights[index, field] * load[field]
+            if best < 0 or score < least:
+                best, least = index, score
+        placement[request] = best
+        place(queues, best, request, time)
+    return True
+
+
+@compiled
+def _look(
+    queues: WorkerQueues,
+    limits: RunLimits,
+    log: BatchLog,
+    timers: Timer,
+    time: float,
+    loads: FloatArray,
+) -> bool:
+    """Run all workers until a time, and write down what is on them; False where the log is full."""
+    for index in range(len(loads)):
+        if not advance(queues, limits, log, timers, index, min(time, limits.until), False):
+            return False
+        _see(queues, index, time, loads[index])
+    return True
+
+
+class Server(Protocol):
+    """An engine that can be paused between two batches."""
+
+    served: Records
+    log: BatchLog
+    progress: EngineProgress
+
+    @property
+    def now(self) -> float:
+        """Until when it has run."""
+
+    def run(self, pause: float) -> None:
+        """Run until all is done or it is time to pause."""
+
+    def place(self, request: int, time: float) -> None:
+        """Let a request wait."""
+
+
+class EngineWorkers(PausedWorkers):
+    """Serving engines."""
+
+    def __enter__(self) -> Self:
+        count = len(self._workers)
+        self._engines: list[Any] = []
+        self._works = self._instance.prompts, self._instance.areas
+        # Requests of each worker that are not complete, and how many those are.
+        self._requests = [np.zeros(64, dtype=np.int64) for _ in range(count)]
+        self._counts = np.zeros(count, dtype=np.int64)
+        served = self._new_records(requests_of(self._instance, self._task.clock))
+        clocks = dict.fromkeys(self._clocks)
+        timers = {each: self._stack.enter_context(timing(each)) for each in clocks}
+        for index, clock in enumerate(self._clocks):
+            self._engines.append(self._new_engine(served, index, timers[clock]))
+        return self
+
+    def _new_records(self, requests: EngineRequests) -> Records:
+        """Return what engines note of requests."""
+        return serving.new_records(requests)
+
+    def _new_engine(self, served: Records, index: int, timer: Timer) -> Server:
+        """Return an engine for the requests that fit it."""
+        policy, (_, own) = self._task.policy, self._fitting(index)
+        how, limits = serving.BATCHING.index(policy.batching), serving.limits_of(policy, own)
+        return serving.MixedServer(served, how, limits, timer, self._task.settings.until)
+
+    def look(self, time: float, indices: IntArray) -> FloatArray:
+        """Return the load of workers, shape (workers asked for, 5)."""
+        found = np.zeros((len(indices), len(Load._fields)))
+        for row, index in zip(found, indices.tolist(), strict=True):
+            self._run(index, time)
+            engine = self._engines[index]
+            here, spans = self._requests[index][: self._counts[index]], engine.log.spans
+            kept = _load(time, here, engine.progress, self._works, spans, engine.log.state, row)
+            self._counts[index] = kept
+        return found
+
+    def place(self, index: int, request: int, time: float) -> None:
+        """Let a request come to a worker."""
+        self._run(index, time)
+        self._engines[index].place(request, time)
+        here, count = self._requests[index], self._counts[index]
+        if count == len(here):
+            self._requests[index] = here = np.concatenate([here, here])
+        here[count] = request
+        self._counts[index] += 1
+
+    def _run(self, index: int, time: float) -> None:
+        if self._engines[index].now < time:
+            self._engines[index].run(time)
+
+    def _run_of(self, index: int, requests: IntArray) -> ClockedRun:
+        engine = self._engines[index]
+        served, log = engine.served[requests], engine.log.finished()
+        return served_run(self._alone(index, requests), served, log, "recomputed")
+
+
+@compiled
+def _load(
+    time: float,
+    requests: IntArray,
+    progress: EngineProgress,
+    works: tuple[IntArray, IntArray],
+    spans: FloatArray,
+    state: IntArray,
+    row: FloatArray,
+) -> int:
+    """Sum what requests of a worker weigh, and keep those that are not complete."""
+    prompts, areas = works
+    kept = 0
+    for number in range(len(requests)):
+        request = requests[number]
+        last = progress.last[request]
+        ends = 0 <= last < state[0]
+        if ends and spans[last, 1] <= time:
+            continue
+        requests[kept] = request
+        kept += 1
+        made = progress.made[request] + progress.in_flight[request]
+        if progress.queue[request] != progress.absent and not ends:
+            row[0] += 1
+            row[3] += prompts[request]
+        else:
+            row[1] += 1
+            row[2] += progress.held[request]
+        row[4] += areas[request] - prompts[request] * made - made * (made + 1) // 2
+    return kept
 
 
 class Runner(NamedTuple):
@@ -308,8 +667,8 @@ def raise_if_interrupted(run: Execution | ClockedRun) -> None:
 
 
 _RUNNERS: dict[str, Runner] = {
-    "order": Runner(admit_in_order_of, order_on_clock, paused=OrderedWorkers),
-    "batch": Runner(admit_chosen, batches_on_clock),
+    "order": Runner(decisions.admit_in_order_of, order_on_clock, paused=OrderedWorkers),
+    "batch": Runner(decisions.admit_chosen, batches_on_clock),
     "plan": _of_attempts(run_planned),
     "chance": _of_attempts(run_by_chance),
     "threshold": _of_attempts(run_to_threshold),

@@ -272,26 +272,6 @@ class Task(NamedTuple):
         return self._replace(settings=replace(self.settings, clock=clock))
 
     @property
-    def intervals(self) -> str | None:
-        """What the policy may know of the outputs."""
-        return self.settings.intervals
-
-    @property
-    def beliefs(self) -> Beliefs | Instance | None:
-        """Which outputs in them are likely."""
-        return self.settings.beliefs
-
-    @property
-    def seed(self) -> int:
-        """Of all randomness in the policy."""
-        return self.settings.seed
-
-    @property
-    def until(self) -> float:
-        """Time from which no batch is formed."""
-        return self.settings.until
-
-    @property
     def patience(self) -> int:
         """Steps without a completion or an arrival after which the run is given up."""
         given = self.settings.patience

@@ -13,9 +13,10 @@ import numpy as np
 
 from optsched.bounds.on_clock import PARTS, least_work
 from optsched.certificates.capacity import CapacityCertificate, Goal
+from optsched.problem.execution import Times
 from optsched.problem.work import step_of
 from optsched.problem.workers import MAX_WORKERS
-from optsched.serving.capacity.slo import ROUNDING, Charging, Demand, Times, is_whole
+from optsched.serving.capacity.slo import ROUNDING, Charging, Demand, is_whole
 from optsched.simulate import run
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from optsched.problem.workers import Router
     from optsched.serving.capacity.slo import Slo
     from optsched.simulate import RunSettings
+    from optsched.simulate.dispatch import RoutedRun
 
 
 _FEW = 24  # requests up to which all windows between arrivals and due dates are tried
@@ -132,12 +134,8 @@ def _moved(demand: Demand, window: tuple[float, float], share: float) -> tuple[f
     best, step = _density(demand, window, share), (window[1] - window[0]) / 4
     for _ in range(5):
         begin, end = window
-        for tried in (
-            (begin + step, end),
-            (begin - step, end),
-            (begin, end - step),
-            (begin, end + step),
-        ):
+        for first, last in ((step, 0.0), (-step, 0.0), (0.0, -step), (0.0, step)):
+            tried = begin + first, end + last
             if tried[1] - tried[0] > step and (found := _density(demand, tried, share)) > best:
                 best, window = found, tried
         step /= 2
@@ -373,12 +371,13 @@ class CapacityPlan:
         }
 
 
-def times_of(found: Any) -> Times:
-    """Return what each request waited in a run, NaN where it is unfinished."""
+def times_of(found: RoutedRun) -> Times:
+    """Return what each request waited in a run, on a clock rounded down (`ROUNDING`)."""
     if found.clock is None and found.why is not None:  # then it has no times
         return Times(*(np.full(len(found.instance), np.nan) for _ in Times._fields))
-    times = Times(found.latencies, found.first_token_latencies, found.times_per_token)
-    return times if is_whole(found.clock) else Times(*(each / (1 + ROUNDING) for each in times))
+    if is_whole(found.clock):
+        return found.times
+    return Times(*(each / (1 + ROUNDING) for each in found.times))
 
 
 def _attempt(
@@ -458,7 +457,7 @@ def _times_apart(some: Instance, policy: Policy, settings: RunSettings) -> Times
     return None
 
 
-def _binding(found: Any, times: Times, slos: Sequence[Slo]) -> str:
+def _binding(found: RoutedRun, times: Times, slos: Sequence[Slo]) -> str:
     """Say what a run lacks whose requests are late."""
     instance, late = found.instance, np.zeros(len(found.instance), dtype=np.bool_)
     for slo in slos:

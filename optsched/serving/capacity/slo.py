@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
+    from optsched.problem.execution import Times
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Storage
 
 
-METRICS = ("latency", "ttft", "tpot")
+_METRICS = ("latency", "ttft", "tpot")
 ROUNDING = 1e-9  # relative, on a clock: times are sums of many batches
 _FORMS = (
     "write METRIC:STATISTIC<=VALUE, such as ttft:p99<=2s, tpot:mean<=50ms or latency:max<=40steps, "
@@ -53,17 +54,6 @@ def is_whole(clock: Clock | None) -> bool:
         and clock.unit == "steps"
         and replace(clock, name=UNIT.name) == UNIT
     )
-
-
-class Times(NamedTuple):
-    """What requests waited, shape (n,): NaN where unfinished, and TPOT for single tokens, too.
-
-    They are compared with limits exactly; on a clock they are rounded down for that (`ROUNDING`).
-    """
-
-    latency: FloatArray
-    ttft: FloatArray
-    tpot: FloatArray
 
 
 @dataclass(frozen=True)
@@ -138,8 +128,8 @@ class Slo:
         limit = math.inf if found is None else float(found[1])
         if found is None or limit == math.inf:
             raise self._wrong(f"has {condition!r} where a limit belongs; {_FORMS}")
-        if metric not in METRICS:
-            raise self._wrong(f"limits {metric!r}: {nearest(metric, METRICS)}")
+        if metric not in _METRICS:
+            raise self._wrong(f"limits {metric!r}: {nearest(metric, _METRICS)}")
         if found[2] == "ms":
             return metric, limit / 1000, "s"
         return metric, limit, "steps" if found[2] == "step" else found[2] or None

@@ -11,7 +11,7 @@ before it is back. Blocks are only counted, unless they can be found again (`blo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,6 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, push_by_key
-from optsched.serving.engines.expected import (
-    ADMITTED,
-    ARRIVED,
-    ENDED,
-    PREEMPTED,
-    expected_left,
-    fits_to_the_end,
-)
 from optsched.simulate.seconds.batches import (
     COLUMNS,
     Arrivals,
@@ -42,7 +34,7 @@ from optsched.simulate.seconds.batches import (
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import EngineRequests
+    from optsched.simulate.seconds.batches import Callback, EngineRequests, Timer
 
 
 _BLOCK = (
@@ -92,6 +84,7 @@ class Cache(NamedTuple):
     held: IntArray  # blocks of the running requests, by slot
     counters: IntArray
     prefixes: Prefixes
+    block_size: int
 
 
 def new_cache(usable: int, block_size: int, seqs: int, prefixes: Prefixes) -> Cache:
@@ -104,13 +97,13 @@ def new_cache(usable: int, block_size: int, seqs: int, prefixes: Prefixes) -> Ca
     buckets = np.zeros(2 << int(usable).bit_length(), dtype=np.int64)
     held = np.zeros((seqs, min(usable, -(-prefixes.most // block_size))), dtype=np.int64)
     counters = np.concatenate([[0, seqs], np.arange(seqs)])
-    return Cache(blocks, buckets, held, counters, prefixes)
+    return Cache(blocks, buckets, held, counters, prefixes, block_size)
 
 
 @compiled_inside
-def _name(cache: Cache, index: int, number: int, block_size: int) -> int:
+def _name(cache: Cache, index: int, number: int) -> int:
     """Name a block of a request; one without an id has a name of its own, below zero."""
-    ids, begins, covered, tokens, most = cache.prefixes
+    (ids, begins, covered, tokens, most), block_size = cache.prefixes, cache.block_size
     if (number + 1) * block_size <= covered[index]:
         of_id = ((number + 1) * block_size - 1) // tokens
         inside = number - of_id * tokens // block_size
@@ -135,12 +128,12 @@ def _oldest(cache: Cache, name: int) -> int:
 
 
 @compiled_inside
-def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, int]:
+def find(cache: Cache, index: int, known: int) -> tuple[int, int]:
     """List the blocks that a request finds where it would hold them; count all and free ones."""
     blocks, counters, found, free = cache.blocks, cache.counters, 0, 0
     held = cache.held[counters[_STACK + counters[_SLOTS] - 1]]
-    while found < (known - 1) // block_size:  # one token at least is computed
-        block = _oldest(cache, _name(cache, index, found, block_size))
+    while found < (known - 1) // cache.block_size:  # one token at least is computed
+        block = _oldest(cache, _name(cache, index, found))
         if block == 0:
             break
         held[found] = block
@@ -150,13 +143,14 @@ def find(cache: Cache, index: int, known: int, block_size: int) -> tuple[int, in
 
 
 @compiled_inside
-def reuse(cache: Cache, request: Any, found: int) -> None:
+def reuse(cache: Cache, request: Records, found: int) -> None:
     """Let a request that is admitted use the blocks that it has found."""
     blocks, held, counters = cache.blocks, cache.held, cache.counters
     counters[_SLOTS] -= 1
-    request.slot = counters[_STACK + counters[_SLOTS]]
+    slot = counters[_STACK + counters[_SLOTS]]
+    request.slot = slot
     for number in range(found):
-        block = held[request.slot, number]
+        block = held[slot, number]
         if blocks[block].users == 0:
             _leave_ring(blocks, block)
         blocks[block].users += 1
@@ -171,14 +165,13 @@ def count_foreign(
     ends: IntArray,
     found: int,
     foreign: IntArray,
-    block_size: int,
 ) -> None:
     """Count the blocks of each request that another one holds longer; the last has found some."""
     blocks, held, counters, last = cache.blocks, cache.held, cache.counters, len(ends) - 1
     for step in range(3):
         for at in range(len(ends)):
             request = requests[running[at]]
-            slot, count = request.slot, request.room // block_size
+            slot, count = request.slot, request.room // cache.block_size
             if at == last:
                 slot, count = counters[_STACK + counters[_SLOTS] - 1], found
             for number in range(count):
@@ -217,11 +210,11 @@ def _unname(cache: Cache, block: int) -> None:
 
 
 @compiled_inside
-def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) -> None:
+def publish(cache: Cache, index: int, request: Records, full: int) -> None:
     """Name the first blocks of a request, which are full."""
     blocks, buckets = cache.blocks, cache.buckets
     while request.named < full:
-        name = _name(cache, index, request.named, block_size)
+        name = _name(cache, index, request.named)
         cache.counters[NAMES] += _oldest(cache, name) == 0
         block, bucket = cache.held[request.slot, request.named], _bucket(cache, name)
         newest = buckets[bucket + 1]
@@ -235,9 +228,9 @@ def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) 
 
 
 @compiled_inside
-def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block_size: int) -> None:
+def extend(cache: Cache, index: int, request: Records, room: int, tokens: int) -> None:
     """Let a request hold blocks for all its room, and name those that its next tokens fill."""
-    blocks = cache.blocks
+    blocks, block_size = cache.blocks, cache.block_size
     for number in range(room // block_size, request.room // block_size):
         block = blocks[0].after
         _leave_ring(blocks, block)
@@ -247,11 +240,11 @@ def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block
         cache.held[request.slot, number] = block
     known = request.prompt + request.made  # else it is in flight
     full = min(request.computed + tokens, known) // block_size
-    publish(cache, index, request, full, block_size)
+    publish(cache, index, request, full)
 
 
 @compiled_inside
-def give_back(cache: Cache, request: Any, count: int) -> int:
+def give_back(cache: Cache, request: Records, count: int) -> int:
     """Free the blocks of a request, the last one first; return how many are free now."""
     blocks, counters = cache.blocks, cache.counters
     free = 0
@@ -276,6 +269,8 @@ def give_back(cache: Cache, request: Any, count: int) -> int:
 _RUNNING, _WAITING, _HEAP, _FREE, _FLYING, _OLDEST = range(6)
 _BATCHES, _PREFILLED, _BACKED_UP = range(6, 9)  # formed; up to the last with a prompt; left waiting
 _NEVER = -1
+#: What is told of a request.
+ARRIVED, PREEMPTED, ADMITTED, ENDED = range(4)
 _REQUEST = (
     *("prompt", "output", "made"),
     "computed",  # tokens that are computed when the batches in flight have ended
@@ -300,17 +295,18 @@ class VllmLimits(NamedTuple):
     reserve: int  # blocks that an admission leaves free while others run
     max_num_seqs: int
     max_num_batched_tokens: int
-    whole: bool  # a prompt is admitted only if all of it fits
     depth: int  # batches in flight at most
     in_turn: bool  # first come, first served
-    ordered: bool  # by keys that change when a request is preempted
-    planned: bool  # admit only what is expected to fit to the end
-    told: bool  # is told of all events
     halts: bool  # a request that preempts itself keeps those behind it out of the batch
-    long_prefill: int  # tokens of a request in a batch while there are others; 0: all
-    adaptive: bool  # but never less than its share of the batch
-    chunked: bool
-    interval: int  # batches from one with prompts to the next, while others decode
+    # As of `VllmPolicy`.
+    reorders: bool
+    is_told: bool
+    plan: bool
+    scheduler_reserve_full_isl: bool
+    long_prefill_token_threshold: int
+    long_prefill_token_threshold_adaptive: bool
+    enable_chunked_prefill: bool
+    prefill_schedule_interval: int
 
 
 class VllmQueue(NamedTuple):
@@ -321,8 +317,8 @@ class VllmQueue(NamedTuple):
     keys: FloatArray  # come before turns and levels
     intervals: tuple[IntArray, IntArray]  # of the outputs, as far as they are known
     listed: IntArray  # where requests are listed for a plan by beliefs; empty where it has none
-    is_likely: Any  # returns whether so many of them fit so many blocks
-    tell: Any  # is told an event, a request and the tokens it made, and returns its key
+    is_likely: Callback  # returns whether so many of them fit so many blocks
+    tell: Callback  # is told an event, a request and the tokens it made, and returns its key
 
 
 class Flight(NamedTuple):
@@ -345,6 +341,8 @@ class VllmEngine(NamedTuple):
     flight: Flight
     counters: IntArray
     now: FloatArray
+    limits: VllmLimits
+    timer: Timer
 
 
 class VllmServer:
@@ -355,7 +353,7 @@ class VllmServer:
         served: Records,
         queue: VllmQueue,
         limits: VllmLimits,
-        timer: Any,
+        timer: Timer,
         until: float,
         arrivals: Arrivals | None = None,
         prefixes: Prefixes | None = None,
@@ -363,17 +361,17 @@ class VllmServer:
         self.served, self.log = served, new_log()
         self.keys = queue.keys.copy()  # before any is served
         self.rows = np.zeros((len(self.log.usage), len(COLUMNS)), dtype=np.int64)
-        self._timer, self._limits, self._until = timer, limits, until
+        self._until = until
         count, seqs = len(served), min(limits.max_num_seqs, len(served))
         counters = np.zeros(_BACKED_UP + 1, dtype=np.int64)
-        counters[_FREE], counters[_PREFILLED] = limits.usable, -limits.interval
+        counters[_FREE], counters[_PREFILLED] = limits.usable, -limits.prefill_schedule_interval
         heap, running, sizes, numbers = (
             np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2)
         )
         flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
         arrivals = Arrivals.at(np.zeros(0)) if arrivals is None else arrivals
         self._engine = VllmEngine(
-            arrivals, served, queue, heap, running, flight, counters, np.zeros(1)
+            arrivals, served, queue, heap, running, flight, counters, np.zeros(1), limits, timer
         )
         of = served.view(np.ndarray)
         self.progress = EngineProgress(
@@ -385,16 +383,16 @@ class VllmServer:
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
-        engine, cache, timer, limits = self._engine, self._cache, self._timer, self._limits
+        engine, cache = self._engine, self._cache
         go_on = interruptible_kernel(run_until, len(self.served) if pause == np.inf else 0)
-        while not go_on(engine, cache, self.log, self.rows, timer, limits, self._until, pause):
+        while not go_on(engine, cache, self.log, self.rows, self._until, pause):
             self.log = self.log.doubled()
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
 
     def place(self, request: int, time: float) -> None:
         """Let a request wait."""
         self._engine.now[0] = max(self._engine.now[0], time)
-        arrive(self._engine, request, self._limits)
+        arrive(self._engine, request)
 
     @property
     def now(self) -> float:
@@ -415,36 +413,34 @@ def run_until(
     cache: Cache | None,
     log: BatchLog,
     rows: IntArray,
-    timer: tuple[FloatArray, Any],
-    limits: VllmLimits,
     until: float,
     pause: float,
 ) -> bool:
     """Run until all is done, it is time to pause, or the log is full; tells which."""
     counters, arrivals, now, ends = engine.counters, engine.arrivals, engine.now, engine.flight.ends
-    turns = engine.queue.turns
+    turns, depth = engine.queue.turns, engine.limits.depth
     while log.state[0] < len(log.usage):
         if now[0] >= pause:
             return True
         index = next_arrival(arrivals, turns)
         while index < len(arrivals.times) and arrivals.times[index] <= now[0]:
             pass_by(arrivals, turns, index)
-            arrive(engine, index, limits)
+            arrive(engine, index)
             index = next_arrival(arrivals, turns)
         there = counters[_WAITING] + counters[_RUNNING] > 0
-        if there and counters[_FLYING] < limits.depth and now[0] < until:
+        if there and counters[_FLYING] < depth and now[0] < until:
             number = log.state[0]
-            preempted = _form(engine, cache, rows[number], limits)
+            preempted = _form(engine, cache, rows[number])
             if rows[number, 0] > 0:
                 log.now[0] = max(log.now[0], now[0])
-                if not _start(engine, log, timer, limits):
+                if not _start(engine, log):
                     return True
                 continue
             if preempted and counters[_FLYING] == 0:
                 continue  # all were preempted: the queue goes on
         if counters[_FLYING] > 0:
             now[0] = max(now[0], ends[counters[_OLDEST]])
-            _finish_oldest(engine, cache, limits)
+            _finish_oldest(engine, cache)
         elif now[0] >= until or index == len(arrivals.times):
             return True
         else:
@@ -453,13 +449,13 @@ def run_until(
 
 
 @compiled_inside
-def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLimits) -> int:
+def _form(engine: VllmEngine, cache: Cache | None, row: IntArray) -> int:
     """Decide what is in the next batch; return how many were preempted."""
     counters, requests, running = engine.counters, engine.requests, engine.running
-    row[3] = counters[_WAITING]
+    limits, row[3] = engine.limits, counters[_WAITING]
     left = limits.max_num_batched_tokens
-    longest = _longest_part(engine, limits)
-    held_back = limits.interval > 1 and _holds_back(engine, limits)
+    longest = _longest_part(engine)
+    held_back = limits.prefill_schedule_interval > 1 and _holds_back(engine)
     prefills = False
     preempted = place = chosen = 0
     while place < counters[_RUNNING] and left > 0:
@@ -474,10 +470,10 @@ def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLi
             continue
         tokens = min(request.prompt + known - request.computed, left, longest)
         victim, room = -1, request.room
-        while victim != index and not _hold(engine, index, tokens, limits.block_size):
+        while victim != index and not _hold(engine, index, tokens):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
-            given_back = _preempt(engine, cache, worst, limits)
+            given_back = _preempt(engine, cache, worst)
             preempted += 1
             if worst < place:  # in the batch, or with its last token in flight
                 place -= 1
@@ -487,7 +483,7 @@ def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLi
         if victim != index:
             full = (request.computed + tokens) // limits.block_size
             if cache is not None and (request.room > room or request.named < full):
-                extend(cache, index, request, room, tokens, limits.block_size)
+                extend(cache, index, request, room, tokens)
             request.chunk = tokens
             prefills |= request.partial > 0
             left -= tokens
@@ -498,7 +494,7 @@ def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLi
     before = counters[_RUNNING]
     if preempted == 0:
         if counters[_WAITING] > 0:
-            left, begins = _admit(engine, cache, left, (longest, held_back), limits)
+            left, begins = _admit(engine, cache, left, longest, held_back)
             prefills |= begins
         if not held_back:
             counters[_BACKED_UP] = counters[_WAITING] > 0
@@ -513,21 +509,22 @@ def _form(engine: VllmEngine, cache: Cache | None, row: IntArray, limits: VllmLi
 
 
 @compiled_inside
-def _longest_part(engine: VllmEngine, limits: VllmLimits) -> int:
+def _longest_part(engine: VllmEngine) -> int:
     """Return the most tokens of a request in the batch that is formed."""
-    there = engine.counters[_RUNNING] + engine.counters[_WAITING]
-    if limits.long_prefill == 0 or there <= 1:
+    limits, there = engine.limits, engine.counters[_RUNNING] + engine.counters[_WAITING]
+    longest = limits.long_prefill_token_threshold
+    if longest == 0 or there <= 1:
         return limits.max_num_batched_tokens
     share = limits.max_num_batched_tokens // there
-    return max(limits.long_prefill, share) if limits.adaptive else limits.long_prefill
+    return max(longest, share) if limits.long_prefill_token_threshold_adaptive else longest
 
 
 @compiled_inside
-def _holds_back(engine: VllmEngine, limits: VllmLimits) -> bool:
+def _holds_back(engine: VllmEngine) -> bool:
     """Whether prompts wait for a later batch, so that others decode undisturbed."""
     counters = engine.counters
     since = counters[_BATCHES] + 1 - counters[_PREFILLED]
-    if counters[_BACKED_UP] > 0 or since >= limits.interval:
+    if counters[_BACKED_UP] > 0 or since >= engine.limits.prefill_schedule_interval:
         return False
     for place in range(counters[_RUNNING]):
         if engine.requests[engine.running[place]].partial == 0:
@@ -536,9 +533,9 @@ def _holds_back(engine: VllmEngine, limits: VllmLimits) -> bool:
 
 
 @compiled_inside
-def _hold(engine: VllmEngine, index: int, tokens: int, block_size: int) -> bool:
+def _hold(engine: VllmEngine, index: int, tokens: int) -> bool:
     """Take the blocks for more tokens of a request; tells whether there are enough."""
-    request = engine.requests[index]
+    request, block_size = engine.requests[index], engine.limits.block_size
     lacking = request.computed + tokens - request.room
     if lacking <= 0:
         return True
@@ -551,10 +548,10 @@ def _hold(engine: VllmEngine, index: int, tokens: int, block_size: int) -> bool:
 
 
 @compiled_inside
-def _release(engine: VllmEngine, cache: Cache | None, index: int, limits: VllmLimits) -> None:
+def _release(engine: VllmEngine, cache: Cache | None, index: int) -> None:
     """Free the blocks of a request."""
     request = engine.requests[index]
-    blocks = request.room // limits.block_size
+    blocks = request.room // engine.limits.block_size
     if cache is not None and request.slot >= 0:
         blocks = give_back(cache, request, blocks)
     engine.counters[_FREE] += blocks
@@ -574,7 +571,7 @@ def _largest(engine: VllmEngine) -> int:
 
 
 @compiled_inside
-def _preempt(engine: VllmEngine, cache: Cache | None, worst: int, limits: VllmLimits) -> int:
+def _preempt(engine: VllmEngine, cache: Cache | None, worst: int) -> int:
     """Send a request back to the queue; return its tokens in the batch that is formed."""
     running, counters = engine.running, engine.counters
     index = running[worst]
@@ -582,12 +579,12 @@ def _preempt(engine: VllmEngine, cache: Cache | None, worst: int, limits: VllmLi
     counters[_RUNNING] -= 1
     for place in range(worst, counters[_RUNNING]):
         running[place] = running[place + 1]
-    _release(engine, cache, index, limits)
+    _release(engine, cache, index)
     request.preempted += 1
     request.recomputed += request.computed
     given_back = request.chunk
     request.computed = request.in_flight = request.chunk = 0
-    if limits.ordered:
+    if engine.limits.reorders:
         engine.queue.keys[index] = engine.queue.tell(PREEMPTED, index, request.made)
     enqueue(engine, index)
     return int(given_back)
@@ -595,15 +592,10 @@ def _preempt(engine: VllmEngine, cache: Cache | None, worst: int, limits: VllmLi
 
 @compiled_inside
 def _admit(
-    engine: VllmEngine,
-    cache: Cache | None,
-    left: int,
-    prefills: tuple[int, bool],
-    limits: VllmLimits,
+    engine: VllmEngine, cache: Cache | None, left: int, longest: int, held_back: bool
 ) -> tuple[int, bool]:
     """Admit requests while their blocks are free; return the tokens left, and if prompts begin."""
-    longest, held_back = prefills
-    begins = False
+    begins, limits = False, engine.limits
     counters, running, requests = engine.counters, engine.running, engine.requests
     heap, keys, turns = engine.heap, engine.queue.keys, engine.queue.turns
     while left > 0 and counters[_WAITING] > 0 and counters[_RUNNING] < limits.max_num_seqs:
@@ -614,31 +606,27 @@ def _admit(
         known = request.prompt + request.made
         found = free = 0
         if cache is not None:
-            found, free = find(cache, index, known, limits.block_size)
+            found, free = find(cache, index, known)
         cached = found * limits.block_size
         if held_back and cached < known - 1:
             break
         tokens = min(known - cached, longest)
-        if tokens > left and not limits.chunked:
+        if tokens > left and not limits.enable_chunked_prefill:
             break
         tokens = min(tokens, left)
-        needed = known if limits.whole else cached + tokens
+        needed = known if limits.scheduler_reserve_full_isl else cached + tokens
         blocks = (needed + limits.block_size - 1) // limits.block_size - found + free
         if counters[_RUNNING] > 0:
             blocks += limits.reserve
         if blocks > counters[_FREE]:
             break
         running[counters[_RUNNING]] = index
-        if (
-            limits.planned
-            and counters[_RUNNING] > 0
-            and not _is_planned(engine, cache, found, limits)
-        ):
+        if limits.plan and counters[_RUNNING] > 0 and not _is_planned(engine, cache, found):
             break
         counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
         counters[_WAITING] -= 1
         request.waits = 0
-        if limits.told:
+        if limits.is_told:
             engine.queue.tell(ADMITTED, index, request.made)
         if cache is not None:
             reuse(cache, request, found)
@@ -646,9 +634,9 @@ def _admit(
             request.computed = request.room = cached
             request.asked += known
             request.cached += cached
-        _hold(engine, index, tokens, limits.block_size)
+        _hold(engine, index, tokens)
         if cache is not None:
-            extend(cache, index, request, cached, tokens, limits.block_size)
+            extend(cache, index, request, cached, tokens)
         counters[_RUNNING] += 1
         request.chunk = tokens
         begins |= cached < known - 1
@@ -657,30 +645,62 @@ def _admit(
 
 
 @compiled_inside
-def _is_planned(engine: VllmEngine, cache: Cache | None, found: int, limits: VllmLimits) -> bool:
+def _is_planned(engine: VllmEngine, cache: Cache | None, found: int) -> bool:
     """Whether those that run and the one behind them, which finds blocks, will fit to the end."""
     requests, running, queue = engine.requests, engine.running, engine.queue
+    limits = engine.limits
     count, listed, (lower, upper) = engine.counters[_RUNNING] + 1, queue.listed, queue.intervals
     ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for at in range(count):
         index = running[at]
         made = requests[index].made + requests[index].in_flight
-        left = expected_left(lower[index], upper[index], made)
+        left = _expected_left(lower[index], upper[index], made)
         ends[at], foreign[at] = left + limits.depth - 1, 0
         if len(listed) > 0:
             listed[at, 0], listed[at, 1], listed[at, 2] = index, requests[index].prompt, made
     if len(listed) > 0:
         return bool(queue.is_likely(count, limits.usable) == 1)
     if cache is not None:
-        count_foreign(cache, requests, running, ends, found, foreign, limits.block_size)
+        count_foreign(cache, requests, running, ends, found, foreign)
     room = limits.usable, limits.block_size, limits.depth - 1
-    return fits_to_the_end(requests, running, ends, foreign, room)
+    return _fits_to_the_end(requests, running, ends, foreign, room)
 
 
 @compiled_inside
-def _start(
-    engine: VllmEngine, log: BatchLog, timer: tuple[FloatArray, Any], limits: VllmLimits
+def _expected_left(lower: int, upper: int, made: int) -> int:
+    """Return the mean of the tokens that are still to come, one at least, rounded up."""
+    low, high = max(lower, made + 1), max(upper, made + 1)
+    return (low + high + 1) // 2 - made
+
+
+@compiled_inside
+def _fits_to_the_end(
+    requests: Records,
+    running: IntArray,
+    ends: IntArray,
+    foreign: IntArray,
+    room: tuple[int, int, int],
 ) -> bool:
+    """Whether requests are expected to keep to the blocks until they end, batches ahead.
+
+    Of the blocks of each some are foreign: another one holds them longer.
+    """
+    usable, block_size, lag = room
+    for ahead in ends:
+        blocks = 0
+        for at in range(len(ends)):
+            if ends[at] >= ahead:
+                request = requests[running[at]]
+                made = request.made + request.in_flight
+                stored = request.prompt + made + min(ends[at] - lag, ahead) - 1
+                blocks += (stored + block_size - 1) // block_size - foreign[at]
+        if blocks > usable:
+            return False
+    return True
+
+
+@compiled_inside
+def _start(engine: VllmEngine, log: BatchLog) -> bool:
     """Let the batch that was formed run; tells whether the clock could time it."""
     requests, running, counters = engine.requests, engine.running, engine.counters
     flight = engine.flight
@@ -708,8 +728,10 @@ def _start(
             flight.requests[slot, makers] = index
             makers += 1
     flight.sizes[slot], flight.numbers[slot] = makers, log.state[0]
-    usage = (limits.usable - counters[_FREE]) * limits.block_size
-    if not add_batch(log, timer, (prefill, decodes, resident, squares, held + makers), usage):
+    usage = (engine.limits.usable - counters[_FREE]) * engine.limits.block_size
+    if not add_batch(
+        log, engine.timer, (prefill, decodes, resident, squares, held + makers), usage
+    ):
         return False
     flight.ends[slot] = log.now[0]
     counters[_FLYING] += 1
@@ -717,10 +739,10 @@ def _start(
 
 
 @compiled_inside
-def _finish_oldest(engine: VllmEngine, cache: Cache | None, limits: VllmLimits) -> None:
+def _finish_oldest(engine: VllmEngine, cache: Cache | None) -> None:
     """Take the tokens of the batch that ends first; requests that are complete leave."""
     requests, running, counters = engine.requests, engine.running, engine.counters
-    flight, slot = engine.flight, counters[_OLDEST]
+    flight, slot, limits = engine.flight, counters[_OLDEST], engine.limits
     done = 0
     for maker in range(flight.sizes[slot]):
         index = flight.requests[slot, maker]
@@ -732,16 +754,16 @@ def _finish_oldest(engine: VllmEngine, cache: Cache | None, limits: VllmLimits) 
             # What was under way is known now.
             full = (request.computed - request.in_flight) // limits.block_size
             if request.named < full:
-                publish(cache, index, request, full, limits.block_size)
+                publish(cache, index, request, full)
         if request.made == 1:
             request.first = flight.numbers[slot]
         if request.made == request.output:
             request.last = flight.numbers[slot]
-            _release(engine, cache, index, limits)
+            _release(engine, cache, index)
             counters[_WAITING] -= request.waits
             request.waits = 0
             done += 1
-            if limits.told:
+            if limits.is_told:
                 engine.queue.tell(ENDED, index, request.made)
             if len(engine.arrivals.firsts) > 0:
                 queue, end = engine.queue, flight.ends[slot]
@@ -760,9 +782,9 @@ def _finish_oldest(engine: VllmEngine, cache: Cache | None, limits: VllmLimits) 
 
 
 @compiled
-def arrive(engine: VllmEngine, index: int, limits: VllmLimits) -> None:
+def arrive(engine: VllmEngine, index: int) -> None:
     """Let a request that has arrived wait."""
-    if limits.told:
+    if engine.limits.is_told:
         engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, 0)
     enqueue(engine, index)
 

@@ -8,12 +8,13 @@ expected to be preempted. Nothing else of vLLM's scheduler changes, asynchronous
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from optsched.errors import OptschedError, nearest
 
 if TYPE_CHECKING:
-    from optsched.serving.plugin.settings import Settings as Settings
+    from optsched.serving.contract import Config
+    from optsched.serving.plugin.plan import Settings as Settings
 
 _VERSIONS = ("0.33.0", "0.32.0")  # against whose recorded batches optsched is tested
 _SUPPORTED = " or ".join(_VERSIONS)
@@ -26,10 +27,12 @@ _PREFIX = "optsched.vllm."
 _METHODS = ("schedule", "add_request", "_preempt_request", "_free_request", "update_from_output")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     """Make a scheduler class when it is first asked for."""
     if name == "Settings":  # vLLM's processes import this module whether they need it or not
-        return import_module(f"{__name__}.settings").Settings
+        from optsched.serving.plugin.plan import Settings
+
+        return Settings
     title = name.replace("AsyncScheduler", "Scheduler")  # one class serves both modes
     if title not in _CLASSES:
         raise AttributeError(f"optsched.vllm has no class {name!r}: {nearest(name, _CLASSES)}")
@@ -40,13 +43,14 @@ def __getattr__(name: str) -> Any:
         globals()[title] = scheduler_class(
             title, _CLASSES[title], *(_base(*each) for each in _BASES)
         )
-    return globals()[title]
+    made: type = globals()[title]
+    return made
 
 
-def _base(module: str, title: str) -> Any:
+def _base(module: str, title: str) -> type:
     """Return a scheduler of vLLM, if it has what ours call and replace."""
     try:
-        base = getattr(import_module(module), title)
+        base: type = getattr(import_module(module), title)
         missing = [method for method in _METHODS if not hasattr(base, method)]
     except (ImportError, AttributeError):
         missing = [f"{module}.{title}"]
@@ -85,7 +89,7 @@ def plugin() -> None:
     if made.__module__ == __name__:
         return  # a process may load its plugins twice
 
-    def checked(config: Any) -> None:
+    def checked(config: Config) -> None:
         made(config)
         named = config.scheduler_config.scheduler_cls
         if isinstance(named, str) and named.startswith(_PREFIX):

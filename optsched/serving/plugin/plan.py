@@ -1,4 +1,4 @@
-"""What is foreseen of requests, and the plan of what fits.
+"""What a scheduler inside vLLM goes by, what it foresees of requests, and the plan of what fits.
 
 A plan is made once in a `schedule()`, when the first request waits to be admitted, and each
 admission adds a slice to it. Blocks that several requests share count once, until the last of those
@@ -7,8 +7,9 @@ requests is expected to end.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields, replace
 from itertools import chain
-from math import ceil, inf, isclose
+from math import ceil, inf, isclose, nan
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,16 +17,177 @@ import numpy as np
 
 from optsched._internal.compiled import compiled
 from optsched.clock import get_clock
+from optsched.errors import OptschedError, nearest
+from optsched.policies import PriorityPolicy, get_policy, is_shipped
 from optsched.problem.forecasts import Beliefs, steps_ahead
 from optsched.problem.instance import Instance
 from optsched.serving.learning import Aging, OutputLearner, Seen, TokenCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from pathlib import Path
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.serving.learning import Expected
-    from optsched.serving.plugin.settings import Settings
+    from optsched.clock import Clock
+    from optsched.serving.contract import Request
+    from optsched.serving.learning import Expected, Scale
+
+    Blocks = Sequence[int] | IntArray
+
+
+def _number(value: object) -> float:
+    """Return what is a number, and what is none as one that no comparison holds for."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else nan
+
+
+def _positive(value: object) -> bool:
+    """Whether a value is a finite number above 0."""
+    return 0 < _number(value) < inf
+
+
+def _shares(value: object) -> bool:
+    """Whether a value is a switch, or weights of clients."""
+    weighted = isinstance(value, dict) and value and all(map(_positive, value.values()))
+    return isinstance(value, bool) or bool(weighted)
+
+
+_FINITE = "a finite number above 0"
+_SWITCH = (lambda value: isinstance(value, bool), "true or false")
+#: What values but the default must be, and in words.
+_MUST_BE: dict[str, tuple[Callable[[object], bool], str]] = {
+    "factor": (_positive, _FINITE),
+    "patience": (lambda value: _number(value) > 0, "a number above 0"),
+    "log_error": (_positive, _FINITE),
+    "deviations": (lambda value: 0 <= _number(value) < inf, "a finite number of at least 0"),
+    "aging": (lambda value: value in (None, "load") or _positive(value), f"{_FINITE} or 'load'"),
+    **dict.fromkeys(("trusted", "dry_run"), _SWITCH),
+    "fair": (_shares, 'true, false or weights of clients above 0, such as {"a": 2}'),
+    "room": (lambda value: 0 < _number(value) <= 1, "a share above 0 and at most 1"),
+    "metrics_port": (lambda value: 0 < _number(value) < 65_536, "a port from 1 to 65535"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a scheduler inside vLLM goes by; a server passes them as JSON.
+
+    `--additional-config '{"optsched": {"order": "work", "clock": "mine.json"}}'`
+
+    Parameters
+    ----------
+    order
+        By what priorities are set, smallest first: the name of an order, a `PriorityPolicy`, a
+        function of an `Instance`, or "module:function". None: vLLM's own order.
+    clock
+        How long batches take, for orders that depend on it, such as "work": a name, a JSON file or
+        a clock.
+    factor
+        A plan counts on the expected output times this factor.
+    patience
+        Requests that have waited this many seconds come first, in order of arrival.
+    log_error
+        Error of forecasts, as the standard deviation of their logarithm: a plan then admits what is
+        likely to fit, in place of counting on the factor.
+    history
+        Completed requests, as a trace or an `Instance`, that show which outputs are likely where
+        there is no forecast. None: a running mean.
+    deviations
+        Standard deviations of the memory that a plan leaves free where it goes by beliefs.
+    aging
+        Seconds by which a request must have come earlier to come before a key 2.7 times as small,
+        in orders of optsched: they go by the logarithm of the key, plus the arrival over `aging`.
+        "load": as many as the next request by arrival would have waited, had as much work been
+        admitted by arrival, and only what is small comes earlier. None, or a patience: keys alone.
+    trusted
+        Believe what clients say of outputs. If not, what one says counts by how right it has been
+        (`optsched.serving.learning`), and before that no less than the median of similar
+        requests is.
+    fair
+        Serve clients in turn, by virtual counters of their tokens, in place of the order; with
+        weights of some, a token of a client of weight 2 counts half.
+    room
+        Share of the blocks that a plan counts on. Below 1 it leaves blocks to what nobody uses now
+        but may be found in the prefix cache again.
+    dry_run
+        Form vLLM's own batches, and count what would be done.
+    record
+        Folder into which requests, without texts, and times of batches are written.
+    metrics_port
+        Port of a page with the metrics, for Prometheus; that of the first engine, others follow.
+
+    Examples
+    --------
+    >>> Settings(order="work", clock="llama-2-70b-2xa100").policy().name
+    'work'
+    >>> Settings(factor=0)
+    Traceback (most recent call last):
+        ...
+    optsched.errors.OptschedError: optsched.vllm: factor is 0, but must be a finite number above 0
+    """
+
+    order: str | PriorityPolicy | Callable[[Instance], object] | None = "area"
+    clock: str | Clock | None = None
+    factor: float = 1.0
+    patience: float = inf
+    log_error: float | None = None
+    history: str | Path | Instance | None = None
+    deviations: float = 1.0
+    aging: Scale = "load"
+    trusted: bool = False
+    fair: bool | dict[str, float] = False
+    room: float = 1.0
+    dry_run: bool = False
+    record: str | Path | None = None
+    metrics_port: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, (good, wish) in _MUST_BE.items():
+            value = getattr(self, name)
+            if value is not getattr(Settings, name) and not good(value):
+                raise OptschedError(f"optsched.vllm: {name} is {value!r}, but must be {wish}")
+
+    def updated(self, given: Mapping[str, Any]) -> Settings:
+        """Return the settings with those that a server was started with."""
+        known = [field.name for field in fields(self)]
+        for name in given:
+            if name not in known:
+                raise OptschedError(
+                    f"optsched.vllm has no setting {name!r}: {nearest(name, known)}"
+                )
+        return replace(self, **given)
+
+    @property
+    def orders(self) -> bool:
+        """Whether priorities are set."""
+        return bool(self.fair) or self.order is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the order is one of optsched, by name."""
+        return isinstance(self.order, str) and is_shipped(self.order)
+
+    @property
+    def scale(self) -> Scale:
+        """Over what keys age, if they do."""
+        ages = self.is_ours and not self.fair and self.patience == inf
+        return self.aging if ages else None
+
+    def policy(self) -> PriorityPolicy | None:
+        """Return the order."""
+        if self.order is None or self.fair:
+            return None
+        policy = get_policy(self.order)
+        if not isinstance(policy, PriorityPolicy) or policy.rule != "prefix":
+            raise OptschedError(
+                f"optsched.vllm: {policy.name!r} is no plain order; use one such as area, work or "
+                "mc-sf, or a function of an Instance"
+            )
+        if self.clock is None and policy.name.partition(":")[0] == "work":
+            raise OptschedError(
+                f"optsched.vllm: the order {policy.name!r} depends on how long batches take; set "
+                "clock to a name or a JSON file"
+            )
+        return policy
 
 
 _LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
@@ -72,7 +234,7 @@ class Foresight:
         self.ahead = steps_ahead(self._above.shape[1]) if tables else None
         self._formula = None if self._policy is None else _formula(settings, self._alone)
 
-    def expect(self, request: Any, limit: int, priority: Any = 0) -> Expected:
+    def expect(self, request: Request, limit: int, priority: Hashable = 0) -> Expected:
         """Return what others' outputs show of a request that arrives."""
         client, turn = _extra(request, "client"), _extra(request, "turn")
         client = client if isinstance(client, str | int) else None
@@ -81,7 +243,7 @@ class Foresight:
         weight = self._weights.get(str(client), 1.0)
         return self._learner.expect(Seen(prompt, limit, client, priority, turn, claim, weight))
 
-    def outlook(self, request: Any, made: int, learned: Expected) -> Outlook:
+    def outlook(self, request: Request, made: int, learned: Expected) -> Outlook:
         """Return what is expected of a request that has made so many tokens."""
         limit, forecast, factor = learned.seen.limit, learned.seen.claim, self._settings.factor
         row = self._row(request, forecast)
@@ -95,7 +257,7 @@ class Foresight:
         planned = ceil(min(factor * learned.median, limit))
         return Outlook(learned.mean, planned, learned=True)
 
-    def arrives(self, request: Any, learned: Expected, look: Outlook) -> float:
+    def arrives(self, request: Request, learned: Expected, look: Outlook) -> float:
         """Return the turn of a request that arrives, or by how much later than others it comes."""
         if self.fair:
             return self._counters.tag(learned.seen, look.output)
@@ -104,13 +266,13 @@ class Foresight:
         name, came, prompt = request.request_id, request.arrival_time, request.num_prompt_tokens
         return self._aging.arrives(name, came, self.key(prompt, look.output), prompt, look.planned)
 
-    def admitted(self, request: Any, tag: float) -> None:
+    def admitted(self, request: Request, tag: float) -> None:
         """Take note that a request is admitted."""
         self._aging.leaves(request.request_id)
         if self.fair:
             self._counters.serve(tag)
 
-    def ended(self, request: Any, learned: Expected, expected: int, *, complete: bool) -> None:
+    def ended(self, request: Request, learned: Expected, expected: int, *, complete: bool) -> None:
         """Take note of what a request has made that has ended, by itself or not."""
         made = request.num_output_tokens
         self._aging.leaves(request.request_id)
@@ -133,7 +295,7 @@ class Foresight:
         alone = Instance([prompt], [left], max(self._memory, prompt + left))
         return float(self._policy.keys(alone, self.clock)[0])
 
-    def _row(self, request: Any, forecast: float | None) -> int:
+    def _row(self, request: Request, forecast: float | None) -> int:
         """Return the row of the belief about a request."""
         at = request.num_prompt_tokens if forecast is None else ceil(forecast) - 1
         rows = self._rows[forecast is None]
@@ -188,13 +350,13 @@ def _beliefs(settings: Settings, longest: int) -> tuple[Beliefs | None, Beliefs 
     return near, past
 
 
-def _extra(request: Any, name: str) -> Any:
+def _extra(request: Request, name: str) -> Any:
     """Return what a client said of a request: `extra_args`, which is `vllm_xargs` over HTTP."""
-    parameters = request.sampling_params
-    return ((parameters and parameters.extra_args) or {}).get(name)
+    extra = None if request.sampling_params is None else request.sampling_params.extra_args
+    return (extra or {}).get(name)
 
 
-def _forecast_of(request: Any) -> float | None:
+def _forecast_of(request: Request) -> float | None:
     """Return the output that a client expects; all but numbers of at least 1 are ignored."""
     try:
         value = float(_extra(request, "expected_output"))
@@ -221,7 +383,7 @@ class AdmissionPlan:
         foresight: Foresight,
         rows: Sequence[Row],
         lag: int,
-        held: Callable[[], Sequence[IntArray]] = list,
+        held: Callable[[], Sequence[Blocks]] = list,
         shares: bool = False,
     ) -> None:
         self._foresight, self._lag, self._held = foresight, lag, held
@@ -253,7 +415,7 @@ class AdmissionPlan:
         self._next = mean, self._variance
         return self._fits(*self._next) and self._fits(later, self._variance)
 
-    def joined(self, row: Row, held: Callable[[], IntArray]) -> None:
+    def joined(self, row: Row, held: Callable[[], Blocks]) -> None:
         """Count on the request that was looked at last, whose blocks others may find."""
         mean, self._variance = self._next
         if len(mean) < len(self._mean):

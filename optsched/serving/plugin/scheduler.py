@@ -27,11 +27,21 @@ import numpy as np
 from optsched._version import __version__
 from optsched.clock import BatchContent
 from optsched.errors import OptschedError
-from optsched.serving.plugin.plan import POINT, AdmissionPlan, Foresight, Outlook, Row
-from optsched.serving.plugin.settings import Settings
+from optsched.serving.learning import Expected, Seen
+from optsched.serving.plugin.plan import POINT, AdmissionPlan, Foresight, Outlook, Row, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import Self, TypeVar, TypeVarTuple
+
+    import optsched.serving.contract as vllm
+    from optsched._internal.arrays import IntArray
+
+    Base = vllm.Scheduler
+    T = TypeVar("T")
+    Given = TypeVarTuple("Given")
+else:
+    Base = object  # that of vLLM comes after ours
 
 _EVERY_S = 60.0  # between two lines in the log
 _REMEMBERED = 1000  # completed requests over which the error of forecasts is taken, about
@@ -85,7 +95,7 @@ class Watch:
         """Note that a request no longer waits; return its key without age."""
         return self._waiting.pop(name, None)
 
-    def admitted(self, request: Any, hits: int) -> None:
+    def admitted(self, request: vllm.Request, hits: int) -> None:
         """Note an admission."""
         self.counts["admitted"] += 1
         self.counts["asked"] += request.num_tokens
@@ -131,7 +141,7 @@ class Watch:
 
 
 @functools.cache
-def _metrics() -> dict[str, Any]:
+def _metrics() -> dict[str, vllm.Metric]:
     """Register the metrics once in a process; none where Prometheus' client is not installed."""
     try:
         client = import_module("prometheus_client")
@@ -167,10 +177,10 @@ class Recorder:
         """Return what stands for a value, in this file only."""
         return int.from_bytes(blake2b(value, key=self._salt, digest_size=_BYTES).digest(), "big")
 
-    def ended(self, request: Any, client: Any) -> None:
+    def ended(self, request: vllm.Request, client: Hashable) -> None:
         """Write a request that is complete."""
         prompt = request.num_prompt_tokens
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "label": str(self._hash(request.request_id.encode())),
             "arrival_s": round(request.arrival_time, 3),
             "prompt_tokens": prompt,
@@ -185,7 +195,7 @@ class Recorder:
             line |= {"hash_ids": ids, "hash_block": self._size}
         _add(self._requests, json.dumps(line))
 
-    def formed(self, batch: Any, requests: dict[str, Any]) -> None:
+    def formed(self, batch: vllm.SchedulerOutput, requests: Mapping[str, vllm.Request]) -> None:
         """Take note of a batch that begins."""
         prefill = decodes = resident = squares = held = 0
         for name, tokens in batch.num_scheduled_tokens.items():
@@ -199,7 +209,7 @@ class Recorder:
             content = BatchContent(prefill, decodes, resident, squares, held)
             self._flying[id(batch)] = content, self._now()
 
-    def done(self, batch: Any) -> None:
+    def done(self, batch: vllm.SchedulerOutput) -> None:
         """Write a batch that has ended."""
         if flown := self._flying.pop(id(batch), None):
             (content, begun), now = flown, self._now()
@@ -216,6 +226,7 @@ def _add(path: Path, line: str) -> None:
 
 _REFRESH = 8  # an expectation is looked at again when this share more has been made: an eighth
 _UNSEEN = Outlook(1, 1)
+_UNKNOWN = Expected(Seen(1, 1), 1, 1)
 #: What of a configuration says that a part cannot work, or all of them, and why.
 _LIMITS = (
     ("diffusion_config", "all", "a diffusion model needs a scheduler of vLLM's own"),
@@ -251,35 +262,38 @@ class Known:
 
     until: float = -1  # tokens made up to which the outlook holds
     look: Outlook = _UNSEEN
-    learned: Any = None  # what is expected by what others made, since it arrived
-    client: Any = 0  # the priority that a client has set
+    learned: Expected = _UNKNOWN  # what is expected by what others made, since it arrived
+    client: Hashable = 0  # the priority that a client has set
     first: bool = False  # it goes before all others
     expected: int = 0  # tokens of the output, when it was first looked at
     tag: float = 0.0  # its turn, or by how much later than others it comes
-    blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
+    blocks: Sequence[int] | IntArray = ()  # that it holds, as of when they were asked for
 
 
-_BASE: Any = object  # to mypy, the scheduler of vLLM
-
-
-class Scheduler(_BASE):  # type: ignore[misc]
+class Scheduler(Base):
     """What our classes add to a scheduler of vLLM, which comes after it among their bases."""
 
     title: str
     plans: bool
     asynchronous: type  # the scheduler of vLLM for that mode
-    running_status: Any
+    running_status: object
     #: What it goes by; a subclass may set its own.
     settings = Settings()
 
-    def __new__(cls, vllm_config: Any, *args: Any, **more: Any) -> Any:
+    def __new__(cls, vllm_config: vllm.Config, *args: object, **more: object) -> Self:
         """Make one for the mode that a server is in."""
         kind = cls
         if vllm_config.scheduler_config.async_scheduling and not issubclass(cls, cls.asynchronous):
             kind = type(cls.__name__, (cls, cls.asynchronous), {})
         return super().__new__(kind)
 
-    def __init__(self, vllm_config: Any, kv_cache_config: Any, *args: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        vllm_config: vllm.Config,
+        kv_cache_config: vllm.KVCacheConfig,
+        *args: object,
+        **more: object,
+    ) -> None:
         settings = self.settings_of(vllm_config)
         self._by_client = vllm_config.scheduler_config.policy == "priority"
         self.orders, self.acts = settings.orders, not settings.dry_run
@@ -314,19 +328,19 @@ class Scheduler(_BASE):  # type: ignore[misc]
             given = settings.record, self.watch.engine, size, self.now
             self._recorder = self._guarded("recording", Recorder, *given)
         self._seen: dict[str, Known] = {}
-        self._by_arrival: dict[str, Any] = {}
+        self._by_arrival: dict[str, vllm.Request] = {}
         self._promoted_s, self._sorted = -inf, True
         # One is made at once, so that its kernel is there when the first request comes.
-        begin = [self.foresight, [Row(1, 0, 1, 1)], self.lag]
+        begin = self.foresight, [Row(1, 0, 1, 1)], self.lag
         self._plan: AdmissionPlan | None = self._guarded("plan", AdmissionPlan, *begin)
-        self._tables: list[Any] = []  # of blocks, where others may find them
+        self._tables: Sequence[vllm.BlockTable] = ()  # of blocks, where others may find them
         manager = self.kv_cache_manager
         if "plan" not in self.off and caches:
-            self._tables = list(manager.coordinator.single_type_managers)
+            self._tables = manager.coordinator.single_type_managers
         self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
 
     @classmethod
-    def settings_of(cls, vllm_config: Any) -> Settings:
+    def settings_of(cls, vllm_config: vllm.Config) -> Settings:
         """Return the settings of a server; raises where they, or it, will not do."""
         if reason := _limit("all", vllm_config):
             raise OptschedError(f"optsched.vllm: {reason}; start without --scheduler-cls")
@@ -336,7 +350,9 @@ class Scheduler(_BASE):  # type: ignore[misc]
         Foresight(settings, 1, (), 1)  # which reads clocks and histories
         return settings
 
-    def _guarded(self, part: str, does: Any, *given: Any, otherwise: Any = None) -> Any:
+    def _guarded(
+        self, part: str, does: Callable[[*Given], T], *given: *Given, otherwise: T | None = None
+    ) -> T | None:
         """Return what a part does, or what it is without it: once it raises, it is off."""
         if part not in self.off:
             try:
@@ -350,7 +366,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
                     self._sorted = False  # not now: the request peeked at must be popped
         return otherwise
 
-    def limit_of(self, request: Any) -> int:
+    def limit_of(self, request: vllm.Request) -> int:
         """Return the maximum number of tokens that a request may make."""
         room = self.max_model_len - request.num_prompt_tokens
         return int(min(request.max_tokens, room))
@@ -359,10 +375,10 @@ class Scheduler(_BASE):  # type: ignore[misc]
         """Return the time on the clock of arrivals."""
         return time()
 
-    def add_request(self, request: Any) -> None:
+    def add_request(self, request: vllm.Request) -> None:
         """Let a request wait in its place."""
         if seen := self._seen.get(request.request_id):
-            seen.until, seen.learned = -1, None  # a session goes on with another prompt
+            seen.until, seen.learned = -1, _UNKNOWN  # a session goes on with another prompt
         else:
             self._seen[request.request_id] = Known(client=request.priority)
             self._guarded("learning", self._arrives, request)
@@ -371,11 +387,11 @@ class Scheduler(_BASE):  # type: ignore[misc]
                 self._by_arrival[request.request_id] = request
         super().add_request(request)
 
-    def _arrives(self, request: Any) -> None:
+    def _arrives(self, request: vllm.Request) -> None:
         seen = self._look(request, 0)
         seen.tag = self.foresight.arrives(request, seen.learned, seen.look)
 
-    def schedule(self, *args: Any, **more: Any) -> Any:
+    def schedule(self, *args: object, **more: object) -> vllm.SchedulerOutput:
         """Form a batch."""
         self._plan = None
         if self._by_arrival:
@@ -390,7 +406,9 @@ class Scheduler(_BASE):  # type: ignore[misc]
             self._guarded("recording", self._recorder.formed, batch, self.requests)
         return batch
 
-    def update_from_output(self, scheduler_output: Any, *args: Any, **more: Any) -> Any:
+    def update_from_output(
+        self, scheduler_output: vllm.SchedulerOutput, *args: object, **more: object
+    ) -> object:
         """Take the tokens of a batch that has ended."""
         if self._recorder is not None:
             self._guarded("recording", self._recorder.done, scheduler_output)
@@ -413,7 +431,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
         if overdue:
             self._promoted_s, self._sorted = now, False
 
-    def _rank(self, request: Any) -> None:
+    def _rank(self, request: vllm.Request) -> None:
         """Set the priority of a request; without an order all of a client's are alike."""
         if self.orders:
             key = self._guarded("order", self._key, request, otherwise=0.0)
@@ -421,7 +439,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
             if self.acts:
                 request.priority = (client, key) if self._by_client else key
 
-    def _key(self, request: Any) -> float:
+    def _key(self, request: vllm.Request) -> float:
         """Return the key of a request that waits."""
         made = request.num_output_tokens
         seen, prompt = self._look(request, made), request.num_prompt_tokens + made
@@ -434,11 +452,11 @@ class Scheduler(_BASE):  # type: ignore[misc]
         self._guarded("counting", self.watch.waits, request.request_id, known)
         return -inf if seen.first else key
 
-    def _look(self, request: Any, made: int) -> Known:
+    def _look(self, request: vllm.Request, made: int) -> Known:
         """Return what is known of a request; a belief is looked at anew where it made much."""
         seen = self._seen[request.request_id]
         if made > seen.until:
-            if seen.learned is None:
+            if seen.learned is _UNKNOWN:
                 limit = self.limit_of(request)
                 seen.learned = self.foresight.expect(request, limit, seen.client)
             seen.look = self.foresight.outlook(request, made, seen.learned)
@@ -446,7 +464,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
             seen.until = inf if seen.look.row == POINT else made + made // _REFRESH
         return seen
 
-    def _preempt_request(self, request: Any, *args: Any, **more: Any) -> None:
+    def _preempt_request(self, request: vllm.Request, *args: object, **more: object) -> None:
         seen = self._seen[request.request_id]
         seen.until, seen.blocks = -1, ()
         # What was expected of it was too little: by its key it would be preempted again.
@@ -454,7 +472,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
         self._rank(request)
         super()._preempt_request(request, *args, **more)
 
-    def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
+    def _free_request(self, request: vllm.Request, *args: object, **more: object) -> object:
         if request.request_id in self._seen:
             self._guarded("learning", self._ends, request)
             del self._seen[request.request_id]
@@ -462,7 +480,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
         self._guarded("counting", self.watch.leaves, request.request_id)
         return super()._free_request(request, *args, **more)
 
-    def _ends(self, request: Any) -> None:
+    def _ends(self, request: vllm.Request) -> None:
         """Take note of what a request has made."""
         made = request.num_output_tokens
         seen = self._look(request, made)  # a session may have gone on and ended at once
@@ -474,7 +492,9 @@ class Scheduler(_BASE):  # type: ignore[misc]
                 client = seen.learned.seen.client
                 self._guarded("recording", self._recorder.ended, request, client)
 
-    def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
+    def _if_it_fits(
+        self, request: vllm.Request, *args: object, **more: Any
+    ) -> vllm.KVCacheBlocks | None:
         """Allocate blocks; none for a request whose admission would lead to preemptions."""
         # A request that holds blocks already must not wait behind others.
         if request.status is self.running_status or request.num_computed_tokens:
@@ -495,12 +515,12 @@ class Scheduler(_BASE):  # type: ignore[misc]
             self._guarded("plan", self._joins, request)
         return blocks
 
-    def _joins(self, request: Any) -> None:
+    def _joins(self, request: vllm.Request) -> None:
         """Count in the plan on a request that is admitted."""
         if self._plan is not None:
             self._plan.joined(self._candidate, lambda: self._blocks_of(request))
 
-    def fits(self, request: Any, found: Any = ()) -> bool:
+    def fits(self, request: vllm.Request, found: Sequence[Sequence[vllm.Block]] = ()) -> bool:
         """Whether a waiting request is planned to run beside those that run."""
         if self._plan is None:
             rows = [self.row_of(each) for each in self.running]
@@ -510,7 +530,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
         self._candidate = self.row_of(request)
         return self._plan.admits(self._candidate, hits)
 
-    def _blocks_of(self, request: Any) -> Any:
+    def _blocks_of(self, request: vllm.Request) -> Sequence[int] | IntArray:
         """Return the blocks that a request holds, where others may find them."""
         seen = self._seen[request.request_id]
         held = [each.req_to_blocks.get(request.request_id, ()) for each in self._tables]
@@ -526,7 +546,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
         usable, manager = self.foresight.usable, self.kv_cache_manager
         return bool(tables) and usable != held + manager.block_pool.get_num_free_blocks()
 
-    def row_of(self, request: Any) -> Row:
+    def row_of(self, request: vllm.Request) -> Row:
         """Return what a plan sees of a request."""
         made = request.num_output_tokens + request.num_output_placeholders
         seen = self._look(request, made)
@@ -534,7 +554,7 @@ class Scheduler(_BASE):  # type: ignore[misc]
         return Row(tokens, made, seen.learned.seen.limit, left, seen.look.row)
 
 
-def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> type:
+def scheduler_class(name: str, planned: bool, base: type, asynchronous: type) -> type:
     """Return one of the classes, on top of the schedulers of vLLM for both modes."""
     facts = {
         "__module__": "optsched.vllm",
@@ -547,12 +567,12 @@ def scheduler_class(name: str, planned: bool, base: Any, asynchronous: Any) -> t
     return type(name, (Scheduler, base), facts)
 
 
-def _of(config: Any, path: str) -> Any:
+def _of(config: object, path: str) -> Any:
     """Return a part of a configuration, None where there is none."""
     return reduce(lambda part, name: getattr(part, name, None), path.split("."), config)
 
 
-def _limit(part: str, config: Any) -> str:
+def _limit(part: str, config: vllm.Config) -> str:
     """Return why a part cannot work with a configuration, nothing if it can."""
     found = ((_of(config, path), why) for path, what, why in _LIMITS if what == part)
     return next((why for value, why in found if value is True or value not in _HARMLESS), "")

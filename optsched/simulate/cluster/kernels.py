@@ -42,6 +42,7 @@ class ClusterSettings(NamedTuple):
 class KernelState(NamedTuple):
     """The cluster between two steps: G workers, n requests, R of them in view, T steps ahead."""
 
+    settings: ClusterSettings
     now: Records  # (1,), counters
     time: FloatArray  # (1,), of the step that comes, in the unit of arrivals: seconds, or steps
     arrivals: FloatArray  # (n,)
@@ -181,9 +182,7 @@ def _believe(state: KernelState, believed: IntArray, index: int) -> None:
 
 
 @compiled_inside
-def admit(
-    state: KernelState, believed: IntArray | None, settings: ClusterSettings, chosen: IntArray
-) -> None:
+def admit(state: KernelState, believed: IntArray | None, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
     kept = 0
@@ -192,7 +191,7 @@ def admit(
         if place == NONE:
             state.waiting[kept] = index
             kept += 1
-        elif settings.instant:
+        elif state.settings.instant:
             worker = workers[place]
             if worker.queue_head == NONE:
                 worker.queue_head = index
@@ -205,7 +204,7 @@ def admit(
         else:
             _admit(state, believed, index, place)
     now.waiting = kept
-    if not settings.instant:
+    if not state.settings.instant:
         return
     for place in range(len(workers)):
         worker = workers[place]
@@ -223,13 +222,7 @@ def admit(
 
 
 @compiled_inside
-def advance(
-    state: KernelState,
-    believed: IntArray | None,
-    settings: ClusterSettings,
-    columns: Columns,
-    row: int,
-) -> None:
+def advance(state: KernelState, believed: IntArray | None, columns: Columns, row: int) -> None:
     """Record a step, pass the barrier, and free what has ended."""
     now, requests, workers = state.now[0], state.requests, state.workers
     length = len(state.lists)
@@ -243,8 +236,8 @@ def advance(
         now.made += workers[worker].active
         state.loads[worker, place] = 0
     columns.waiting[row] = now.waiting + now.queued
-    columns.seconds[row] = settings.overhead_s + settings.seconds_per_token * most
-    if not settings.timed:
+    columns.seconds[row] = state.settings.overhead_s + state.settings.seconds_per_token * most
+    if not state.settings.timed:
         state.time[0] += 1
     elif now.made > before or columns.waiting[row] > 0 or now.revealed == len(requests):
         state.time[0] += columns.seconds[row]
@@ -282,11 +275,7 @@ _FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D, _LPT = range(5)
 
 @compiled
 def run_rule(
-    state: KernelState,
-    believed: IntArray | None,
-    settings: ClusterSettings,
-    columns: Columns,
-    revealing: bool,
+    state: KernelState, believed: IntArray | None, columns: Columns, revealing: bool
 ) -> int:
     """Run so many steps, or until all requests are done; return the number of steps that ran."""
     for row in range(len(columns.waiting)):
@@ -294,22 +283,19 @@ def run_rule(
         if waiting == NONE:
             return row
         if waiting > 0:
-            if settings.rule == _LPT:
-                chosen = _longest_first(state, settings)
-            else:
-                chosen = _in_turn(state, settings)
-            admit(state, believed, settings, chosen)
-        advance(state, believed, settings, columns, row)
+            chosen = _longest_first(state) if state.settings.rule == _LPT else _in_turn(state)
+            admit(state, believed, chosen)
+        advance(state, believed, columns, row)
     return len(columns.waiting)
 
 
 @compiled_inside
-def _in_turn(state: KernelState, settings: ClusterSettings) -> IntArray:
+def _in_turn(state: KernelState) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     requests, workers = state.requests, state.workers
     chosen = np.full(state.now[0].waiting, NONE)
     held, room, memory, able = np.empty((4, len(workers)), dtype=np.int64)
-    spare = NEVER // 2 if settings.instant else 0  # a queue has room for all
+    spare = NEVER // 2 if state.settings.instant else 0  # a queue has room for all
     for place in range(len(workers)):
         worker = workers[place]
         held[place] = worker.active + worker.queue_length
@@ -324,7 +310,7 @@ def _in_turn(state: KernelState, settings: ClusterSettings) -> IntArray:
                 count += 1
         if count == 0:
             break
-        place = _pick(state, settings.rule, state.draws[index], able[:count], held, room)
+        place = _pick(state, state.settings.rule, state.draws[index], able[:count], held, room)
         chosen[position] = place
         held[place] += 1
         room[place] -= 1
@@ -377,7 +363,7 @@ class Space(NamedTuple):
 
 
 @compiled_inside
-def open_space(state: KernelState, settings: ClusterSettings) -> Space:
+def open_space(state: KernelState) -> Space:
     """Return the space before admission."""
     now, workers = state.now[0], state.workers
     slots, memory, loads = np.empty((3, len(workers)), dtype=np.int64)
@@ -388,7 +374,7 @@ def open_space(state: KernelState, settings: ClusterSettings) -> Space:
         slots[place] = worker.slots - worker.active
         memory[place] = worker.memory
         loads[place] = state.loads[place, now.step % len(state.lists)] + worker.queue_tokens
-        if settings.instant:
+        if state.settings.instant:
             slots[place] = max(share - worker.queue_length, 0)
             memory[place] = NEVER
     return Space(slots, memory, loads)
@@ -426,9 +412,9 @@ def _give_lightest(state: KernelState, space: Space, chosen: IntArray, position:
 
 
 @compiled_inside
-def _longest_first(state: KernelState, settings: ClusterSettings) -> IntArray:
+def _longest_first(state: KernelState) -> IntArray:
     """Choose for the oldest requests that have slots, the largest first."""
-    space = open_space(state, settings)
+    space = open_space(state)
     sizes = waiting_sizes(state)
     chosen = np.full(len(sizes), NONE)
     sizes = sizes[: total(space.slots)]
@@ -438,9 +424,9 @@ def _longest_first(state: KernelState, settings: ClusterSettings) -> IntArray:
 
 
 @compiled_inside
-def keep_to_memory(state: KernelState, settings: ClusterSettings, chosen: IntArray) -> None:
+def keep_to_memory(state: KernelState, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
-    space = open_space(state, settings)
+    space = open_space(state)
     sizes = waiting_sizes(state)
     for position in ascending(largest(sizes) - sizes):
         worker, request = chosen[position], state.requests[state.waiting[position]]
@@ -458,11 +444,7 @@ GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 
 @compiled
 def run_balanced(
-    state: KernelState,
-    believed: IntArray | None,
-    settings: ClusterSettings,
-    columns: Columns,
-    revealing: bool,
+    state: KernelState, believed: IntArray | None, columns: Columns, revealing: bool
 ) -> int:
     """Do as `run_rule`; a kernel of its own, as `assign` takes seconds to compile."""
     for row in range(len(columns.waiting)):
@@ -471,14 +453,16 @@ def run_balanced(
             return row
         if waiting > 0:
             # As many admissions as there is room for.
-            loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed, settings)
+            loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed)
             memory = np.empty(len(slots), dtype=np.int64)
             memory[:] = UNLIMITED
-            chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
-            if settings.limited:
-                keep_to_memory(state, settings, chosen)
-            admit(state, believed, settings, chosen)
-        advance(state, believed, settings, columns, row)
+            chosen = assign(
+                loads, slots, sizes, growth, slowness, bonus, memory, state.settings.rounds
+            )
+            if state.settings.limited:
+                keep_to_memory(state, chosen)
+            admit(state, believed, chosen)
+        advance(state, believed, columns, row)
     return len(columns.waiting)
 
 
@@ -494,16 +478,16 @@ class _Step(NamedTuple):
 
 
 @compiled_inside
-def _step_now(state: KernelState, believed: IntArray | None, settings: ClusterSettings) -> _Step:
+def _step_now(state: KernelState, believed: IntArray | None) -> _Step:
     """Return the program of this step."""
-    lookahead = window_now(state, settings)
+    lookahead = window_now(state)
     loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
-    sizes, slots = waiting_sizes(state), open_space(state, settings).slots
-    if settings.instant:
+    sizes, slots = waiting_sizes(state), open_space(state).slots
+    if state.settings.instant:
         add_queues(state, loads, growth)
     bonus = np.empty(len(sizes), dtype=np.int64)
     bonus[:] = 0
-    if not settings.patient:
+    if not state.settings.patient:
         add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
     return _Step(loads, slots, sizes, growth, state.slowness, bonus)
 
@@ -518,11 +502,11 @@ def add_queues(state: KernelState, loads: IntArray, growth: IntArray) -> None:
 
 
 @compiled_inside
-def window_now(state: KernelState, settings: ClusterSettings) -> int:
+def window_now(state: KernelState) -> int:
     """Return the number of steps to look ahead now."""
     now = state.now[0]
-    if settings.adaptive == 0.0:
-        return settings.lookahead
+    if state.settings.adaptive == 0.0:
+        return state.settings.lookahead
     if now.done == 0:
         return 0
     slots = 0
@@ -530,8 +514,8 @@ def window_now(state: KernelState, settings: ClusterSettings) -> int:
         slots += worker.slots
     between = now.made / now.done * len(state.workers) / slots
     gained = now.done_gains / max(1, now.done_sizes)
-    wanted = settings.adaptive * (1 + GAINED * gained) * between
-    return int(max(0.0, min(float(settings.lookahead), wanted + 0.5)))
+    wanted = state.settings.adaptive * (1 + GAINED * gained) * between
+    return int(max(0.0, min(float(state.settings.lookahead), wanted + 0.5)))
 
 
 @compiled_inside
@@ -549,19 +533,15 @@ _step_in_python, _keep_to_memory = compiled(_step_now), compiled(keep_to_memory)
 
 
 def choose_solved(
-    routing: BalanceRouting,
-    state: KernelState,
-    believed: IntArray | None,
-    settings: ClusterSettings,
-    _: bool,
+    routing: BalanceRouting, state: KernelState, believed: IntArray | None, _: bool
 ) -> IntArray:
     """Choose workers as `run_balanced` does, by a solver at every step."""
-    step = _step_in_python(state, believed, settings)
+    step = _step_in_python(state, believed)
     chosen = np.full(len(step.sizes), NONE)
     if step.slots.any():
         chosen = solve_step(step, routing)
-    if settings.limited:
-        _keep_to_memory(state, settings, chosen)
+    if state.settings.limited:
+        _keep_to_memory(state, chosen)
     return chosen
 
 

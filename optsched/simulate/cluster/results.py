@@ -16,7 +16,7 @@ from optsched._internal.extensions import data_frame
 from optsched.errors import InstanceError
 from optsched.problem.execution import Run
 from optsched.problem.premises import World
-from optsched.problem.schedule import Violation
+from optsched.problem.schedule import Violation, violation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -282,7 +282,7 @@ class ClusterRun(Run):
         return float(self.times[-1])
 
     @property
-    def _figure(self) -> tuple[str, Any]:
+    def _figure(self) -> tuple[str, object]:
         return "plot_power", self
 
     def check(self) -> list[Violation]:
@@ -299,11 +299,11 @@ class ClusterRun(Run):
             # Seconds are sums over all steps, and rounded as such.
             usages, limits = self.started_s + 1e-9 * self.makespan, self.arrived_s
         for request in np.flatnonzero(begun & (usages < limits)).tolist():
-            label, step = self.instance.label(request), int(self.starts[request])
             usage, limit = usages[request].item(), limits[request].item()
-            text = f"request {label} starts at {usage:g} s but arrives at {limit:g} s"
+            text = f"starts at {usage:g} s but arrives at {limit:g} s"
             text = "" if isinstance(limit, int) else text
-            found.append(Violation("arrival", request, label, step, usage, limit, step, text))
+            numbers = self.starts[request], usage, limit
+            found.append(violation(self.instance, "arrival", request, numbers, text))
         slots = self.cluster.per_worker("slots")
         for worker in range(self.cluster.workers):
             there = begun & (self.workers == worker)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
     from optsched.simulate.settings import RunSettings
 
-    Kernel = Callable[[KernelState, IntArray | None, ClusterSettings, kernels.Columns, bool], int]
+    Kernel = Callable[[KernelState, IntArray | None, kernels.Columns, bool], int]
 
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
@@ -54,11 +54,11 @@ def run_cluster(
     r"""Run a routing policy on a cluster, step by step, in exact integers."""
     began = stopwatch()
     routing = get_routing(policy)
-    cluster, kernel, state, believed, settings = prepared(instance, routing, options)
+    cluster, kernel, state, believed = prepared(instance, routing, options)
     parts = []
     for steps, revealing in ((options.steps, True), (None, False)):
         if revealing or (options.drain and options.steps is not None):
-            for part in _run(kernel, state, believed, settings, steps, revealing):
+            for part in _run(kernel, state, believed, steps, revealing):
                 parts.append(_summed(cluster, part, options.record_loads))
                 if on_progress is not None:
                     on_progress(int(state.now[0].done), len(instance))
@@ -72,7 +72,7 @@ def run_cluster(
         revealed=state.requests["revealed"].copy(),
         starts=state.requests["start"].copy(),
         workers=state.requests["worker"].copy(),
-        lookahead=settings.lookahead if isinstance(routing, BalanceRouting) else None,
+        lookahead=state.settings.lookahead if isinstance(routing, BalanceRouting) else None,
         seconds=stopwatch() - began,
         **({"loads": None} | columns),
     )
@@ -80,7 +80,7 @@ def run_cluster(
 
 def prepared(
     instance: Instance, routing: Routing, options: RunSettings
-) -> tuple[Cluster, Kernel, KernelState, IntArray | None, ClusterSettings]:
+) -> tuple[Cluster, Kernel, KernelState, IntArray | None]:
     """Return what runs the steps, and on what; what cannot be run is refused."""
     cluster = options.cluster
     assert cluster is not None
@@ -89,9 +89,6 @@ def prepared(
     gains = gains_of(instance, options.drift, lookahead)
     # Another source of randomness than that of a workload of the same seed.
     rng = np.random.default_rng(np.random.SeedSequence(options.seed, spawn_key=(1,)))
-    state = _state(instance, cluster, routing, gains, rng, options)
-    knows = isinstance(_information(routing), Oracle)
-    believed = None if knows else np.zeros_like(state.loads)
     settings = kernels.ClusterSettings(
         lookahead=lookahead,
         instant=options.dispatch == "instant",
@@ -99,8 +96,10 @@ def prepared(
         overhead_s=cluster.overhead_s,
         seconds_per_token=cluster.seconds_per_token,
     )
-    kernel, settings = _kernel(routing, cluster, instance, settings)
-    return cluster, kernel, state, believed, settings
+    kernel, settings = _kernel(routing, cluster, settings)
+    state = _state(instance, cluster, routing, gains, rng, options, settings)
+    knows = isinstance(_information(routing), Oracle)
+    return cluster, kernel, state, None if knows else np.zeros_like(state.loads)
 
 
 def _check(instance: Instance, routing: Routing, options: RunSettings) -> None:
@@ -176,6 +175,7 @@ def _state(
     gains: Gains,
     rng: np.random.Generator,
     options: RunSettings,
+    settings: ClusterSettings,
 ) -> KernelState:
     n, workers = len(instance), cluster.workers
     memory, reserved = cluster.per_worker("memory"), gains.reserved
@@ -188,6 +188,7 @@ def _state(
     span = int(instance.outputs.max()) + len(gains.growth) + 1
     loads = np.zeros((workers, span), dtype=np.int64)
     return kernels.KernelState(
+        settings=settings,
         now=records(1, kernels.NOW),
         time=np.zeros(1),
         arrivals=instance.arrivals.astype(np.float64) * (instance.seconds_per_step or 1.0),
@@ -232,7 +233,7 @@ def _patience(routing: Routing, n: int) -> IntArray | int:
 
 
 def _kernel(
-    routing: Routing, cluster: Cluster, instance: Instance, settings: ClusterSettings
+    routing: Routing, cluster: Cluster, settings: ClusterSettings
 ) -> tuple[Kernel, ClusterSettings]:
     """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
     limited = cluster.memory is not None and not settings.instant
@@ -255,20 +256,19 @@ def _run(
     kernel: Kernel,
     state: KernelState,
     believed: IntArray | None,
-    settings: ClusterSettings,
     steps: int | None,
     revealing: bool,
 ) -> Iterator[kernels.Columns]:
     """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
     workers = len(state.workers)
-    looked_at = max(workers * (1 + settings.lookahead), len(state.waiting))  # at a step
+    looked_at = max(workers * (1 + state.settings.lookahead), len(state.waiting))  # at a step
     left = np.inf if steps is None else steps
     while left > 0:
         size = int(min(left, max(1, min(4096, _CELLS // looked_at))))
         loads, active = np.empty((2, size, workers), dtype=np.int64)
         waiting, seconds = np.empty(size, dtype=np.int64), np.empty(size)
         columns = kernels.Columns(loads, active, waiting, seconds)
-        ran = kernel(state, believed, settings, columns, revealing)
+        ran = kernel(state, believed, columns, revealing)
         yield kernels.Columns(loads[:ran], active[:ran], waiting[:ran], seconds[:ran])
         left = left - ran if ran == size else 0
 
@@ -289,10 +289,9 @@ def _summed(cluster: Cluster, columns: kernels.Columns, keep_loads: bool) -> dic
 
 
 def _run_choosing(
-    choose: Callable[[KernelState, IntArray | None, ClusterSettings, bool], IntArray],
+    choose: Callable[[KernelState, IntArray | None, bool], IntArray],
     state: KernelState,
     believed: IntArray | None,
-    settings: ClusterSettings,
     columns: kernels.Columns,
     revealing: bool,
 ) -> int:
@@ -302,18 +301,14 @@ def _run_choosing(
         if count == kernels.NONE:
             return row
         if count:
-            chosen = choose(state, believed, settings, revealing)
-            _admit(state, believed, settings, chosen)
-        _advance(state, believed, settings, columns, row)
+            chosen = choose(state, believed, revealing)
+            _admit(state, believed, chosen)
+        _advance(state, believed, columns, row)
     return len(columns.waiting)
 
 
 def _ask(
-    routing: PythonRouting,
-    state: KernelState,
-    believed: IntArray | None,
-    settings: ClusterSettings,
-    revealing: bool,
+    routing: PythonRouting, state: KernelState, believed: IntArray | None, revealing: bool
 ) -> IntArray:
     """Ask a rule of the user's own where the waiting requests go."""
     count = int(state.now[0].waiting)
@@ -322,7 +317,7 @@ def _ask(
     requests = state.requests[waiting]
     seen = ClusterState(
         step=step,
-        loads=_seen_loads(state, believed, settings.lookahead),
+        loads=_seen_loads(state, believed, state.settings.lookahead),
         free=state.workers["slots"] - state.workers["active"],
         active=state.workers["active"].copy(),
         memory=state.workers["memory"].copy(),

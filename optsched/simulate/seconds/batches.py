@@ -24,11 +24,16 @@ from optsched.problem.work import arrival_times, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
 
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.policies.base import BatchSelector
     from optsched.problem.instance import Instance
+
+    Callback: TypeAlias = Callable[..., float]
+    #: How long batches take: coefficients of a clock, or a function; of workers a row for each.
+    Timer: TypeAlias = tuple[FloatArray, Callback]
 
 
 _PASSED, _CALLED, _COME = range(3)  # requests passed by, those in the heap, those that came
@@ -191,11 +196,13 @@ def new_log(columns: int = _COUNTS) -> BatchLog:
 
 
 @contextmanager
-def called_back(kind: Any, function: Callable[..., Any], failed: float) -> Iterator[Any]:
+def called_back(
+    kind: Callable[..., Callback], function: Callback, failed: float
+) -> Iterator[Callback]:
     """Return a function as kernels call it: they get `failed` where it raises, which waits."""
     errors: list[BaseException] = []
 
-    def call(*arguments: int) -> Any:
+    def call(*arguments: int) -> float:
         try:
             return function(*arguments)
         except BaseException as error:
@@ -208,7 +215,7 @@ def called_back(kind: Any, function: Callable[..., Any], failed: float) -> Itera
 
 
 @contextmanager
-def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
+def timing(clock: Clock) -> Iterator[Timer]:
     """Turn a clock into what kernels can use: coefficients, or a pointer to a Python function."""
 
     def duration(*counts: int) -> float:
@@ -224,7 +231,7 @@ def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
 
 
 @contextmanager
-def timing_each(clocks: Sequence[Clock]) -> Iterator[tuple[FloatArray, Any]]:
+def timing_each(clocks: Sequence[Clock]) -> Iterator[Timer]:
     """Turn the clocks of workers into a row of coefficients each; functions must be the same."""
     with ExitStack() as stack:
         of = {clock: stack.enter_context(timing(clock)) for clock in dict.fromkeys(clocks)}
@@ -254,7 +261,7 @@ def with_room(log: BatchLog) -> BatchLog:
 @compiled_inside
 def add_batch(
     log: BatchLog,
-    timer: tuple[FloatArray, Any],
+    timer: Timer,
     content: tuple[int, int, int, int, int],
     usage: int,
 ) -> bool:
@@ -286,7 +293,7 @@ def add_batch(
 
 
 @compiled
-def start(worker: Any, prompt: int) -> None:
+def start(worker: Records, prompt: int) -> None:
     """Let a request start in the next batch of a worker."""
     worker.active += 1
     worker.tokens += prompt
@@ -296,11 +303,12 @@ def start(worker: Any, prompt: int) -> None:
 
 
 @compiled_inside
-def next_batch(worker: Any) -> tuple[int, int, int, int, int]:
+def next_batch(worker: Records) -> tuple[int, int, int, int, int]:
     """Let each request of a worker make a token; return the content of that batch."""
     decodes, resident = worker.active - worker.entered, worker.tokens - worker.prefill
-    worker.tokens += worker.active
-    content = (worker.prefill, decodes, resident, worker.squares, worker.tokens)
+    held = worker.tokens + worker.active
+    content = (worker.prefill, decodes, resident, worker.squares, held)
+    worker.tokens = held
     worker.entered = worker.prefill = worker.squares = 0
     worker.batch += 1
     return content
@@ -404,7 +412,7 @@ def advance(
     queues: WorkerQueues,
     limits: RunLimits,
     log: BatchLog,
-    timers: tuple[FloatArray, Any],
+    timers: Timer,
     index: int,
     until: float,
     hungry: bool,
@@ -463,7 +471,7 @@ def advance(
 
 
 @compiled_inside
-def _begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
+def _begin(worker: Records, finishing: Records, prompt: int, output: int) -> None:
     """Start a request in the next batch of a worker."""
     start(worker, prompt)
     leaving = finishing[(worker.batch + output) % len(finishing)]
@@ -472,7 +480,7 @@ def _begin(worker: Any, finishing: Records, prompt: int, output: int) -> None:
 
 
 @compiled_inside
-def _let_leave(worker: Any, finishing: Records) -> None:
+def _let_leave(worker: Records, finishing: Records) -> None:
     """Note what was in the last batch; those that are complete leave."""
     worker.running, worker.held = worker.active, worker.tokens
     worker.work -= worker.held
@@ -496,7 +504,7 @@ class PausedQueues:
     def __exit__(self, *error: Any) -> None:
         self._timing.__exit__(*error)
 
-    def go_on(self, kernel: Any, *arguments: Any) -> bool:
+    def go_on(self, kernel: Callable[..., bool], *arguments: object) -> bool:
         """Call a kernel until it has done all, with as many rows as it takes; tells whether."""
         while not kernel(self.queues, self._limits, self.log, self._timers, *arguments):
             if self.log.state[_LOGGED] < len(self.log.usage):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from optsched.clock import BatchContent
 from optsched.errors import PolicyError
 from optsched.problem.execution import TimedRun, write_log
 from optsched.problem.premises import STORAGES, World
-from optsched.problem.schedule import Violation
+from optsched.problem.schedule import Violation, violation
 from optsched.problem.work import (
     arrival_times,
     going_on_from_a_cache,
@@ -122,17 +122,6 @@ class ClockedRun(TimedRun):
         return ends[batches]
 
     @property
-    def first_token_latencies(self) -> FloatArray:
-        """Time from arrival to the first token (TTFT), shape (n,)."""
-        return self.first_tokens - self.arrivals
-
-    @property
-    def times_per_token(self) -> FloatArray:
-        """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
-        others = np.where(self.instance.outputs > 1, self.instance.outputs - 1, np.nan)
-        return (self.completions - self.first_tokens) / others
-
-    @property
     def completed(self) -> BoolArray:
         """Whether each request was completed, shape (n,)."""
         return self.last_batch >= 0
@@ -229,10 +218,9 @@ class ClockedRun(TimedRun):
                 batch("duration", row, end - begin, lasts, sentence)
         served = np.append(log.spans[:, 0], np.inf)[self.first_batch]  # index -1: never
         for request in np.flatnonzero(served < self.arrivals).tolist():
-            label, row = self.instance.label(request), int(self.first_batch[request])
-            times = (float(served[request]), float(self.arrivals[request]))
-            sentence = f"request {label} is served before it arrives"
-            found.append(Violation("arrival", request, label, row, *times, row, sentence))
+            times = float(served[request]), float(self.arrivals[request])
+            numbers, text = (self.first_batch[request], *times), "is served before it arrives"
+            found.append(violation(self.instance, "arrival", request, numbers, text))
         return found
 
     def _parts(self) -> dict[str, float | None]:
@@ -287,7 +275,7 @@ class ClockedRun(TimedRun):
         span = self.makespan - warm_up or np.inf  # nothing was run in no time
         begins, ends = self.log.spans.T
         sizes = self.log.contents[:, BatchContent._fields.index("decode_requests")]
-        return content | {
+        content |= {
             "makespan": self.makespan,
             "throughput": float(self.instance.outputs[done].sum()) / span,
             "request_throughput": float(done.sum()) / span,
@@ -297,15 +285,12 @@ class ClockedRun(TimedRun):
             **self._parts(),
             "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
             **self._outcome(),
-            **(
-                {}
-                if self.cached is None
-                else {"cached_tokens": self.cached_tokens, "hit_rate": self.hit_rate}
-            ),
-            **(
-                {} if self.deadlines is None else {"missed_deadlines": self._missed(self.deadlines)}
-            ),
         }
+        if self.cached is not None:
+            content |= {"cached_tokens": self.cached_tokens, "hit_rate": self.hit_rate}
+        if self.deadlines is not None:
+            content["missed_deadlines"] = self._missed(self.deadlines)
+        return content
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per request: lengths, times, preemptions; NaN for what did not happen."""
@@ -315,7 +300,7 @@ class ClockedRun(TimedRun):
             arrival=self.arrivals,
             first_token=self.first_tokens,
             completion=self.completions,
-            **self._times,
+            **self.times._asdict(),
             preemptions=self.preempted,
             preempted_tokens=self.preempted_tokens_by_request,
         )
@@ -344,43 +329,34 @@ class ClockedRun(TimedRun):
         write_log(frame, path)
 
     @property
-    def _figure(self) -> tuple[str, Any]:
+    def _figure(self) -> tuple[str, object]:
         return "plot_clocked_usage", [self]
 
     def __str__(self) -> str:
         metrics = self.metrics()
         unit, memory = self.clock.unit, self.instance.memory
         per = "second" if unit == "s" else "step"
-
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
-        preempted = (
-            f"; {self.preemptions:,} preemptions, {metrics['preempted_tokens']:,} tokens "
-            f"({self.preemption})"
-            if self.preemptions
-            else ""
-        )
-        given_up = [] if self.why is None else [f"  the run {self.why}"]
-        cached = []
+        lines = [
+            f"{self.policy}{self._known} on {self.clock.name}: "
+            f"{len(self.instance):,} requests{left}",
+            *self._lines(metrics),
+            f"  output    {number(metrics['throughput'])} tokens per {per}, "
+            f"{metrics['batches']:,} batches until {number(self.makespan)} {unit}",
+            f"  memory    peak {self.peak_memory:,} of {memory:,} tokens",
+        ]
+        if self.preemptions:
+            lost = f"{metrics['preempted_tokens']:,} tokens ({self.preemption})"
+            lines[-1] += f"; {self.preemptions:,} preemptions, {lost}"
         if self.hit_rate is not None:
-            cached = [
-                f"  cache     {self.cached_tokens:,} tokens found, {self.hit_rate:.1%} of all"
-            ]
+            found = f"{self.cached_tokens:,} tokens found, {self.hit_rate:.1%} of all"
+            lines.append(f"  cache     {found}")
         # Of tokens that need not be computed again it says nothing.
-        load = None if self.cached_tokens else load_on_clock(self.instance, self.clock)
-        offered = [] if load is None else [f"  load      {load}"]
-        return "\n".join(
-            [
-                f"{self.policy}{self._known} on {self.clock.name}: "
-                f"{len(self.instance):,} requests{left}",
-                *self._lines(metrics),
-                f"  output    {number(metrics['throughput'])} tokens per {per}, "
-                f"{metrics['batches']:,} batches until {number(self.makespan)} {unit}",
-                f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{preempted}",
-                *cached,
-                *offered,
-                *given_up,
-            ]
-        )
+        if not self.cached_tokens and (load := load_on_clock(self.instance, self.clock)):
+            lines.append(f"  load      {load}")
+        if self.why is not None:
+            lines.append(f"  the run {self.why}")
+        return "\n".join(lines)
 
 
 def requests_of(instance: Instance, clock: Clock) -> EngineRequests:
@@ -389,38 +365,31 @@ def requests_of(instance: Instance, clock: Clock) -> EngineRequests:
     return EngineRequests(instance.prompts, arrivals, instance.outputs, instance.memory)
 
 
+def clocked_run(
+    task: Task, log: BatchLog, batches: tuple[IntArray, IntArray], lost: tuple[IntArray, IntArray]
+) -> ClockedRun:
+    """Return the run of first and last batches, preemptions and the tokens that these cost."""
+    named = task.instance, task.policy.name, task.clock
+    until, intervals = task.settings.until, task.settings.intervals
+    return ClockedRun(*named, *batches, log, *lost, until=until, intervals=intervals)
+
+
 def admitted_run(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
     """Return the run in which requests start in these batches, and then run to their ends."""
     # The batch after `starts` others makes the first token, and each one after it another.
     last, ran = starts + task.instance.outputs - 1, len(log.spans)
-    return ClockedRun(
-        task.instance,
-        task.policy.name,
-        task.clock,
-        first_batch=np.where(starts < ran, starts, -1),
-        last_batch=np.where((starts >= 0) & (last < ran), last, -1),
-        log=log,
-        preempted=np.zeros_like(starts),
-        preempted_tokens_by_request=np.zeros_like(starts),
-        until=task.until,
-        intervals=task.intervals,
-    )
+    first = np.where(starts < ran, starts, -1)
+    last = np.where((starts >= 0) & (last < ran), last, -1)
+    return clocked_run(task, log, (first, last), (np.zeros_like(starts), np.zeros_like(starts)))
 
 
 def served_run(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun:
     """Return the run of an engine; `lost` names what it notes of tokens that a preemption costs."""
     fields = ("first", "last", "preempted", lost)
     first, last, preempted, tokens = (served[field].copy() for field in fields)
-    return ClockedRun(
-        task.instance,
-        task.policy.name,
-        task.clock,
-        first,
-        last,
-        log,
-        preempted,
-        tokens,
-        until=task.until,
+    return replace(
+        clocked_run(task, log, (first, last), (preempted, tokens)),
+        intervals=None,
         max_num_seqs=getattr(task.policy, "max_num_seqs", None),
         preemption="recomputed" if lost == "recomputed" else "restarted",
     )

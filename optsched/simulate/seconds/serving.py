@@ -28,7 +28,7 @@ requests lose all their tokens and queue again in front, the one admitted last f
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from optsched.policies.priorities import EnginePolicy
     from optsched.policies.wait import TypeQueues
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import EngineRequests
+    from optsched.simulate.seconds.batches import EngineRequests, Timer
 
 BATCHING = ("mixed", "prefill-first", "chunked")  # of `EnginePolicy`
 MIXED, PREFILL_FIRST, CHUNKED = range(3)
@@ -76,6 +76,8 @@ class MixedEngine(NamedTuple):
     waiting: IntArray  # tree over requests
     running: IntArray  # requests by admission, the last one latest
     counters: IntArray
+    limits: MixedLimits
+    how: int  # one of `BATCHING`
 
 
 class MixedLimits(NamedTuple):
@@ -113,16 +115,16 @@ class MixedServer:
         served: Records,
         how: int,
         limits: MixedLimits,
-        timer: Any,
+        timer: Timer,
         until: float,
         arrivals: FloatArray = _NONE,
     ) -> None:
         self.served, self.log = served, new_log()
-        self._timer, self._how, self._limits, self._until = timer, how, limits, until
+        self._timer, self._until = timer, until
         count = len(served)
         running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
         tree, of, none = new_tree(count), served.view(np.ndarray), np.zeros(count, dtype=np.int64)
-        self._engine = MixedEngine(arrivals, served, tree, running, counters)
+        self._engine = MixedEngine(arrivals, served, tree, running, counters, limits, how)
         leaves = tree[len(tree) // 2 :]
         self.progress = EngineProgress(
             of["held"], of["made"], none, of["last"], leaves, int(ABSENT)
@@ -132,7 +134,7 @@ class MixedServer:
         """Run until all is done or it is time to pause."""
         go_on = interruptible_kernel(run_until, len(self.served) if pause == np.inf else 0)
         until = min(pause, self._until)
-        while not go_on(self._engine, self.log, self._timer, self._how, self._limits, until):
+        while not go_on(self._engine, self.log, self._timer, until):
             self.log = self.log.doubled()
 
     def place(self, request: int, time: float) -> None:
@@ -165,14 +167,7 @@ def new_records(requests: EngineRequests) -> Records:
 
 
 @compiled
-def run_until(
-    engine: MixedEngine,
-    log: BatchLog,
-    timer: tuple[FloatArray, Any],
-    how: int,
-    limits: MixedLimits,
-    until: float,
-) -> bool:
+def run_until(engine: MixedEngine, log: BatchLog, timer: Timer, until: float) -> bool:
     """Run until all is done, or the log is full; tells which."""
     counters, arrivals, waiting = engine.counters, engine.arrivals, engine.waiting
     now = log.now
@@ -189,7 +184,7 @@ def run_until(
             continue
         if now[0] >= until:
             return True
-        _choose(engine, how, limits)
+        _choose(engine)
         row = log.state[0]
         if not _add_batch(engine, log, timer):
             return True
@@ -198,15 +193,16 @@ def run_until(
 
 
 @compiled_inside
-def _choose(engine: MixedEngine, how: int, limits: MixedLimits) -> None:
+def _choose(engine: MixedEngine) -> None:
     """Decide what each running request does in the next batch, and what is admitted to it."""
     requests, running, counters = engine.requests, engine.running, engine.counters
+    how, limits = engine.how, engine.limits
     if how == PREFILL_FIRST:
         for place in range(counters[_RUNNING]):
             requests[running[place]].chunk = 0
-        if _admit(engine, limits, limits.max_num_batched_tokens, how == CHUNKED) > 0:
+        if _admit(engine, limits.max_num_batched_tokens, False) > 0:
             return
-    preempted = _make_room(engine, limits)
+    preempted = _make_room(engine)
     left = limits.max_num_batched_tokens
     for place in range(counters[_RUNNING]):
         request = requests[running[place]]
@@ -221,7 +217,7 @@ def _choose(engine: MixedEngine, how: int, limits: MixedLimits) -> None:
             request.chunk = max(0, min(left, request.target - request.held))
             left -= request.chunk
     if not preempted:
-        _admit(engine, limits, left, how == CHUNKED)
+        _admit(engine, left, how == CHUNKED)
 
 
 @compiled_inside
@@ -244,9 +240,9 @@ def _promised(engine: MixedEngine, block_size: int) -> int:
 
 
 @compiled_inside
-def _make_room(engine: MixedEngine, limits: MixedLimits) -> bool:
+def _make_room(engine: MixedEngine) -> bool:
     """Preempt requests, the latest first, until all others can make a token."""
-    counters = engine.counters
+    counters, limits = engine.counters, engine.limits
     promised, before = _promised(engine, limits.block_size), counters[_RUNNING]
     while promised > limits.memory:
         counters[_RUNNING] -= 1
@@ -263,9 +259,9 @@ def _make_room(engine: MixedEngine, limits: MixedLimits) -> bool:
 
 
 @compiled_inside
-def _admit(engine: MixedEngine, limits: MixedLimits, tokens: int, in_chunks: bool) -> int:
+def _admit(engine: MixedEngine, tokens: int, in_chunks: bool) -> int:
     """Admit waiting requests in order of arrival while they fit; return how many."""
-    counters = engine.counters
+    counters, limits = engine.counters, engine.limits
     promised = _promised(engine, limits.block_size)
     admitted = 0
     while counters[_RUNNING] < limits.max_num_seqs:
@@ -294,7 +290,7 @@ def _admit(engine: MixedEngine, limits: MixedLimits, tokens: int, in_chunks: boo
 
 
 @compiled_inside
-def _add_batch(engine: MixedEngine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
+def _add_batch(engine: MixedEngine, log: BatchLog, timer: Timer) -> bool:
     prefill = decodes = resident = squares = held = 0
     requests, running = engine.requests, engine.running
     sitting_out = engine.counters[_USAGE]
@@ -408,7 +404,7 @@ def serve_waiting(
 def _run(
     state: Waiting,
     log: BatchLog,
-    timer: tuple[FloatArray, Any],
+    timer: Timer,
     memory: int,
     queues: TypeQueues,
     until: float,
@@ -484,7 +480,7 @@ def _fit(state: Waiting, memory: int) -> bool:
 
 
 @compiled_inside
-def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
+def _take_in(state: Waiting, log: BatchLog, timer: Timer) -> bool:
     """Let those taken in enter their segments, and run the batch if the clock can time it."""
     now = state.now[0]
     prefill = entered = decodes = resident = squares = 0
@@ -571,27 +567,29 @@ def _preempt_latest(state: Waiting) -> None:
     request.lost += made
     request.made = request.stay = 0
     request.first = _NEVER
-    request.place = request.entrance
-    queue = state.lists[request.entrance]
-    request.preceding, request.following = _NOBODY, queue.head
-    if queue.head < 0:
-        queue.tail = latest
-    else:
-        state.requests[queue.head].preceding = latest
-    queue.head = latest
+    _link(state, request.entrance, _NOBODY, latest, state.lists[request.entrance].head)
     state.segments[request.entrance].queued += 1
 
 
 @compiled_inside
 def _append(state: Waiting, place: int, index: int) -> None:
     """Add a request at the end of a list."""
+    _link(state, place, state.lists[place].tail, index, _NOBODY)
+
+
+@compiled_inside
+def _link(state: Waiting, place: int, before: int, index: int, after: int) -> None:
+    """Add a request to a list between two others, or at an end of it."""
     ends, request = state.lists[place], state.requests[index]
-    if ends.head < 0:
+    if before < 0:
         ends.head = index
     else:
-        state.requests[ends.tail].following = index
-    request.preceding, request.following, request.place = ends.tail, _NOBODY, place
-    ends.tail = index
+        state.requests[before].following = index
+    if after < 0:
+        ends.tail = index
+    else:
+        state.requests[after].preceding = index
+    request.preceding, request.following, request.place = before, after, place
 
 
 @compiled_inside

@@ -20,7 +20,7 @@ preempts running requests, if it must, (2) admits waiting ones in order while th
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from optsched.simulate.steps.decisions import (
     admit,
     all_attempts,
     end,
+    enqueue,
     least_made,
     log_attempt,
     random_rank,
@@ -41,7 +42,7 @@ from optsched.simulate.steps.decisions import (
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.problem import forecasts
-    from optsched.simulate.seconds.batches import BatchLog, EngineRequests
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests, Timer
     from optsched.simulate.steps.decisions import Worker
 
 TOLERANCE = 1e-6  # tokens: what rounding may add to a sum that fits exactly
@@ -104,9 +105,16 @@ class Chance(NamedTuple):
     seed: int
 
 
-class _Rows(NamedTuple):
-    """What has become of the requests."""
+class Rows(NamedTuple):
+    """What is believed of the requests, and what has become of them."""
 
+    beliefs: ChanceTable
+    chance: Chance
+    ahead: IntArray  # steps at which the memory is looked at
+    once: FloatArray  # sums over the outputs beyond 0, 1, ... times their chances, as `beyond`
+    squares: FloatArray  # the same of their squares
+    first: FloatArray  # `beyond` as it was believed at first
+    complete: IntArray  # requests with each output
     state: IntArray
     seen: IntArray  # tokens that it made at most in an attempt before
     keys: FloatArray  # expected cost
@@ -114,17 +122,19 @@ class _Rows(NamedTuple):
     heap: IntArray  # those that wait; the first is the next
 
 
-class Moments(NamedTuple):
-    """Sums over the outputs beyond 0, 1, ... times their chances, a row for alike requests."""
-
-    once: FloatArray  # of the outputs
-    squares: FloatArray
+def new_rows(beliefs: ChanceTable, chance: Chance, ahead: IntArray) -> Rows:
+    """Make the rows of requests of which none has come."""
+    beyond, count = beliefs.beyond, len(beliefs.row)
+    once, squares = np.zeros((2, *beyond.shape))
+    state, seen, ranks, heap = np.zeros((4, count), dtype=np.int64)
+    tables = once, squares, beyond.copy(), np.zeros(beyond.shape, dtype=np.int64)
+    return Rows(beliefs, chance, ahead, *tables, state, seen, np.zeros(count), ranks, heap)
 
 
 @compiled_inside
-def _set_moments(beliefs: ChanceTable, moments: Moments, row: int) -> None:
+def _set_moments(rows: Rows, row: int) -> None:
     """Sum up the outputs beyond each number and their squares."""
-    beyond, once, squares = beliefs.beyond, moments.once, moments.squares
+    beyond, once, squares = rows.beliefs.beyond, rows.once, rows.squares
     last = beyond.shape[1] - 1
     once[row, last] = squares[row, last] = 0.0
     for output in range(last, 0, -1):
@@ -134,20 +144,17 @@ def _set_moments(beliefs: ChanceTable, moments: Moments, row: int) -> None:
 
 
 @compiled_inside
-def _expected_cost(
-    beliefs: ChanceTable, moments: Moments, chance: Chance, request: int, seen: int
-) -> float:
+def _expected_cost(rows: Rows, request: int) -> float:
     """Return the expected cost of a request whose output is more than what was seen."""
+    beliefs, chance = rows.beliefs, rows.chance
     row, most = beliefs.row[request], beliefs.most[request]
-    least = beliefs.least[request]
-    if seen > least:
-        least = seen
+    least = max(beliefs.least[request], rows.seen[request])
     mass = once = squares = 0.0
     if least < most:  # beyond it the table has nothing to say
         mass = beliefs.beyond[row, least] - beliefs.beyond[row, most]
     if mass > 0.0:
-        once = (moments.once[row, least] - moments.once[row, most]) / mass
-        squares = (moments.squares[row, least] - moments.squares[row, most]) / mass
+        once = (rows.once[row, least] - rows.once[row, most]) / mass
+        squares = (rows.squares[row, least] - rows.squares[row, most]) / mass
     else:
         once = least + 1.0
         squares = once * once
@@ -157,12 +164,10 @@ def _expected_cost(
 
 @compiled_inside
 def _add_load(
-    beliefs: ChanceTable, ahead: IntArray, request: int, prompt: int, made: int, seen: int,
-    mean: FloatArray, variance: FloatArray,
-) -> None:  # fmt: skip
+    rows: Rows, request: int, prompt: int, made: int, mean: FloatArray, variance: FloatArray
+) -> None:
     """Add what a request will hold at steps ahead: the mean, and the variance."""
-    if made > seen:
-        seen = made
+    beliefs, ahead, seen = rows.beliefs, rows.ahead, max(made, rows.seen[request])
     for place in range(len(ahead)):
         last = made + ahead[place] - 1
         runs = chance_of_more(beliefs, request, last, seen)
@@ -174,35 +179,20 @@ def _add_load(
 
 
 @compiled_inside
-def _let_wait(
-    worker: Worker,
-    beliefs: ChanceTable,
-    moments: Moments,
-    chance: Chance,
-    rows: _Rows,
-    request: int,
-) -> None:
-    now = worker.now[0]
+def _let_wait(worker: Worker, rows: Rows, request: int) -> None:
+    """Let a request wait at its expected cost."""
     rows.state[request] = _WAITS
-    rows.keys[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
-    rows.ranks[request] = random_rank(chance.seed, request, worker.attempts[request], WAITS)
-    now.waiting = push_by_key(rows.heap, now.waiting, request, rows.keys, rows.ranks)
+    rows.keys[request] = _expected_cost(rows, request)
+    enqueue(worker, rows.heap, rows.keys, rows.ranks, request, rows.chance.seed)
 
 
 @compiled_inside
 def _admit(
-    prompts: IntArray,
-    memory: int,
-    worker: Worker,
-    beliefs: ChanceTable,
-    chance: Chance,
-    rows: _Rows,
-    ahead: IntArray,
-    load: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
-    passed: IntArray,
+    requests: EngineRequests, worker: Worker, rows: Rows, load: FloatArray, passed: IntArray
 ) -> None:
     """Start what is likely to fit."""
-    now, running = worker.now[0], worker.running
+    now, running, prompts = worker.now[0], worker.running, requests.prompts
+    memory, chance, ahead = requests.memory, rows.chance, rows.ahead
     mean, variance, new_mean, new_variance = load
     over = 0
     known = False
@@ -217,12 +207,11 @@ def _admit(
                     mean[place] = variance[place] = 0.0
                 for place in range(now.active):
                     other = running[place]
-                    made, seen = now.batch - worker.starts[other], rows.seen[other]
-                    _add_load(beliefs, ahead, other, prompts[other], made, seen, mean, variance)
+                    made = now.batch - worker.starts[other]
+                    _add_load(rows, other, prompts[other], made, mean, variance)
             for place in range(len(ahead)):
                 new_mean[place], new_variance[place] = mean[place], variance[place]
-            seen = rows.seen[request]
-            _add_load(beliefs, ahead, request, prompt, 0, seen, new_mean, new_variance)
+            _add_load(rows, request, prompt, 0, new_mean, new_variance)
             fits = True
             for place in range(len(ahead)):
                 room = memory - new_mean[place]
@@ -251,17 +240,10 @@ def _staying(ends: float, there: float) -> float:
 
 
 @compiled_inside
-def _learn(
-    beliefs: ChanceTable,
-    moments: Moments,
-    first: FloatArray,
-    complete: IntArray,
-    worker: Worker,
-    rows: _Rows,
-    chance: Chance,
-) -> None:
+def _learn(worker: Worker, rows: Rows) -> None:
     """Estimate the chances of each row anew from what was seen so far."""
-    now, beyond, row = worker.now[0], beliefs.beyond, beliefs.row
+    now, beyond, row = worker.now[0], rows.beliefs.beyond, rows.beliefs.row
+    first, complete = rows.first, rows.complete
     count, last = len(beyond), beyond.shape[1] - 1
     gone = np.empty((count, last + 1), dtype=np.int64)  # complete or not yet, by tokens made
     for place in range(count):
@@ -289,17 +271,17 @@ def _learn(
             ends += first[place, output - 1] - first[place, output]
             there += gone[place, output]
             ended += complete[place, output]
-        share = chance.prior / count
+        share = rows.chance.prior / count
         common[output] = common[output - 1] * _staying(share * ends + ended, share * before + there)
     for place in range(count):
         for output in range(1, last + 1):
             ends = _SHARED * (common[output - 1] - common[output]) + complete[place, output]
             seen = _SHARED * common[output - 1] + gone[place, output]
             beyond[place, output] = beyond[place, output - 1] * _staying(ends, seen)
-        _set_moments(beliefs, moments, place)
+        _set_moments(rows, place)
     for place in range(now.waiting):
         request = rows.heap[place]
-        rows.keys[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
+        rows.keys[request] = _expected_cost(rows, request)
     for place in range(now.waiting // 2 - 1, -1, -1):
         sink_by_key(rows.heap, now.waiting, place, rows.keys, rows.ranks)
 
@@ -307,46 +289,39 @@ def _learn(
 @compiled
 def run_by_chance(
     requests: EngineRequests,
-    beliefs: ChanceTable,
-    moments: Moments,
-    chance: Chance,
-    ahead: IntArray,
+    rows: Rows,
     worker: Worker,
     log: BatchLog,
-    timer: tuple[FloatArray, Any],
+    timer: Timer,
     until: float,
 ) -> tuple[IntArray, BatchLog]:
     """Run all requests to completion, or until a time."""
     prompts, arrivals, outputs, memory = requests
-    count, tables, size = len(prompts), beliefs.beyond, len(ahead)
-    state, seen, ranks, heap = np.zeros((4, count), dtype=np.int64)
-    now, running, starts = worker.now[0], worker.running, worker.starts
-    rows = _Rows(state, seen, np.zeros(count), ranks, heap)
-    complete = np.zeros(tables.shape, dtype=np.int64)
-    first = tables.copy()
-    for row in range(len(tables)):
-        _set_moments(beliefs, moments, row)
-    load = (np.empty(size), np.empty(size), np.empty(size), np.empty(size))
+    count, last, chance = len(prompts), rows.beliefs.beyond.shape[1] - 1, rows.chance
+    now, running, starts, seen = worker.now[0], worker.running, worker.starts, rows.seen
+    for row in range(len(rows.first)):
+        _set_moments(rows, row)
+    load = np.empty((4, len(rows.ahead)))
     passed = np.empty(chance.passed + 1, dtype=np.int64)
     ended = np.empty((3, count + 16), dtype=np.int64)
     learn_at = 0
     while True:
         while now.released < count and arrivals[now.released] <= log.now[0]:
-            _let_wait(worker, beliefs, moments, chance, rows, now.released)
+            _let_wait(worker, rows, now.released)
             now.released += 1
         if chance.prior > 0.0 and now.done >= learn_at:
-            _learn(beliefs, moments, first, complete, worker, rows, chance)
+            _learn(worker, rows)
             learn_at = now.done + max(_REFIT_COMPLETIONS, now.done // _REFIT_SHARE)
         while now.tokens + now.active > memory:
             place = least_made(worker, chance.seed)
             request = running[place]
-            seen[request] = max(seen[request], now.batch - worker.starts[request])
+            seen[request] = max(seen[request], now.batch - starts[request])
             worker.attempts[request] += 1
             ended = end(worker, ended, request, prompts[request])
             running[place] = running[now.active]
-            _let_wait(worker, beliefs, moments, chance, rows, request)
+            _let_wait(worker, rows, request)
         if now.waiting > 0:
-            _admit(prompts, memory, worker, beliefs, chance, rows, ahead, load, passed)
+            _admit(requests, worker, rows, load, passed)
         if now.active == 0:
             if now.released == count:
                 return all_attempts(worker, ended), log
@@ -366,9 +341,9 @@ def run_by_chance(
             running[place] = running[now.active]
             now.done += 1
             seen[request] = made
-            if made < tables.shape[1]:  # longer ones say no more than those that go on
-                complete[beliefs.row[request], made] += 1
-                state[request] = _DONE
+            if made <= last:  # longer ones say no more than those that go on
+                rows.complete[rows.beliefs.row[request], made] += 1
+                rows.state[request] = _DONE
 
 
 # As of `IntervalPolicy`.
@@ -430,7 +405,7 @@ def run_planned(
     rates: IntArray,
     rules: Rules,
     log: BatchLog,
-    timer: tuple[FloatArray, Any],
+    timer: Timer,
     until: float,
 ) -> tuple[IntArray, int, BatchLog]:
     """Run all requests to completion, or until a time; `rates` are as of `_urgency`."""

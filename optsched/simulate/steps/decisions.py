@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.small_kernels import pop, push
+from optsched._internal.small_kernels import pop, push, push_by_key
 from optsched.admission import (
     NEVER,
     admit_by_priority,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy, Rule
     from optsched.problem.forecasts import Forecast
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import BatchLog, EngineRequests
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests, Timer
     from optsched.simulate.settings import Task
 
 
@@ -106,6 +106,21 @@ def admit(worker: Worker, request: int, prompt: int) -> None:
     worker.starts[request] = now.batch
     worker.running[now.active] = request
     start(now, prompt)
+
+
+@compiled_inside
+def enqueue(
+    worker: Worker,
+    heap: IntArray,
+    keys: FloatArray | IntArray,
+    ranks: IntArray,
+    request: int,
+    seed: int,
+) -> None:
+    """Let a request wait by its key, among equal ones at random."""
+    ranks[request] = random_rank(seed, request, worker.attempts[request], WAITS)
+    now = worker.now[0]
+    now.waiting = push_by_key(heap, now.waiting, request, keys, ranks)
 
 
 @compiled_inside
@@ -165,7 +180,7 @@ def least_made(worker: Worker, seed: int) -> int:
 
 def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool]:
     """Run a policy that decides batch by batch."""
-    run, until, patience = _DecisionRun(task, known), task.until, task.patience
+    run, until, patience = _DecisionRun(task, known), task.settings.until, task.patience
     given_up = False
     while not given_up and run.now < until and run.advance():
         given_up = run.step + run.idle - run.progress > patience
@@ -255,7 +270,7 @@ class _DecisionRun:
         now = int(self.now) if self._clock.unit == "steps" else self.now
         free = self._known.memory - self._held - count
         seen = (now, self._queue, self._queued_since, running, tokens, free, self._kept, lower)
-        given = self._decider(State(*seen, self._known, self._task.seed))
+        given = self._decider(State(*seen, self._known, self._task.settings.seed))
         if not isinstance(given, Decision):
             return self._checked("starts", given), []
         return self._checked("starts", given.start), self._checked("preempts", given.preempt)
@@ -410,7 +425,7 @@ def admit_chosen(task: Task) -> Execution:
 
 def _executed(task: Task, starts: IntArray) -> Execution:
     """Return the run of a policy that preempts nothing."""
-    return unpreempted(task.instance, task.policy.name, starts, task.intervals)
+    return unpreempted(task.instance, task.policy.name, starts, task.settings.intervals)
 
 
 def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
@@ -602,7 +617,7 @@ def run_to_threshold(
     rules: Thresholds,
     worker: Worker,
     log: BatchLog,
-    timer: tuple[FloatArray, Any],
+    timer: Timer,
     until: float,
 ) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete."""

@@ -9,7 +9,8 @@ import pytest
 
 from optsched import Instance, Slo
 from optsched.errors import OptschedError
-from optsched.serving.capacity.slo import Times, as_slos
+from optsched.problem.execution import Times
+from optsched.serving.capacity.slo import as_slos
 
 
 @pytest.mark.parametrize(
