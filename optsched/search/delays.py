@@ -343,9 +343,7 @@ def anneal_releases(
     releases, by_release = state.releases, state.by_release
     starts, order, heads, costs = state.starts, state.order, state.heads, state.costs
     count, longest = len(starts), int(requests.outputs.max())
-    admitted, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    tried, not_before = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    sides, waiting = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    admitted, fresh, tried, not_before, sides, waiting = np.empty((6, count), dtype=np.int64)
     trial = _Trial(admitted, fresh, tried, not_before, sides, waiting)
     work = 0.0
     for _ in range(trials):
