@@ -305,6 +305,14 @@ def is_new(taken: IntArray, number: int, request: int) -> bool:
 
 
 @compiled_inside
+def shuffle(values: IntArray, number: int, random: RandomState) -> None:
+    """Bring the first values into random order."""
+    for rank in range(number - 1, 0, -1):
+        swap = int(uniform(random) * (rank + 1))
+        values[rank], values[swap] = values[swap], values[rank]
+
+
+@compiled_inside
 def _draw(
     order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
 ) -> int:
@@ -319,50 +327,45 @@ def _draw(
     return number
 
 
-class Taken(NamedTuple):
-    """Requests that are moved: from when each may start, and its places in the usage."""
-
-    requests: IntArray
-    begin: IntArray
-    old: IntArray  # starts as places in the usage
-    new: IntArray
-
-
 @compiled_inside
-def _earliest(starts: IntArray, taken: IntArray, number: int) -> int:
-    """Return when the first of the requests taken starts."""
+def _begin_with_first(
+    starts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    number: int,
+    begin: IntArray,
+    random: RandomState,
+) -> None:
+    """Let requests begin when the first of them had started, some of them later."""
     earliest = starts[taken[0]]
     for rank in range(1, number):
         earliest = min(earliest, starts[taken[rank]])
-    return int(earliest)
-
-
-@compiled_inside
-def _begin_with_first(
-    starts: IntArray, arrivals: IntArray, delay: int, taken: Taken, number: int, random: RandomState
-) -> None:
-    """Let requests begin when the first of them had started, some of them later."""
-    chosen, begin = taken.requests, taken.begin
-    earliest = _earliest(starts, chosen, number)
     for rank in range(number):
-        begin[rank] = max(earliest, arrivals[chosen[rank]])
+        begin[rank] = max(earliest, arrivals[taken[rank]])
         if delay and uniform(random) < 0.5:
             begin[rank] += int(uniform(random) * (delay + 1))
 
 
 @compiled_inside
 def _take_large(
-    requests: SearchRequests, state: Moves, span: int, taken: Taken, random: RandomState
+    large: IntArray,
+    starts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    span: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
 ) -> tuple[int, int]:
     """Choose large requests, and from when each may start; return their number and the least."""
-    large, starts, chosen, begin = state.large, state.starts, taken.requests, taken.begin
-    outputs, arrivals = requests.outputs, requests.arrivals
     centre = int(uniform(random) * len(large))
     if uniform(random) < 0.6:
         low, high = max(0, centre - _REACH_LARGE), min(len(large) - 1, centre + _REACH_LARGE)
-        wanted = 1 + int(uniform(random) * (_MAX_TAKEN - 1))
-        number = _draw(large, low, high, wanted, chosen, random)
-        earliest = _earliest(starts, chosen, number)
+        number = _draw(large, low, high, 1 + int(uniform(random) * (_MAX_TAKEN - 1)), taken, random)
+        earliest = starts[taken[0]]
+        for rank in range(1, number):
+            earliest = min(earliest, starts[taken[rank]])
         if uniform(random) < 0.3:
             earliest = max(0, earliest - int(uniform(random) * span))
     else:
@@ -370,17 +373,17 @@ def _take_large(
         request = large[centre]
         earliest = starts[request]
         earliest -= int(uniform(random) ** 2 * (earliest - arrivals[request]))
-        chosen[0], number = request, 1
+        taken[0], number = request, 1
         wanted = 1 + int(uniform(random) * 4)
         for _ in range(2 * _MAX_TAKEN):
             other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
             runs = starts[other] < earliest + outputs[request]
             runs = runs and starts[other] + outputs[other] > earliest
-            if runs and number < wanted and is_new(chosen, number, other):
-                chosen[number] = other
+            if runs and number < wanted and is_new(taken, number, other):
+                taken[number] = other
                 number += 1
     for rank in range(number):
-        begin[rank] = max(earliest, arrivals[chosen[rank]])
+        begin[rank] = max(earliest, arrivals[taken[rank]])
         if uniform(random) < 0.2:
             begin[rank] += int(uniform(random) ** 2 * span)
     return number, earliest
@@ -388,47 +391,53 @@ def _take_large(
 
 @compiled_inside
 def _take_small(
-    arrivals: IntArray, state: Moves, earliest: int, taken: Taken, number: int, random: RandomState
+    order: IntArray,
+    place: IntArray,
+    starts: IntArray,
+    arrivals: IntArray,
+    earliest: int,
+    taken: IntArray,
+    begin: IntArray,
+    number: int,
+    random: RandomState,
 ) -> int:
     """Add small requests in the way of the large ones taken; return the number of all."""
-    order, place, chosen, begin = state.orders[0], state.place, taken.requests, taken.begin
-    order = order[: state.counts[0]]
-    low = first_from(state.starts, order, earliest)
+    low = first_from(starts, order, earliest)
     small = 0
     first = uniform(random) < 0.5  # the small ones are put back before the large ones
     for at in range(low, min(len(order), low + int(uniform(random) * _SMALL))):
         request = order[at]
         if place[request] < 0:
-            chosen[number + small] = request
+            taken[number + small] = request
             begin[number + small] = max(earliest, arrivals[request])
             small += 1
     count = number + small
     if first and small:
-        requests, steps = chosen[:count].copy(), begin[:count].copy()
+        requests, steps = taken[:count].copy(), begin[:count].copy()
         for rank in range(count):
-            chosen[(rank + small) % count] = requests[rank]
+            taken[(rank + small) % count] = requests[rank]
             begin[(rank + small) % count] = steps[rank]
     return count
 
 
 @compiled_inside
-def shuffle(values: IntArray, number: int, random: RandomState) -> None:
-    """Bring the first values into random order."""
-    for rank in range(number - 1, 0, -1):
-        swap = int(uniform(random) * (rank + 1))
-        values[rank], values[swap] = values[swap], values[rank]
-
-
-@compiled_inside
 def _take_near(
-    arrivals: IntArray, state: Moves, request: int, delay: int, taken: Taken, random: RandomState
+    request: int,
+    starts: IntArray,
+    placement: IntArray,
+    orders: IntArray,
+    counts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
 ) -> tuple[int, int]:
     """Choose requests that start near one, there or on another worker; return how many, and it."""
-    starts, orders, counts, chosen = state.starts, state.orders, state.counts, taken.requests
-    one = state.placement[request]
+    one = placement[request]
     other = int(uniform(random) * len(counts)) if uniform(random) < _TWO else one
     wanted = 1 + int(uniform(random) * _MAX_TAKEN)
-    chosen[0], number = request, 1
+    taken[0], number = request, 1
     for _ in range(wanted - 1):
         worker = one if uniform(random) < 0.5 else other
         count = counts[worker]
@@ -438,119 +447,25 @@ def _take_near(
         place = first_from(starts, order, starts[request])
         place += int(uniform(random) * (2 * _REACH + 1)) - _REACH
         near = order[min(max(place, 0), count - 1)]
-        if is_new(chosen, number, near):
-            chosen[number] = near
+        if is_new(taken, number, near):
+            taken[number] = near
             number += 1
-    shuffle(chosen, number, random)
-    _begin_with_first(starts, arrivals, delay, taken, number, random)
+    shuffle(taken, number, random)
+    _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
     return number, other
 
 
 @compiled_inside
-def _choose(
-    requests: SearchRequests,
-    state: Moves,
-    share: float,
-    delay: int,
-    span: int,
-    taken: Taken,
-    random: RandomState,
-) -> tuple[int, int, int]:
-    """Choose requests, and from when each may start; return how many, and on which two workers."""
-    starts, large, arrivals = state.starts, state.large, requests.arrivals
-    if len(state.counts) > 1:
-        if uniform(random) < share:
-            request = large[int(uniform(random) * len(large))]
-        else:
-            request = int(uniform(random) * len(starts))
-        number, other = _take_near(arrivals, state, request, delay, taken, random)
-        return number, state.placement[request], other
-    if share > 0 and uniform(random) < share:
-        number, earliest = _take_large(requests, state, span, taken, random)
-        if uniform(random) >= 0.5:
-            number = _take_small(arrivals, state, earliest, taken, number, random)
-        return number, 0, 0
-    # Some that start near each other.
-    order = state.orders[0]
-    order = order[: state.counts[0]]
-    centre = int(uniform(random) * len(order))
-    low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
-    wanted = 1 + int(uniform(random) * _MAX_TAKEN)
-    number = _draw(order, low, high, wanted, taken.requests, random)
-    _begin_with_first(starts, arrivals, delay, taken, number, random)
-    return number, 0, 0
-
-
-@compiled_inside
-def _take_out(
-    requests: SearchRequests, prices: PriceSums, state: Moves, taken: Taken, number: int, steps: int
-) -> tuple[float, float, float]:
-    """Take requests out; return what they cost, the least that they will, and the work."""
-    prompts, outputs, _, weights, _, _ = requests
-    starts, placement, usage, (total, moment) = state.starts, state.placement, state.usage, prices
-    chosen, begin, old = taken.requests, taken.begin, taken.old
-    before, rest, spent = 0.0, 0.0, 0.0
-    for rank in range(number):
-        request = chosen[rank]
-        prompt, output, start = prompts[request], outputs[request], starts[request]
-        before += weights[request] * start
-        before += price_of_start(prompt, output, start, total, moment)
-        rest += weights[request] * begin[rank]
-        old[rank] = placement[request] * steps + start
-        add_usage(usage, prompt, output, old[rank], -1)
-        spent += STEP_WORK * output
-    return before, rest, spent
-
-
-@compiled_inside
-def _put_back(
-    requests: SearchRequests,
-    places: SearchWorkers,
-    prices: PriceSums,
-    usage: Usage,
-    taken: Taken,
-    number: int,
-    one: int,
-    other: int,
-    budget: float,
-    rest: float,
-) -> tuple[int, float, float]:
-    """Put requests back in this order, each as soon as it fits; return how many, cost and work."""
-    prompts, outputs, _, weights, _, due = requests
-    memories, kinds, allowed = places
-    (total, moment), workers = prices, len(memories)
-    steps = len(usage) // workers
-    chosen, begins, new = taken.requests, taken.begin, taken.new
-    after, spent = 0.0, 0.0
-    for rank in range(number):
-        request, begin = chosen[rank], begins[rank]
-        prompt, output, weight = prompts[request], outputs[request], weights[request]
-        rest -= weight * begin  # the least that the others add
-        latest = min(int((budget - after - rest) / weight), steps - 2 - output, due[request])
-        start = -1
-        for turn in range(2 if one != other else 1):
-            worker = other if turn else one
-            if allowed[kinds[request], worker]:
-                end = latest if start < 0 else start - 1
-                base = worker * steps
-                at = earliest_fit(usage, memories[worker], prompt, output, base + begin, base + end)
-                if at >= 0:
-                    start, new[rank] = at - base, at
-        spent += STEP_WORK * output
-        if workers > 1:
-            last = latest if start < 0 else start  # before `begin` where nothing was looked at
-            spent += STEP_WORK * max(output + last - begin, 0)
-        if start < 0:
-            return rank, after, spent
-        after += weight * start + price_of_start(prompt, output, start, total, moment)
-        add_usage(usage, prompt, output, new[rank], 1)
-    return number, after, spent
-
-
-@compiled_inside
-def _relocate(state: Moves, request: int, start: int, worker: int) -> None:
+def _relocate(
+    starts: IntArray,
+    placement: IntArray,
+    orders: IntArray,
+    counts: IntArray,
+    request: int,
+    start: int,
+    worker: int,
+) -> None:
     """Move a request to another start and worker, in the orders too."""
-    starts, placement, orders, counts = state.starts, state.placement, state.orders, state.counts
     order, count = orders[placement[request]], counts[placement[request]]
     place = first_from(starts, order[:count], starts[request])
     while order[place] != request:
@@ -583,20 +498,6 @@ def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int)
     position[request] = place
 
 
-@compiled_inside
-def _write_best(state: Moves) -> None:
-    copy(state.starts, state.best, 0, len(state.starts))
-    copy(state.placement, state.best_placement, 0, len(state.starts))
-
-
-@compiled_inside
-def _mean_output(outputs: IntArray, requests: IntArray) -> int:
-    total = 0
-    for request in requests:
-        total += outputs[request]
-    return int(total / max(len(requests), 1))
-
-
 @compiled
 def move_starts(
     requests: SearchRequests,
@@ -608,48 +509,118 @@ def move_starts(
     random: RandomState,
     leg: Leg,
 ) -> float:
-    """Move requests until the work of a leg is done; return the work.
-
-    A share of the moves begins with a large request; requests are put back later than they could by
-    up to a delay.
-    """
-    prompts, outputs = requests.prompts, requests.outputs
-    starts, _, orders, counts, position, large, place, usage, _, _, costs = state
-    workers, order = len(places.memories), orders[0, : counts[0]]
+    """Move requests until the work of a leg is done; return the work."""
+    # A share of the moves begins with a large request; requests are put back later than they could
+    # by up to a delay.
+    prompts, outputs, arrivals, weights, _, due = requests
+    memories, kinds, allowed = places
+    total, moment = prices
+    starts, placement, orders, counts, position, large, place, usage, best, _, costs = state
+    best_placement = state.best_placement
+    workers = len(memories)
     steps = len(usage) // workers
-    chosen, begin, old, new = np.empty((4, _MAX_TAKEN + _SMALL), dtype=np.int64)
-    taken = Taken(chosen, begin, old, new)
-    span = _mean_output(outputs, large)
+    count = _MAX_TAKEN + _SMALL
+    taken, begin = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    # Starts as places in the usage.
+    old, new = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    order = orders[0, : counts[0]]
+    span = 0
+    for at in range(len(large)):
+        span += outputs[large[at]]
+    if len(large):
+        span = int(span / len(large))
     at_best = costs[0] == costs[1]
     spent = 0.0
+    one = other = 0
     while spent < leg.work:
         temperature = temperature_after(leg, spent)
-        number, one, other = _choose(requests, state, share, delay, span, taken, random)
-        before, rest, work = _take_out(requests, prices, state, taken, number, steps)
-        spent += work
+        # Choose requests, and from when each may start.
+        if workers > 1:
+            if uniform(random) < share:
+                request = large[int(uniform(random) * len(large))]
+            else:
+                request = int(uniform(random) * len(starts))
+            one = placement[request]
+            number, other = _take_near(
+                request, starts, placement, orders, counts, arrivals, delay, taken, begin, random
+            )
+        elif share > 0 and uniform(random) < share:
+            number, earliest = _take_large(
+                large, starts, outputs, arrivals, span, taken, begin, random
+            )
+            if uniform(random) >= 0.5:
+                number = _take_small(
+                    order, place, starts, arrivals, earliest, taken, begin, number, random
+                )
+        else:
+            # Some that start near each other.
+            centre = int(uniform(random) * len(order))
+            low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
+            number = _draw(order, low, high, 1 + int(uniform(random) * _MAX_TAKEN), taken, random)
+            _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
+        # Take them out.
+        before, rest = 0.0, 0.0
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output, start = prompts[request], outputs[request], starts[request]
+            before += weights[request] * start
+            before += price_of_start(prompt, output, start, total, moment)
+            rest += weights[request] * begin[rank]
+            old[rank] = placement[request] * steps + start
+            add_usage(usage, prompt, output, old[rank], -1)
+            spent += STEP_WORK * output
+        # Put them back in this order, each as soon as it fits; `rest` is the least the others add.
         budget = before - temperature * math.log(1.0 - uniform(random))
-        placed, after, work = _put_back(
-            requests, places, prices, usage, taken, number, one, other, budget, rest
-        )
-        spent += work + MOVE_WORK
+        after = 0.0
+        placed = 0
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output, weight = prompts[request], outputs[request], weights[request]
+            rest -= weight * begin[rank]
+            latest = min(int((budget - after - rest) / weight), steps - 2 - output, due[request])
+            start = -1
+            for turn in range(2 if one != other else 1):
+                worker = other if turn else one
+                if allowed[kinds[request], worker]:
+                    end = latest if start < 0 else start - 1
+                    base = worker * steps
+                    at = earliest_fit(
+                        usage, memories[worker], prompt, output, base + begin[rank], base + end
+                    )
+                    if at >= 0:
+                        start, new[rank] = at - base, at
+            spent += STEP_WORK * output
+            if workers > 1:
+                last = latest if start < 0 else start  # before `begin` where nothing was looked at
+                spent += STEP_WORK * max(output + last - begin[rank], 0)
+            if start < 0:
+                break
+            after += weight * start + price_of_start(prompt, output, start, total, moment)
+            add_usage(usage, prompt, output, new[rank], 1)
+            placed += 1
+        spent += MOVE_WORK
         room = orders.shape[1] - number
         if placed < number or after > budget or counts[one] > room or counts[other] > room:
             # Take those out again that are placed so far, and put all back where they were.
             for rank in range(placed):
-                add_usage(usage, prompts[chosen[rank]], outputs[chosen[rank]], new[rank], -1)
+                request = taken[rank]
+                add_usage(usage, prompts[request], outputs[request], new[rank], -1)
             for rank in range(number):
-                add_usage(usage, prompts[chosen[rank]], outputs[chosen[rank]], old[rank], 1)
+                request = taken[rank]
+                add_usage(usage, prompts[request], outputs[request], old[rank], 1)
             continue
         # Accept; the best schedule is written down when it is left.
         if after > before and at_best:
-            _write_best(state)
+            copy(starts, best, 0, len(starts))
+            copy(placement, best_placement, 0, len(starts))
             at_best = False
         costs[0] += after - before
         for rank in range(number):
-            request, worker = chosen[rank], new[rank] // steps
+            request = taken[rank]
+            worker = new[rank] // steps
             start = new[rank] - worker * steps
             if workers > 1:
-                _relocate(state, request, start, worker)
+                _relocate(starts, placement, orders, counts, request, start, worker)
                 continue
             starts[request] = start
             _resort(order, position, starts, request)
@@ -659,7 +630,8 @@ def move_starts(
             costs[1] = costs[0]
             at_best = True
     if at_best:
-        _write_best(state)
+        copy(starts, best, 0, len(starts))
+        copy(placement, best_placement, 0, len(starts))
     return spent
 
 

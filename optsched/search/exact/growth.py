@@ -343,34 +343,18 @@ def at(table: IntArray, slot: int, start: int, unit: int) -> int:
     return cost
 
 
-class _Path(NamedTuple):
-    """A node, what is held and paid around its clock, and in depth what starts at it."""
-
-    starts: IntArray  # of each slot
-    profile: IntArray  # rows `HELD`, ...; the clock stands at the longest output
-    ends: IntArray  # places in the profile of the completions of what runs
-    following: IntArray  # of each kind, the slot that starts next
-    startable: IntArray  # kinds of which a request may start now
-    pointer: IntArray  # by the number of requests started: next kind
-    fixed: IntArray  # ... regret and waste
-    now: IntArray  # ... least regret of the rest, if they may start now
-    later: IntArray  # ... from the next step on
-
-
 @compiled_inside
-def _new_path(search: ExactProblem) -> _Path:
-    longest, count = len(search.depth) - 1, len(search.slots)
-    starts, profile = np.empty(count, np.int64), np.zeros((4, 3 * longest + 2), dtype=np.int64)
-    following, startable = np.zeros((2, len(search.begin) - 1), dtype=np.int64)
-    ends, pointer, fixed, now, later = np.zeros((5, count + 1), dtype=np.int64)
-    return _Path(starts, profile, ends, following, startable, pointer, fixed, now, later)
-
-
-@compiled_inside
-def _decode(search: ExactProblem, path: _Path, clock: int) -> int:
+def _decode(
+    starts: Integers,
+    slots: IntArray,
+    steps: IntArray,
+    sizes: IntArray,
+    clock: int,
+    profile: IntArray,
+    ends: IntArray,
+) -> int:
     """Find what is held around the clock and paid after it; list what runs, and count it."""
-    starts, profile, ends = path.starts, path.profile, path.ends
-    slots, steps, sizes = search.slots, search.steps, search.sizes
+    # `ends` has the places in `profile` of completions after the clock.
     longest = profile.shape[1] // 3
     held, paid = profile[HELD], profile[PAID]
     for index in range(profile.shape[1]):
@@ -402,10 +386,12 @@ def _decode(search: ExactProblem, path: _Path, clock: int) -> int:
 
 
 @compiled_inside
-def _hold(profile: IntArray, costs: IntArray, prompt: int, output: int, sign: int) -> None:
+def _hold(
+    profile: IntArray, charges: IntArray, slot: int, prompt: int, output: int, sign: int
+) -> None:
     """Start a request at the clock, or take it out."""
     first = profile.shape[1] // 3 + 1
-    held, paid = profile[HELD, first:], profile[PAID, first:]
+    held, paid, costs = profile[HELD, first:], profile[PAID, first:], charges[slot]
     for index in range(output):
         held[index] += sign * (prompt + 1 + index)
         paid[index] += sign * costs[index]
@@ -428,11 +414,18 @@ def _fits(
 
 
 @compiled_inside
-def _wait(search: ExactProblem, path: _Path, at: int, running: int, clock: int) -> int:
+def _wait(
+    starts: Integers,
+    slots: IntArray,
+    profile: IntArray,
+    at: int,
+    ends: IntArray,
+    running: int,
+    clock: int,
+    limit: int,
+) -> int:
     """Return how many steps pass at least until a waiting request can start; 0 if one can now."""
     # Beside a completion of what runs it has one token less for each step that it starts later.
-    starts, profile, ends = path.starts, path.profile, path.ends
-    slots, limit = search.slots, search.limit
     shortest: int = profile.shape[1] + clock
     for slot in range(len(starts)):
         if starts[slot] >= 0:
@@ -454,10 +447,16 @@ def _wait(search: ExactProblem, path: _Path, at: int, running: int, clock: int) 
 
 @compiled_inside
 def _waste_ahead(
-    search: ExactProblem, profile: IntArray, ahead: int, clock: int, room_left: int
+    steps: IntArray,
+    room: IntArray,
+    depth: IntArray,
+    profile: IntArray,
+    ahead: int,
+    clock: int,
+    limit: int,
+    room_left: int,
 ) -> int:
     """Return waste that is certain so many steps after the clock, or more than `room_left`."""
-    steps, room, depth, limit = search.steps, search.room, search.depth, search.limit
     longest = profile.shape[1] // 3
     place, begin = longest + 1 + min(ahead, longest + 1), clock + ahead
     waste = 0
@@ -474,9 +473,13 @@ def _waste_ahead(
 
 @compiled_inside
 def _advance(
-    search: ExactProblem,
-    path: _Path,
+    starts: Integers,
+    slots: IntArray,
+    steps: IntArray,
+    profile: IntArray,
+    ends: IntArray,
     running: int,
+    limit: int,
     clock: int,
     fixed: int,
     allowed: int,
@@ -486,8 +489,6 @@ def _advance(
     """Move the clock until a request can start; return it, -1 if hopeless, and the fixed cost."""
     # Nothing more starts at the old clock. What is fixed may become `allowed` at most; `full` is
     # the last step before at which memory was full.
-    starts, profile, ends = path.starts, path.profile, path.ends
-    slots, steps, limit = search.slots, search.steps, search.limit
     longest = profile.shape[1] // 3
     last = longest
     for index in range(running):
@@ -505,7 +506,7 @@ def _advance(
             full = step
         wait -= 1
         if wait <= 0 and rules & JUMPS:
-            wait = _wait(search, path, place, running, step)
+            wait = _wait(starts, slots, profile, place, ends, running, step, limit)
         reached = wait <= 0
         # Memory is least after completions: in between a look costs more than it saves.
         ended = profile[ENDING, place - 1] or place > last
@@ -528,136 +529,6 @@ def _advance(
     return arrival, fixed
 
 
-@compiled_inside
-def _costs_at(search: ExactProblem, clock: int) -> tuple[IntArray, IntArray]:
-    """Return what starts at a clock cost, now and later, and what their memory pays."""
-    slots, steps, sizes, unit = search.slots, search.steps, search.sizes, search.unit
-    regrets = np.empty((3, len(slots)), dtype=np.int64)
-    charges = np.zeros((len(slots), len(search.depth) - 1), dtype=np.int64)
-    for slot in range(len(slots)):
-        regrets[0, slot] = at(search.regret, slot, clock, unit)
-        regrets[1, slot] = at(search.least, slot, clock, unit)
-        regrets[2, slot] = at(search.least, slot, clock + 1, unit)
-        for token in range(min(slots[slot, 1], len(steps) - clock)):
-            size = sizes[steps[clock + token, 2], slots[slot, 3] + token]
-            charges[slot, token] = steps[clock + token, 1] * size
-    return regrets, charges
-
-
-@compiled_inside
-def _read(
-    search: ExactProblem, layer: Layer, node: int, clock: int, regrets: IntArray, path: _Path
-) -> tuple[int, int, int]:
-    """Read a node; return how many requests run and wait, and of how many kinds some may start."""
-    slots, first_slot, starts, ends = search.slots, search.begin, path.starts, path.ends
-    for slot in range(len(slots)):
-        starts[slot] = layer.starts[node, slot]
-    running = _decode(search, path, clock)
-    waiting = able = 0
-    path.fixed[0], path.now[0], path.later[0], path.pointer[0] = layer.fixed[node], 0, 0, 0
-    for kind in range(len(first_slot) - 1):
-        path.following[kind] = first_slot[kind + 1]
-        for slot in range(first_slot[kind + 1] - 1, first_slot[kind] - 1, -1):
-            if starts[slot] < 0:
-                path.following[kind] = slot
-                waiting += 1
-                path.now[0] += regrets[1, slot]
-                path.later[0] += regrets[2, slot]
-        slot = path.following[kind]
-        if slot < first_slot[kind + 1] and slots[slot, 2] <= clock:
-            prompt, output, longest = slots[slot, 0], slots[slot, 1], len(search.depth) - 1
-            if _fits(path.profile, longest, ends, running, prompt, output, search.limit):
-                path.startable[able] = kind
-                able += 1
-    return running, waiting, able
-
-
-@compiled_inside
-def _bound(
-    search: ExactProblem, path: _Path, running: int, level: int, clock: int, slack: int, rules: int
-) -> tuple[int, int, int]:
-    """Return the next clock where nothing more starts at this one, the fixed cost and a bound."""
-    steps, profile, limit = search.steps, path.profile, search.limit
-    longest, fixed, later = profile.shape[1] // 3, path.fixed[level], path.later[level]
-    # Most are hopeless before the clock moves on.
-    value = fixed + later
-    if clock < len(steps):
-        value += steps[clock, 0] - profile[PAID, longest + 1]
-    if value <= slack:
-        value += _waste_ahead(search, profile, 1, clock, slack - value)
-    if value > slack:
-        return -1, -1, value
-    full = clock
-    while full > clock - longest and profile[HELD, longest + full - clock] != limit:
-        full -= 1
-    reached, spent = _advance(search, path, running, clock, fixed, slack - later, full, rules)
-    if reached > clock + 1:
-        value = spent
-        for slot in range(len(path.starts)):
-            if path.starts[slot] < 0:
-                value += at(search.least, slot, reached, search.unit)
-        value += _waste_ahead(search, profile, reached - clock, clock, slack - value)
-    return reached, spent, value
-
-
-@compiled_inside
-def _write(after: Layer, child: int, path: _Path, ahead: int) -> None:
-    """Write down what has started in a child, and what is held after a clock so far ahead."""
-    longest = path.profile.shape[1] // 3
-    place = longest + 1 + min(ahead, longest + 1)
-    for slot in range(len(path.starts)):
-        after.starts[child, slot] = path.starts[slot]
-    for index in range(longest):
-        after.profile[child, index] = path.profile[HELD, place + index]
-
-
-@compiled_inside
-def _start_next(
-    search: ExactProblem,
-    path: _Path,
-    regrets: IntArray,
-    charges: IntArray,
-    running: int,
-    level: int,
-    clock: int,
-    slack: int,
-) -> int:
-    """Start one more request of the kind at hand, or go on to the next kind and return -1."""
-    slots, longest, pointer = search.slots, len(search.depth) - 1, path.pointer
-    kind = path.startable[pointer[level]]
-    slot = path.following[kind]
-    fits = slot < search.begin[kind + 1] and slots[slot, 2] <= clock
-    if fits:
-        prompt, output = slots[slot, 0], slots[slot, 1]
-        fixed = path.fixed[level + 1] = path.fixed[level] + regrets[0, slot]
-        now = path.now[level + 1] = path.now[level] - regrets[1, slot]
-        fits = fixed + now <= slack and _fits(
-            path.profile, longest, path.ends, running, prompt, output, search.limit
-        )
-    if not fits:
-        pointer[level] += 1
-        return -1
-    path.later[level + 1] = path.later[level] - regrets[2, slot]
-    _hold(path.profile, charges[slot], slots[slot, 0], slots[slot, 1], 1)
-    path.ends[running] = longest + slots[slot, 1]
-    path.starts[slot] = clock
-    path.following[kind] += 1
-    pointer[level + 1] = pointer[level]
-    return int(slot)
-
-
-@compiled_inside
-def _take_out(search: ExactProblem, path: _Path, charges: IntArray, level: int) -> int:
-    """Take the last request out again, and go on to the next kind; return the request."""
-    kind = path.startable[path.pointer[level]]
-    path.following[kind] -= 1
-    slot = path.following[kind]
-    _hold(path.profile, charges[slot], search.slots[slot, 0], search.slots[slot, 1], -1)
-    path.starts[slot] = -1
-    path.pointer[level] += 1
-    return int(slot)
-
-
 @compiled
 def grow(
     search: ExactProblem,
@@ -670,53 +541,157 @@ def grow(
     after: Layer,
     rules: int,
 ) -> tuple[int, int, int, int]:
-    """Write down the children of nodes of one clock until there is no room left.
-
-    Return the first node that is not expanded, the number of children, the least bound of a child
-    that was lost because those of a single node were too many, and the best cost.
-    """
-    marks, path, clock = search.marks, _new_path(search), layer.clock[begin]
-    regrets, charges = _costs_at(search, clock)
-    pointer = path.pointer
+    """Write down the children of nodes of one clock until there is no room left."""
+    # Return the first node that is not expanded, the number of children, the least bound of a child
+    # that was lost because those of a single node were too many, and the best cost.
+    slots, first_slot, marks = search.slots, search.begin, search.marks
+    limit, longest, kinds = search.limit, len(search.depth) - 1, len(search.begin) - 1
+    steps, room, depth = search.steps, search.room, search.depth
+    new_starts, profiles, clocks, keys, costs, fixeds, bounds = after
+    waits = len(slots) + 1
+    starts = np.empty(len(slots), dtype=np.int64)
+    profile = np.zeros((4, 3 * longest + 2), dtype=np.int64)
+    ends = np.zeros(waits, dtype=np.int64)
+    following = np.zeros(kinds, dtype=np.int64)
+    startable = np.zeros(kinds, dtype=np.int64)
+    pointer = np.zeros(waits, dtype=np.int64)  # by the number of requests started: next kind
+    fixed = np.zeros(waits, dtype=np.int64)
+    now = np.zeros(waits, dtype=np.int64)  # least regret of the rest, if they may start now
+    later = np.zeros(waits, dtype=np.int64)  # ... from the next step on
+    # What starts at this clock cost, and what their memory pays, is the same for all nodes.
+    clock = layer.clock[begin]
+    regrets = np.empty((3, len(slots)), dtype=np.int64)
+    charges = np.zeros((len(slots), longest), dtype=np.int64)  # of a start at the clock
+    for slot in range(len(slots)):
+        regrets[0, slot] = at(search.regret, slot, clock, search.unit)
+        regrets[1, slot] = at(search.least, slot, clock, search.unit)
+        regrets[2, slot] = at(search.least, slot, clock + 1, search.unit)
+        for token in range(min(slots[slot, 1], len(steps) - clock)):
+            size = search.sizes[steps[clock + token, 2], slots[slot, 3] + token]
+            charges[slot, token] = steps[clock + token, 1] * size
     lost = np.iinfo(np.int64).max
     filled = 0
     for node in range(begin, end):
-        saved, key = filled, layer.key[node]
-        running, waiting, able = _read(search, layer, node, clock, regrets, path)
+        # Read a node: what runs, and which kinds of requests may start now.
+        saved = filled
+        key, cost = layer.key[node], layer.cost[node]
+        for slot in range(len(slots)):
+            starts[slot] = layer.starts[node, slot]
+        running = _decode(starts, slots, steps, search.sizes, clock, profile, ends)
+        full = clock
+        while full > clock - longest and profile[HELD, longest + full - clock] != limit:
+            full -= 1
+        waiting = able = 0
+        fixed[0], now[0], later[0], pointer[0] = layer.fixed[node], 0, 0, 0
+        for kind in range(kinds):
+            following[kind] = first_slot[kind + 1]
+            for slot in range(first_slot[kind + 1] - 1, first_slot[kind] - 1, -1):
+                if starts[slot] < 0:
+                    following[kind] = slot
+                    waiting += 1
+                    now[0] += regrets[1, slot]
+                    later[0] += regrets[2, slot]
+            slot = following[kind]
+            there = slot < first_slot[kind + 1] and slots[slot, 2] <= clock
+            if there and _fits(
+                profile, longest, ends, running, slots[slot, 0], slots[slot, 1], limit
+            ):
+                startable[able] = kind
+                able += 1
         # Go in depth through the sets that may start at this clock.
-        level, fresh = 0, True
+        level = 0
+        fresh = True
         while level >= 0:
-            cost = layer.cost[node] + level * clock
-            if fresh and waiting == level:
+            if fresh and waiting == 0:
                 if cost < best_cost:
                     best_cost = cost
-                    copy(path.starts, best_starts, 0, len(best_starts))
+                    copy(starts, best_starts, 0, len(starts))
             elif fresh:
-                reached, spent, value = _bound(
-                    search, path, running + level, level, clock, slack, rules
-                )
+                # Most are hopeless before the clock moves on.
+                value = fixed[level] + later[level]
+                if clock < len(steps):
+                    value += steps[clock, 0] - profile[PAID, longest + 1]
+                if value <= slack:
+                    value += _waste_ahead(
+                        steps, room, depth, profile, 1, clock, limit, slack - value
+                    )
+                reached = spent = -1
+                if value <= slack:
+                    reached, spent = _advance(
+                        starts,
+                        slots,
+                        steps,
+                        profile,
+                        ends,
+                        running,
+                        limit,
+                        clock,
+                        fixed[level],
+                        slack - later[level],
+                        full,
+                        rules,
+                    )
+                if reached > clock + 1:
+                    value = spent
+                    for slot in range(len(slots)):
+                        if starts[slot] < 0:
+                            value += at(search.least, slot, reached, search.unit)
+                    value += _waste_ahead(
+                        steps, room, depth, profile, reached - clock, clock, limit, slack - value
+                    )
                 if reached > clock and value <= slack:
-                    if filled < len(after.key):
-                        _write(after, filled, path, reached - clock)
-                        after.clock[filled], after.key[filled] = reached, key
-                        after.cost[filled] = cost
-                        after.fixed[filled], after.bound[filled] = spent, value
+                    if filled < len(keys):
+                        place = longest + 1 + min(reached - clock, longest + 1)
+                        for slot in range(len(slots)):
+                            new_starts[filled, slot] = starts[slot]
+                        for index in range(longest):
+                            profiles[filled, index] = profile[HELD, place + index]
+                        clocks[filled], keys[filled], costs[filled] = reached, key, cost
+                        fixeds[filled], bounds[filled] = spent, value
                         filled += 1
                     elif saved > 0:
                         return node, saved, lost, best_cost
                     else:
                         lost = min(lost, value)
             fresh = False
-            if pointer[level] < able:
-                slot = _start_next(
-                    search, path, regrets, charges, running + level, level, clock, slack
-                )
-                if slot >= 0:
-                    key += marks[slot]
-                    level += 1
-                    fresh = True
+            # Nothing more may start: take the last request out again.
+            if pointer[level] == able:
+                level -= 1
+                if level >= 0:
+                    kind = startable[pointer[level]]
+                    following[kind] -= 1
+                    slot = following[kind]
+                    _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], -1)
+                    running -= 1
+                    starts[slot] = -1
+                    key -= marks[slot]
+                    cost -= clock
+                    waiting += 1
+                    pointer[level] += 1
                 continue
-            level -= 1
-            if level >= 0:
-                key -= marks[_take_out(search, path, charges, level)]
+            # Start the next request of a kind, or go on to the next kind.
+            kind = startable[pointer[level]]
+            slot = following[kind]
+            fits = slot < first_slot[kind + 1] and slots[slot, 2] <= clock
+            if fits:
+                fixed[level + 1] = fixed[level] + regrets[0, slot]
+                now[level + 1] = now[level] - regrets[1, slot]
+                fits = fixed[level + 1] + now[level + 1] <= slack and _fits(
+                    profile, longest, ends, running, slots[slot, 0], slots[slot, 1], limit
+                )
+            if not fits:
+                pointer[level] += 1
+                continue
+            later[level + 1] = later[level] - regrets[2, slot]
+            _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], 1)
+            ends[running] = longest + slots[slot, 1]
+            running += 1
+            starts[slot] = clock
+            following[kind] += 1
+            key += marks[slot]
+            cost += clock
+            waiting -= 1
+            pointer[level + 1] = pointer[level]
+            level += 1
+            fresh = True
     return end, filled, lost, best_cost
