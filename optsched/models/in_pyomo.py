@@ -13,7 +13,7 @@ from optsched.errors import ModelError
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
 
-    Native = Any  # of Pyomo, which has no types, or a model, whose file imports this one
+    Native = Any  # of a solver without types, or a model, whose file imports this one
 
 
 def to_pyomo(model: Native) -> Native:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.models.in_pyomo import Native
 
     Table = Any  # numbers, dense or sparse, which have no type in common
     Blocks = Mapping[str, Table]
@@ -355,16 +356,19 @@ class LinearArrays(Shown):
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, too large to hash
 
-    def _numbers(self, columns: Any = slice(None), rows: Any = slice(None)) -> list[Table]:
+    def _numbers(
+        self, columns: IntArray | slice = slice(None), rows: IntArray | slice = slice(None)
+    ) -> list[Table]:
         """Return all arrays, with columns and rows in some order."""
-        matrix = canonical(self.matrix[rows][:, columns])
+        table: Table = self.matrix
+        matrix = canonical(table[rows][:, columns])
         return [
             *(getattr(self, field)[columns] for field in _OF_COLUMNS),
             *(getattr(self, field)[rows] for field in _OF_ROWS),
             *(matrix.data, matrix.indices, matrix.indptr),
         ]
 
-    def _by_name(self) -> list[Any]:
+    def _by_name(self) -> list[Table]:
         """Return names and arrays in the order of the names of columns and rows."""
         columns, rows = np.array(self.column_names()), np.array(self.row_names())
         by_column, by_row = np.argsort(columns), np.argsort(rows)
@@ -670,7 +674,7 @@ class LinearModel(LinearArrays):
         numbers = (cost, lower, upper, integer)
         family = _named(name, "column", coefficients, numbers)
         block = _assemble(family, "column", coefficients, self.rows)
-        longer: dict[str, Any] = {
+        longer: dict[str, Table] = {
             field: np.concatenate([getattr(self, field), spread([number], [family])])
             for field, number in zip(_OF_COLUMNS, numbers, strict=True)
         }
@@ -696,7 +700,7 @@ class LinearModel(LinearArrays):
         """Let every column take fractional values."""
         return dataclasses.replace(self, integer=np.zeros_like(self.integer))
 
-    def to_pyomo(self) -> Any:
+    def to_pyomo(self) -> Native:
         """Return the model as a Pyomo model with the same names."""
         from optsched.models.in_pyomo import to_pyomo
 

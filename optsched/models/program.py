@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, cast
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.models.in_pyomo import Native
     from optsched.models.linear import LinearModel
 
 
@@ -95,14 +96,14 @@ class Program(ABC):
     def write_point(self, answer: Any, /) -> FloatArray:
         """Turn an answer into a point of the linear model, for instance as a start."""
 
-    def to_pyomo(self) -> Any:
+    def to_pyomo(self) -> Native:
         """Return the program as a Pyomo model with the names of `to_linear`."""
         return self.to_linear().to_pyomo()
 
     def _repr_html_(self) -> str:
         """Show what it is, and its data that differ from their defaults."""
         lines = [repr(self)]
-        data: Any = fields(cast("Any", self)) if is_dataclass(self) else ()
+        data: tuple[Field[object], ...] = fields(self) if is_dataclass(self) else ()
         for each in data:
             if (value := getattr(self, each.name)) is not each.default and value is not None:
                 lines.append(f"{each.name}  {shown(value)}")
@@ -462,7 +463,7 @@ class Solution(Shown):
             return False
         return room <= 0 or (self._step is not None and room < self._step)
 
-    def with_answer(self, read: Callable[[FloatArray], Any]) -> Self:
+    def with_answer(self, read: Callable[[FloatArray], object]) -> Self:
         """Return the solution with its point read in the terms of the problem."""
         return self if self.values is None else replace(self, answer=read(self.values))
 

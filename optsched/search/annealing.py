@@ -296,12 +296,20 @@ class Moves(NamedTuple):
 
 
 @compiled_inside
-def _is_new(taken: IntArray, number: int, request: int) -> bool:
+def is_new(taken: IntArray, number: int, request: int) -> bool:
     """Whether a request is not among those taken so far."""
     for rank in range(number):  # noqa: SIM110
         if taken[rank] == request:
             return False
     return True
+
+
+@compiled_inside
+def shuffle(values: IntArray, number: int, random: RandomState) -> None:
+    """Bring the first values into random order."""
+    for rank in range(number - 1, 0, -1):
+        swap = int(uniform(random) * (rank + 1))
+        values[rank], values[swap] = values[swap], values[rank]
 
 
 @compiled_inside
@@ -313,7 +321,7 @@ def _draw(
     number = 0
     while number < wanted:
         request = order[low + int(uniform(random) * (high - low + 1))]
-        if _is_new(taken, number, request):
+        if is_new(taken, number, request):
             taken[number] = request
             number += 1
     return number
@@ -371,7 +379,7 @@ def _take_large(
             other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
             runs = starts[other] < earliest + outputs[request]
             runs = runs and starts[other] + outputs[other] > earliest
-            if runs and number < wanted and _is_new(taken, number, other):
+            if runs and number < wanted and is_new(taken, number, other):
                 taken[number] = other
                 number += 1
     for rank in range(number):
@@ -439,12 +447,10 @@ def _take_near(
         place = first_from(starts, order, starts[request])
         place += int(uniform(random) * (2 * _REACH + 1)) - _REACH
         near = order[min(max(place, 0), count - 1)]
-        if _is_new(taken, number, near):
+        if is_new(taken, number, near):
             taken[number] = near
             number += 1
-    for rank in range(number - 1, 0, -1):
-        swap = int(uniform(random) * (rank + 1))
-        taken[rank], taken[swap] = taken[swap], taken[rank]
+    shuffle(taken, number, random)
     _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
     return number, other
 

@@ -22,7 +22,9 @@ from optsched.search.annealing import (
     Leg,
     add_usage,
     earliest_fit,
+    is_new,
     new_random,
+    shuffle,
     temperature_after,
     uniform,
 )
@@ -229,34 +231,25 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
 
 
 @compiled_inside
-def _expand(
+def _candidates(
     large: Large,
     active: Active,
-    number: int,
-    row: int,
-    base: int,
-    parent: int,
-    usage: Usage,
-    started: Flags,
-    earliest: Usage,
-    cost: float,
-    key: np.uint64,
-    children: Children,
-    born: int,
-) -> tuple[int, float]:
-    """Add the children of a node, depth first; return the number of all, and the work."""
-    # Usage is that from the step `base` on, and so are the starts that are tried.
+    nodes: Nodes,
+    counts: IntArray,
+    side: int,
+    node: int,
+    value: float,
+) -> tuple[IntArray, float, float]:
+    """Return requests that gain by a start in a node, its value, and the work."""
     # A node holds what its parent does and more, so that a request which has not fitted before some
     # step is not looked at again before it.
+    usage, started = nodes.usage[side, node], nodes.started[side, node]
     prompts, outputs, arrivals = large.prompts, large.outputs, large.arrivals
-    memory = large.memory
+    earliest, row, base = nodes.earliest[side, node], counts[SLICE], counts[BASE]
     begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
-    latest, rows = end - 1 - base, len(large.later) - 1
-    spent = _NODE_WORK + number
-    value = cost
+    rows, spent, found = len(large.later) - 1, _NODE_WORK + counts[ACTIVE], 0
     candidates = np.empty(_CANDIDATES, dtype=np.int64)
-    found = 0
-    for place in range(number):
+    for place in range(counts[ACTIVE]):
         request = active.requests[place]
         if started[request]:
             continue
@@ -266,22 +259,47 @@ def _expand(
         output = outputs[request]
         first = max(begin, max(arrivals[request], earliest[request])) - base
         spent += _LOOK_WORK + STEP_WORK * output
-        start = earliest_fit(usage, memory, prompts[request], output, first, latest)
+        start = earliest_fit(usage, large.memory, prompts[request], output, first, end - 1 - base)
         earliest[request] = base + (start if start >= 0 else -1 - start)
         if start >= 0:
             candidates[found] = request
             found += 1
+    return candidates[:found], value, spent
+
+
+@compiled_inside
+def _expand(
+    large: Large,
+    active: Active,
+    nodes: Nodes,
+    children: Children,
+    counts: IntArray,
+    side: int,
+    parent: int,
+    cost: float,
+    born: int,
+) -> tuple[int, float]:
+    """Add the children of a node, depth first; return the number of all, and the work.
+
+    Usage is that from the step `base` on, and so are the starts that are tried.
+    """
+    prompts, outputs, arrivals = large.prompts, large.outputs, large.arrivals
+    memory, usage, key = large.memory, nodes.usage[side, parent], nodes.hashes[side, parent]
+    row, base = counts[SLICE], counts[BASE]
+    begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
+    latest, rows = end - 1 - base, len(large.later) - 1
+    candidates, value, spent = _candidates(large, active, nodes, counts, side, parent, cost)
     limit = born + CHILDREN
-    _emit(children, born, parent, 0, value, cost, key)
-    born += 1
     chosen = np.empty(MAX_STARTS + 1, dtype=np.int64)  # place among the candidates
-    taken, starts = np.empty(MAX_STARTS, dtype=np.int64), np.empty(MAX_STARTS, dtype=np.int64)
+    taken, starts = np.empty((2, MAX_STARTS), dtype=np.int64)
+    _emit(children, born, parent, taken[:0], starts, base, value, cost, key)
+    born += 1
     values, costs = np.empty(MAX_STARTS + 1), np.empty(MAX_STARTS + 1)
     values[0], costs[0], chosen[0] = value, cost, -1
     depth = 0
     while depth >= 0:
         chosen[depth] += 1
-        if chosen[depth] >= found or depth == MAX_STARTS or born == limit:
+        if chosen[depth] >= len(candidates) or depth == MAX_STARTS or born == limit:
             depth -= 1
             if depth >= 0:
                 request = taken[depth]
@@ -290,10 +308,7 @@ def _expand(
             continue
         request = candidates[chosen[depth]]
         clock = starts[depth - 1] if depth else begin - base
-        again = False
-        for other in range(depth):
-            again = again or taken[other] == request
-        if again:
+        if not is_new(taken, depth, request):
             continue
         output = outputs[request]
         first = max(clock, arrivals[request] - base)
@@ -313,10 +328,8 @@ def _expand(
         values[depth + 1], costs[depth + 1] = values[depth] - gain, costs[depth] + added
         depth += 1
         chosen[depth] = -1
-        _emit(children, born, parent, depth, values[depth], costs[depth], key)
-        for other in range(depth):
-            children.requests[born, other] = taken[other]
-            children.starts[born, other] = base + starts[other]
+        value, cost = values[depth], costs[depth]
+        _emit(children, born, parent, taken[:depth], starts, base, value, cost, key)
         born += 1
     return born, spent
 
@@ -326,12 +339,17 @@ def _emit(
     children: Children,
     child: int,
     parent: int,
-    count: int,
+    taken: IntArray,
+    starts: IntArray,
+    base: int,
     value: float,
     cost: float,
     key: np.uint64,
 ) -> None:
-    children.parents[child], children.counts[child] = parent, count
+    children.parents[child], children.counts[child] = parent, len(taken)
+    for place in range(len(taken)):
+        children.requests[child, place] = taken[place]
+        children.starts[child, place] = base + starts[place]
     children.values[child], children.costs[child] = value, cost
     children.hashes[child] = key
 
@@ -409,6 +427,18 @@ def _copy(source: Usage, target: Usage) -> None:
         target[place] = source[place]
 
 
+@compiled_inside
+def _ahead(large: Large, usage: Usage, cost: float, base: int, begin: int, end: int) -> float:
+    """Return the cost of a node without the price of what is held in a slice."""
+    prices, background = large.total, large.background
+    for step in range(begin + 1, min(end, len(prices) - 1) + 1):
+        held = usage[step - base]
+        if step < len(background):  # which is no decision
+            held -= background[step]
+        cost -= (prices[step] - prices[step - 1]) * held
+    return cost
+
+
 @compiled
 def sweep(
     large: Large,
@@ -422,7 +452,6 @@ def sweep(
     work: float,
 ) -> float:
     """Go through slices until one, until the work is done, the log is full or all has started."""
-    prices, background = large.total, large.background
     kept = np.empty(width, dtype=np.int64)
     spent = 0.0
     while spent < work and counts[SLICE] < until and not counts[DONE]:
@@ -441,27 +470,9 @@ def sweep(
         born = 0
         for node in range(counts[NODES]):
             usage = nodes.usage[side, node]
-            cost = nodes.costs[side, node]
-            # What is held in this slice is no longer ahead; the background is no decision.
-            for step in range(begin + 1, min(end, len(prices) - 1) + 1):
-                held = usage[step - base]
-                if step < len(background):
-                    held -= background[step]
-                cost -= (prices[step] - prices[step - 1]) * held
+            cost = _ahead(large, usage, nodes.costs[side, node], base, begin, end)
             born, work_of_node = _expand(
-                large,
-                active,
-                counts[ACTIVE],
-                row,
-                base,
-                node,
-                usage,
-                nodes.started[side, node],
-                nodes.earliest[side, node],
-                cost,
-                nodes.hashes[side, node],
-                children,
-                born,
+                large, active, nodes, children, counts, side, node, cost, born
             )
             spent += work_of_node
         number = _select(children, born, width, kept)
@@ -583,14 +594,10 @@ def _anneal(
                 suits = uniform(random) < _WAITING
             else:
                 suits = near < 0 or abs(start - near) <= _NEAR * scale
-            for rank in range(number):
-                suits = suits and taken[rank] != place
-            if suits and number < wanted:
+            if suits and number < wanted and is_new(taken, number, place):
                 taken[number] = place
                 number += 1
-        for rank in range(number - 1, 0, -1):
-            swap = int(uniform(random) * (rank + 1))
-            taken[rank], taken[swap] = taken[swap], taken[rank]
+        shuffle(taken, number, random)
         if uniform(random) < _IN_ORDER:
             for rank in range(1, number):
                 place, at = taken[rank], rank

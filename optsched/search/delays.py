@@ -244,6 +244,18 @@ def _release(releases: IntArray, by_release: IntArray, request: int, release: in
 
 
 @compiled_inside
+def _pass_known(
+    order: IntArray, starts: IntArray, sides: IntArray, start: int, known: int, differ: int
+) -> tuple[int, int]:
+    """Pass what the known schedule starts before a step; return how many only one has started."""
+    while known < len(order) and starts[order[known]] < start:
+        sides[order[known]] -= 1
+        differ += 1 if sides[order[known]] else -1
+        known += 1
+    return known, differ
+
+
+@compiled_inside
 def _decode(
     requests: SearchRequests, state: Releases, trial: _Trial, begin: int, settled: int, first: int
 ) -> tuple[int, int, float]:
@@ -265,7 +277,6 @@ def _decode(
             size = push(waiting, size, rank[request])
     released = first_from(releases, by_release, begin + 1)
     clock = last = begin
-    # `differ` requests have started by `last` in one of the two schedules only.
     differ, until, known = 0, settled, first
     number, met = 0, _NEVER
     for _ in range(first, count):
@@ -287,11 +298,7 @@ def _decode(
                 break
             clock = releases[by_release[released]]  # a more urgent one may come
         if start > last:
-            while known < count and starts[order[known]] < start:
-                other = order[known]
-                sides[other] -= 1
-                differ += 1 if sides[other] else -1
-                known += 1
+            known, differ = _pass_known(order, starts, sides, start, known, differ)
             if differ == 0 and until <= start:
                 met = start
                 break
@@ -343,9 +350,7 @@ def anneal_releases(
     releases, by_release = state.releases, state.by_release
     starts, order, heads, costs = state.starts, state.order, state.heads, state.costs
     count, longest = len(starts), int(requests.outputs.max())
-    admitted, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    tried, not_before = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    sides, waiting = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    admitted, fresh, tried, not_before, sides, waiting = np.empty((6, count), dtype=np.int64)
     trial = _Trial(admitted, fresh, tried, not_before, sides, waiting)
     work = 0.0
     for _ in range(trials):

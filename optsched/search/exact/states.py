@@ -103,19 +103,15 @@ def enumerate_sets(outputs: IntArray, peaks: IntArray, limit: int, sets: Sets) -
     count, longest = len(outputs), 0
     for output in outputs:
         longest = max(longest, output)
-    # Of the requests chosen so far, by their number and by steps ahead:
-    held = np.zeros((count + 1, longest + 1), dtype=np.int64)
-    worst = np.zeros(
-        (count + 1, longest + 1), dtype=np.int64
-    )  # tokens + step of a completion before
+    # Of the requests chosen so far, by their number and by steps ahead; with the step at the worst
+    # completion before.
+    held, worst = np.zeros((2, count + 1, longest + 1), dtype=np.int64)
     ending = np.zeros(longest + 1, dtype=np.int64)
-    node = np.zeros(count + 1, dtype=np.int64)
-    request = np.zeros(count + 1, dtype=np.int64)  # to be added next
-    steps = np.zeros(count + 1, dtype=np.int64)  # left of it when it was added before
+    # The request to be added next, and the steps left of it when it was added before.
+    node, request, steps = np.zeros((3, count + 1), dtype=np.int64)
     parent[0], last[0], left[0], rows[0] = 0, -1, 0, 0
     request[0] = count - 1
-    for index in range(count):
-        blocks[index] = -1
+    blocks[:count] = -1
     total, rows_used, used = 1, count, 0
     depth = 0
     while depth >= 0:
@@ -143,13 +139,11 @@ def enumerate_sets(outputs: IntArray, peaks: IntArray, limit: int, sets: Sets) -
             return -1
         if blocks[place] < 0:
             blocks[place] = used
-            for index in range(used, used + output):
-                children[index] = -1
+            children[used : used + output] = -1
             used += output
         children[blocks[place] + step - 1] = total
         parent[total], last[total], left[total], rows[total] = here, chosen, step, rows_used
-        for index in range(rows_used, rows_used + following):
-            blocks[index] = -1
+        blocks[rows_used : rows_used + following] = -1
         rows_used += following
         depth += 1
         node[depth], request[depth], steps[depth] = total, count - 1, 0

@@ -22,7 +22,7 @@ import threading
 from dataclasses import replace
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray
     from optsched.models.hindsight import EventProgram
+    from optsched.models.in_pyomo import Native
     from optsched.models.linear import LinearModel
-
-    Native = Any  # of ortools, which has no types
 
 
 CAPABILITIES = Capabilities(

@@ -7,7 +7,7 @@ import functools
 import math
 import os
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +18,8 @@ from optsched.solvers.backends.base import Answer, Capabilities, Options, Report
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
+    from optsched.models.in_pyomo import Native
     from optsched.models.linear import LinearModel
-
-    Native = Any  # of highspy, which has no types
 
 
 PIN = "highspy>=1.12,!=1.14.0,!=1.15.*"

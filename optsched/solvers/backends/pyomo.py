@@ -7,7 +7,7 @@ import logging
 import math
 from dataclasses import dataclass
 from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -28,9 +28,8 @@ from optsched.solvers.backends.files import with_names
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
+    from optsched.models.in_pyomo import Native
     from optsched.models.linear import LinearModel
-
-    Native = Any  # of Pyomo, which has no types
 
 
 #: How to install solvers that Pyomo runs, under each of the names that it has for one.
@@ -146,7 +145,7 @@ def solve(
     if np.abs(task.model.matrix.data).max(initial=0) >= _LARGEST:
         raise SolverError(f"{title} errs where coefficients are {_LARGEST:g} or more; scale them")
     plugin = _factory()(solver)
-    keywords: dict[str, Any] = {"load_solutions": False}
+    keywords: dict[str, object] = {"load_solutions": False}
     if names := _OPTIONS.get(solver):
         keywords["options"] = {its: getattr(options, ours) for ours, its in names.items()}
     if (remaining := reporter.remaining(options.time_limit)) is not None:
