@@ -45,7 +45,12 @@ from optsched.bounds.lagrangian import (
     slope_at,
     weights_of,
 )
-from optsched.certificates.prices import Certificate, ConfigurationCertificate, SawtoothCertificate
+from optsched.certificates.prices import (
+    Certificate,
+    ConfigurationCertificate,
+    MakespanCertificate,
+    SawtoothCertificate,
+)
 from optsched.errors import OptschedError
 from optsched.problem.premises import NOWHERE, World
 
@@ -54,8 +59,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.bounds.lagrangian import Objective
-    from optsched.certificates.prices import MakespanCertificate
     from optsched.problem.instance import Instance
     from optsched.problem.schedule import Schedule
     from optsched.problem.workers import Workers
@@ -208,8 +211,8 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
     if objective == "makespan":
         if method == "lagrangian":
             raise OptschedError("the makespan has no Lagrangian bound; use the closed form")
-        last = max(horizon, int((instance.arrivals + instance.outputs).max()))
-        return Bound(float(last), "closed-form", stopwatch() - began, premises=premises)
+        last = float(max(horizon, longest(instance)))
+        return Bound(last, "closed-form", stopwatch() - began, premises=premises)
     value = closed_form(instance, weights, relaxation)
     simple = Bound(value, "closed-form", stopwatch() - began, premises=premises)
     slow = len(instance) * math.sqrt(horizon) > _MAX_SEARCH  # but for few kinds of requests
@@ -241,6 +244,7 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
 
 
 _LONGER = 1.1  # horizon of the prices over the last completion
+_TRIED = 40  # sizes of requests that are charged for growth
 
 
 #: What an ascent may take where nothing is said.
@@ -310,10 +314,78 @@ _AHEAD = 0.3  # of the usual target, as its prices have been raised before
 
 def find_sawtooth(instance: Instance, workers: Workers, objective: Objective) -> Bound:
     """Bound the cost of every schedule by prices and charges from scratch."""
+    if objective == "makespan":
+        return makespan_by_growth(instance, workers)
     first = find_bound(workers.pool(instance), "lagrangian", objective)
     assert first.prices is not None
     found = sawtooth_bound(instance, first.prices, workers)
     return replace(found, seconds=first.seconds + found.seconds)
+
+
+def busy_since(instance: Instance) -> int:
+    """Return the arrival from which on the memory-time that arrives needs the last step."""
+    areas = np.cumsum(instance.areas[::-1])[::-1] / instance.memory
+    return int(instance.arrivals[np.argmax(instance.arrivals + areas)])
+
+
+def longest(instance: Instance) -> int:
+    """Return the step by which the last request would complete if each ran alone."""
+    return int((instance.arrivals + instance.outputs).max())
+
+
+def makespan_by_growth(instance: Instance, workers: Workers) -> Bound:
+    """Bound the makespan by memory-time and what requests keep free to grow (docs/bounds.md)."""
+    began = stopwatch()
+    pool, largest = workers.pool(instance), max(workers.memories)
+    since = busy_since(pool)
+    later = pool.take(np.flatnonzero(pool.arrivals >= since))
+    prompts, outputs, peaks = later.prompts, later.outputs, later.peaks
+    area, best = int(later.areas.sum()), (-1.0, 1, 0, 0)
+    for size in np.unique(np.geomspace(1, peaks.max(), _TRIED).astype(np.int64)).tolist():
+        before = np.clip(size - prompts, 0, outputs)  # steps with fewer tokens than the size
+        held = int((before * prompts + before * (before + 1) // 2).sum())
+        held += size * int((outputs - before).sum())
+        height = held // (len(later) * largest)
+        gained = height * held - len(later) * largest * height * (height + 1) // 2
+        if (size + 2 * height) * area < MAX_SUM:
+            best = max(best, (gained / size, size, height, held))
+    _, size, height, held = best
+
+    def total(height: int) -> int:
+        # What completes soon pays no less than nothing.
+        credit = 0
+        for left in range(height):
+            last = peaks[outputs > left] - left
+            paid = size * last + height * np.minimum(size, last)
+            credit += int(np.minimum(paid, largest * (height - left)).sum())
+        return size * area + height * held - credit
+
+    paid = total(height)
+    while (more := total(height + 1)) > paid:
+        height, paid = height + 1, more
+    steps = Fraction(paid, size * workers.total)
+    return bound_makespan("sawtooth", instance, workers, since, steps, began, (), (size, height))
+
+
+def bound_makespan(
+    method: str,
+    instance: Instance,
+    workers: Workers,
+    since: int,
+    steps: Fraction,
+    began: float,
+    sizes: tuple[int, ...],
+    growth: tuple[int, ...] = (),
+) -> Bound:
+    """Return the bound by sizes, of items or of growth, that prove so many steps after one."""
+    alone = workers.pool(instance).fingerprint
+    fingerprint = alone if len(workers) == 1 else workers.fingerprint(instance)
+    value = max(since + steps, Fraction(longest(instance)))
+    certificate = MakespanCertificate(since, sizes, fingerprint, value, growth)
+    premises, seconds = certificate.premises, stopwatch() - began
+    return Bound(
+        round_down(value), method, seconds, certificate, premises=premises, workers=workers
+    )
 
 
 def sawtooth_bound(

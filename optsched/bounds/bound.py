@@ -59,14 +59,11 @@ from optsched.problem.workers import as_workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.problem.workers import Workers
 
     SomeWorkers = int | str | Sequence[int] | Workers
-    from optsched._internal.arrays import IntArray
-    from optsched.bounds.ascent import BoundMethod
-    from optsched.bounds.lagrangian import Objective
 
 
 def machines_bound(instance: Instance) -> float:
@@ -352,9 +349,9 @@ def bound(
         requests that are not of a few kinds. "sawtooth" (with a certificate) goes on from there and
         counts the memory that requests keep free to grow until one of them completes.
     objective
-        "total-latency", "weighted-latency", or "makespan", for which there is only the closed
-        form: the memory-time, or the work on the clock, that arrives from some time on, and the
-        longest request. `solve` bounds the makespan in steps by sizes, too.
+        "total-latency", "weighted-latency", or "makespan": the memory-time, or the work on the
+        clock, that arrives from some time on, and the longest request; in steps "sawtooth" proves
+        more, and `solve` by sizes still more.
     clock
         A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in

@@ -23,6 +23,7 @@ optimum of the known ones and the best sizes that hold.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,15 +34,15 @@ from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import copy
-from optsched.bounds.ascent import Bound
+from optsched.bounds.ascent import Bound, bound_makespan, busy_since
 from optsched.bounds.bound import bound
 from optsched.certificates.prices import (
     Certificate,
     ConfigurationCertificate,
-    MakespanCertificate,
     items,
 )
 from optsched.errors import CertificateError, OptschedError
+from optsched.problem.workers import Workers
 
 if TYPE_CHECKING:
     import threading
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray, Scalar
     from optsched.problem.instance import Instance
-    from optsched.problem.workers import Workers
 
 _TERMS = 50_000_000  # of one evaluation of all starts
 _CHUNK = 8  # iterations between two looks at the clock
@@ -404,7 +404,7 @@ def ascend(
 ) -> float:
     """Take some steps of projected ascent from the state on; give the best value met so far."""
     prices, sizes = state.prices, state.sizes
-    horizon, phases, place = len(prices), len(ends), problem.place
+    horizon, phases = len(prices), len(ends)
     phase = np.empty(horizon, dtype=np.int64)
     chosen = np.empty(problem.width, dtype=np.int64)
     excess = np.empty(horizon, dtype=np.float64)  # of what requests pay over the supply
@@ -429,23 +429,7 @@ def ascend(
             for step in range(begin, ends[number]):
                 excess[step] = -capacity * problem.workers
             value -= mass * capacity * problem.workers
-        for group in range(len(problem.outputs)):
-            output, arrival = problem.outputs[group], problem.arrivals[group]
-            first, count = problem.first[group], problem.counts[group]
-            cheapest, at = np.inf, 0
-            for start in range(arrival, max(horizon, arrival) + 1):
-                cost = float(start + output - arrival)
-                if cost >= cheapest:
-                    break  # prices are not negative
-                for step in range(start, min(start + output, horizon)):
-                    cost += prices[step] * sizes[phase[step], place[first + step - start]]
-                if cost < cheapest:
-                    cheapest, at = cost, start
-            value += count * cheapest
-            for step in range(at, min(at + output, horizon)):
-                item = place[first + step - at]
-                excess[step] += count * sizes[phase[step], item]
-                pushed[phase[step], item] += count * prices[step]
+        value = _start_cheaply(problem, prices, sizes, phase, excess, pushed, value)
         if value > state.best[0]:
             state.best[0] = value
             copy(prices, state.best_prices, 0, horizon)
@@ -461,6 +445,38 @@ def ascend(
             size_step * shrink,
         )
     return float(state.best[0])
+
+
+@compiled_inside
+def _start_cheaply(
+    problem: Problem,
+    prices: FloatArray,
+    sizes: FloatArray,
+    phase: IntArray,
+    excess: FloatArray,
+    pushed: FloatArray,
+    value: float,
+) -> float:
+    """Add what the cheapest start of each group costs to a value, and what it takes to slopes."""
+    horizon, place = len(prices), problem.place
+    for group in range(len(problem.outputs)):
+        output, arrival = problem.outputs[group], problem.arrivals[group]
+        first, count = problem.first[group], problem.counts[group]
+        cheapest, at = np.inf, 0
+        for start in range(arrival, max(horizon, arrival) + 1):
+            cost = float(start + output - arrival)
+            if cost >= cheapest:
+                break  # prices are not negative
+            for step in range(start, min(start + output, horizon)):
+                cost += prices[step] * sizes[phase[step], place[first + step - start]]
+            if cost < cheapest:
+                cheapest, at = cost, start
+        value += count * cheapest
+        for step in range(at, min(at + output, horizon)):
+            item = place[first + step - at]
+            excess[step] += count * sizes[phase[step], item]
+            pushed[phase[step], item] += count * prices[step]
+    return value
 
 
 @compiled_inside
@@ -491,33 +507,27 @@ _UNIT = 2**24  # of sizes in a certificate
 
 
 def makespan_by_sizes(
-    instance: Instance, over: Callable[[], bool], target: float = np.inf
+    instance: Instance,
+    over: Callable[[], bool],
+    target: float = np.inf,
+    workers: Workers | None = None,
 ) -> Bound:
-    """Bound the makespan of one worker until it is proven, all classes are tried or it is over."""
+    """Bound the makespan until it is proven, all classes are tried or it is over."""
     began = stopwatch()
-    since = _since(instance)
-    later = instance.arrivals >= since
-    problem = Problem.of(instance.take(np.flatnonzero(later)))
-    search = _Sizes.of(problem)
+    workers = workers or Workers([instance.memory])
+    since = busy_since(workers.pool(instance))
+    later = instance.take(np.flatnonzero(instance.arrivals >= since))
+    problem = Problem.of(later.replace(memory=max(workers.memories)))
+    search = _Sizes.of(problem, Counter(workers.memories))
     for tokens, ratio in _CLASSES:
         if over() or since + search.value >= target:
             break
         search = search.improved(_classes(problem, tokens, ratio), over, target - since)
     # HiGHS returns a tiny negative number for a size of 0.
     whole = np.floor(np.maximum(search.sizes, 0) * _UNIT).astype(np.int64)
-    largest = largest_set(problem, whole, search.copies, search.chosen)
+    largest, _ = search.largest(whole)
     steps = Fraction(int(search.counts @ whole), max(int(largest), 1))
-    certificate = MakespanCertificate(
-        since, tuple(whole.tolist()), instance.fingerprint, since + steps
-    )
-    value, seconds = round_down(certificate.value), stopwatch() - began
-    return Bound(value, "sizes", seconds, certificate, premises=certificate.premises)
-
-
-def _since(instance: Instance) -> int:
-    """Return the arrival from which on the memory-time that arrives needs the last step."""
-    areas = np.cumsum(instance.areas[::-1])[::-1] / instance.memory
-    return int(instance.arrivals[np.argmax(instance.arrivals + areas)])
+    return bound_makespan("sizes", instance, workers, since, steps, began, tuple(whole.tolist()))
 
 
 def _classes(problem: Problem, tokens: int, ratio: float) -> IntArray:
@@ -532,27 +542,37 @@ class _Sizes(NamedTuple):
     """The best sizes that hold, and the sets of items that were found to run together."""
 
     problem: Problem
+    memories: Counter[int]  # how many workers have each
     counts: IntArray  # steps that requests are each item
     copies: IntArray  # requests that may be
-    chosen: IntArray
-    shares: FloatArray  # of the memory
+    shares: FloatArray  # of the memory of all workers
     sizes: FloatArray
     rows: list[tuple[IntArray, IntArray]]
 
     @classmethod
-    def of(cls, problem: Problem) -> _Sizes:
+    def of(cls, problem: Problem, memories: Counter[int]) -> _Sizes:
         """Begin with shares of the memory."""
         counts = np.zeros(len(problem.tokens), dtype=np.int64)
         np.add.at(counts, problem.place, np.repeat(problem.counts, problem.outputs))
         copies = problem.copies(np.array([np.iinfo(np.int64).max]))[0]
-        chosen = np.zeros(problem.width, dtype=np.int64)
-        shares = problem.tokens / problem.limit
-        return cls(problem, counts, copies, chosen, shares, shares, [])
+        shares = problem.tokens / sum(memories.elements())
+        return cls(problem, memories, counts, copies, shares, shares, [])
 
     @property
     def value(self) -> float:
         """Steps that all need."""
         return float(self.counts @ self.sizes)
+
+    def largest(self, sizes: FloatArray | IntArray) -> tuple[float, tuple[IntArray, IntArray]]:
+        """Return the largest total size of what can run on all workers, its items, how often."""
+        total: float = 0  # exact where sizes are whole
+        running = []
+        chosen = np.zeros(self.problem.width, dtype=np.int64)
+        for memory, workers in self.memories.items():
+            problem = self.problem._replace(limit=memory)
+            total += workers * largest_set(problem, sizes, self.copies, chosen)
+            running.append(np.repeat(chosen[chosen >= 0], workers))
+        return total, np.unique(np.concatenate(running), return_counts=True)
 
     def improved(self, classes: IntArray, over: Callable[[], bool], target: float) -> _Sizes:
         """Return the best sizes by class, or the best until it is over."""
@@ -583,8 +603,7 @@ class _Sizes(NamedTuple):
             found = np.array(highs.getSolution().col_value)[classes] * self.shares
             for share in _BETWEEN:
                 tried = share * found + (1 - share) * best.sizes
-                largest = largest_set(self.problem, tried, self.copies, self.chosen)
-                row = np.unique(self.chosen[self.chosen >= 0], return_counts=True)
+                largest, row = self.largest(tried)
                 self.rows.append(row)
                 add(*row)
                 if (tried := tried / largest) @ self.counts > best.value:

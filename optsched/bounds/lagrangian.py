@@ -33,7 +33,7 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_SUM, ranks_in, read_only
 from optsched._internal.aside import pieces
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import (
     PriceSums,
     copy,
@@ -400,11 +400,7 @@ def _cheapest_starts(
     below_total: IntArray,
     below_moment: IntArray,
 ) -> None:
-    """Search from each arrival on, by blocks whose least prices the near and far sums hold.
-
-    At prices that are convex over time, so are the costs of starts: where they rise away from the
-    guess by more than a token-step's rounding each, what is beyond costs more still.
-    """
+    """Search from each arrival on, by blocks whose least prices the near and far sums hold."""
     horizon = len(near_total) - 1
     for request in range(len(prompts)):
         prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
@@ -412,11 +408,7 @@ def _cheapest_starts(
         # At the horizon nothing is paid any more, so that no later start is cheaper.
         start = arrival if arrival > horizon else horizon
         best = weight * (start + output - arrival)
-        guess = guesses[request]
-        if guess < arrival:
-            guess = arrival
-        elif guess > start:
-            guess = start
+        guess = min(max(guesses[request], arrival), start)
         cost = weight * (guess + output - arrival)
         cost += price_of_start(prompt, output, guess, total, moment)
         if cost < best:
@@ -424,17 +416,10 @@ def _cheapest_starts(
         latency = weight * (output - arrival)
         least = price_of_start(prompt, output, guess, below_total, below_moment)
         least += latency + weight * guess + prompt * output + output * (output + 1) // 2
-        most, first, last = max(best, least), guess, guess
-        least = 0
-        while first > arrival and least < most:
-            first = max(2 * first - guess - NEAR, arrival)
-            least = price_of_start(prompt, output, first, below_total, below_moment)
-            least += latency + weight * first
-        least = 0
-        while last < horizon and least < most:
-            last = min(2 * last - guess + NEAR, horizon)
-            least = price_of_start(prompt, output, last, below_total, below_moment)
-            least += latency + weight * last
+        most = max(best, least) - latency
+        below = below_total, below_moment
+        first = _last_cheap(prompt, output, weight, guess, -NEAR, arrival, most, below)
+        last = _last_cheap(prompt, output, weight, guess, NEAR, horizon, most, below)
         for far in range(first, last, FAR):
             latency = weight * (far + output - arrival)
             if latency >= best:
@@ -458,6 +443,30 @@ def _cheapest_starts(
                     if cost < best:
                         start, best = near + at, cost
         starts[request], costs[request] = start, best
+
+
+@compiled_inside
+def _last_cheap(
+    prompt: int,
+    output: int,
+    weight: int,
+    guess: int,
+    stride: int,
+    end: int,
+    most: int,
+    below: tuple[IntArray, IntArray],
+) -> int:
+    """Return a start on the way to the end beyond which all cost more than `most`.
+
+    At prices that are convex over time, so are the costs of starts: where they rise away from the
+    guess by more than a token-step's rounding each, what is beyond costs more still.
+    """
+    place, least = guess, most - 1
+    while place != end and least < most:
+        place = 2 * place - guess + stride
+        place = max(place, end) if stride < 0 else min(place, end)
+        least = price_of_start(prompt, output, place, below[0], below[1]) + weight * place
+    return place
 
 
 def kinds_of(instance: Instance, horizon: int) -> IntArray | None:

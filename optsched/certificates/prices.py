@@ -86,7 +86,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
-    from optsched._internal.arrays import BoolArray
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import BoolArray, IntArray
     from optsched.certificates.checks import Exact
     from optsched.problem.instance import Instance
 
@@ -94,9 +96,6 @@ if TYPE_CHECKING:
         "Certificate | ConfigurationCertificate | MakespanCertificate | SawtoothCertificate"
         " | on_clock.ClockCertificate | capacity.CapacityCertificate"
     )
-    import numpy.typing as npt
-
-    from optsched._internal.arrays import IntArray
 
 CONFIGURATION, MAKESPAN = "optsched-configuration-certificate", "optsched-makespan-certificate"
 
@@ -153,21 +152,28 @@ class ConfigurationCertificate:
 
 @dataclass(frozen=True)
 class MakespanCertificate:
-    r"""Sizes of running requests that prove a bound on the makespan of one worker.
+    r"""Sizes of running requests that prove a bound on the makespan.
 
-    Let no set of items that can run together be larger than :math:`F`. Those requests that arrive
-    from step :math:`a` on then complete no sooner than
-    :math:`a + \sum_i \sum_u \varphi(s_i + u, o_i - u) / F`.
+    Let no set of items that can run together on worker :math:`g` be larger than :math:`F_g`. Those
+    requests that arrive from step :math:`a` on then complete no sooner than
+    :math:`a + \sum_i \sum_u \varphi(s_i + u, o_i - u) / \sum_g F_g`, and none before it would
+    alone. Sizes of `growth`, tokens :math:`m` and steps :math:`H`, are those of the sawtooth
+    (docs/bounds.md).
     """
 
     since: int  # the step a
     sizes: tuple[int, ...]  # in the order of `items`, of the requests that arrive from then on
-    fingerprint: str  # of the instance
+    fingerprint: str  # of the instance, with the workers if there are several
     value: Fraction = Fraction(0)  # claimed; `verify_makespan` finds what is proven
+    growth: tuple[int, ...] = ()  # m and H; there are no sizes then
 
     def __post_init__(self) -> None:
         if min(self.sizes, default=0) < 0:
             raise CertificateError("a size is negative")
+        if self.growth and (len(self.growth) != 2 or self.growth[0] < 1 or self.growth[1] < 0):
+            raise CertificateError(
+                f"growth is {self.growth}, but must be tokens, at least 1, and steps, at least 0"
+            )
 
     @property
     def premises(self) -> World:
@@ -175,7 +181,7 @@ class MakespanCertificate:
         return World(self.fingerprint, None, preemption="restarted", objective="makespan")
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the certificate as JSON."""
+        """Return the certificate as JSON, and write it to `path` if one is given."""
         value = [self.value.numerator, self.value.denominator]
         return write_object({"format": MAKESPAN, **vars(self), "value": value}, path)
 
@@ -183,24 +189,43 @@ class MakespanCertificate:
     def from_json(cls, source: str | Path) -> MakespanCertificate:
         """Read a certificate from a JSON file or from JSON text."""
         content, where = read_object(source, CertificateError, "sizes")
-        return cls(**read_fields(content, where, since=0, sizes=1))
+        content = {"growth": [], **content}
+        return cls(**read_fields(content, where, since=0, sizes=1, growth=1))
 
 
-def verify_makespan(certificate: MakespanCertificate, instance: Instance) -> Fraction:
+def verify_makespan(
+    certificate: MakespanCertificate, instance: Instance, workers: Workers | None = None
+) -> Fraction:
     """Find the bound on the makespan that a certificate of sizes proves."""
-    check_fingerprint(certificate.fingerprint, instance, None)
+    if workers is not None and len(workers) == 1:
+        instance, workers = workers.pool(instance), None
+    check_fingerprint(certificate.fingerprint, instance, workers)
+    memories = (instance.memory,) if workers is None else workers.memories
+    alone = int((instance.arrivals + instance.outputs).max())  # each runs as soon as it arrives
     later = np.flatnonzero(instance.arrivals >= certificate.since)
     if not len(later):
         raise CertificateError(f"no request arrives from step {certificate.since} on")
     instance = instance.take(later)
+    total, capacity = (_grown if certificate.growth else _sized)(certificate, instance, memories)
+    steps = Fraction(total, capacity) if capacity else Fraction(0)
+    return max(certificate.since + steps, Fraction(alone))
+
+
+def _sized(
+    certificate: MakespanCertificate, instance: Instance, memories: tuple[int, ...]
+) -> tuple[int, int]:
+    """Return the total size of all items, and the largest that fits on all workers."""
     pairs = items(instance)
     if len(certificate.sizes) != len(pairs):
         raise CertificateError(f"{len(certificate.sizes)} sizes for {len(pairs)} items")
-    most = max(certificate.sizes) * max(instance.memory, int(instance.outputs.sum()))
+    most = max(certificate.sizes) * max(*memories, int(instance.outputs.sum()))
     kind: npt.DTypeLike = np.int64 if most < 2**62 else object
     sizes = np.array([certificate.sizes], dtype=kind)
-    last = int(instance.arrivals[-1] + instance.outputs.max())
-    capacity = int(_capacities(instance, pairs, sizes, (last,))[0])
+    last = (int(instance.arrivals[-1] + instance.outputs.max()),)
+    capacity = sum(
+        memories.count(memory) * int(_capacities(instance, pairs, sizes, last, memory)[0])
+        for memory in set(memories)
+    )
     place = {(tokens, left): index for index, (tokens, left) in enumerate(pairs.tolist())}
     rows = zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
     total = sum(
@@ -208,7 +233,24 @@ def verify_makespan(certificate: MakespanCertificate, instance: Instance) -> Fra
         for prompt, output in rows
         for token in range(1, output + 1)
     )
-    return Fraction(certificate.since) + (Fraction(total, capacity) if capacity else 0)
+    return total, capacity
+
+
+def _grown(
+    certificate: MakespanCertificate, instance: Instance, memories: tuple[int, ...]
+) -> tuple[int, int]:
+    """Return the same for the sizes of the sawtooth, which no worker holds more of than m M."""
+    size, height = certificate.growth
+    largest, total = max(memories), 0
+    most = (size + height) * largest
+    kind: npt.DTypeLike = np.int64 if most * len(instance) < 2**62 else object
+    for token in range(1, int(instance.outputs.max()) + 1):
+        running = instance.outputs >= token
+        held = (instance.prompts[running] + token).astype(kind)
+        left = (instance.outputs[running] - token).astype(kind)
+        paid = size * held + height * np.minimum(size, held)
+        total += int(np.maximum(paid - largest * np.maximum(height - left, 0), 0).sum())
+    return total, size * sum(memories)
 
 
 def items(instance: Instance) -> IntArray:
@@ -262,7 +304,7 @@ def verify_configuration(
             steps = np.arange(arrival + token, horizon + 1)
             cost[: len(steps)] += prices[steps - 1] * sizes[phase[steps - 1], item]
         total += int(cost.min())
-    capacity = _capacities(instance, pairs, sizes, certificate.ends).tolist()
+    capacity = _capacities(instance, pairs, sizes, certificate.ends, instance.memory).tolist()
     begin = 0
     for end, size in zip(certificate.ends, capacity, strict=True):
         total -= count * size * sum(certificate.prices[begin:end])
@@ -270,9 +312,15 @@ def verify_configuration(
     return Fraction(total, unit)
 
 
-def _capacities(instance: Instance, pairs: IntArray, sizes: Exact, ends: tuple[int, ...]) -> Exact:
+def _capacities(
+    instance: Instance,
+    pairs: IntArray,
+    sizes: Exact,
+    ends: tuple[int, ...],
+    memory: int,
+) -> Exact:
     """Find for each phase the largest total size of items that can run together."""
-    phases, memory = len(ends), instance.memory
+    phases = len(ends)
     last = np.array(ends, dtype=np.int64)
     # best[p, c, S]: largest total size in phase p of c items that hold S tokens; -1 where none do.
     width, lightest = 0, 0
@@ -541,7 +589,7 @@ def verify(
     if isinstance(certificate, ConfigurationCertificate):
         return verify_configuration(certificate, instance, several)
     if isinstance(certificate, MakespanCertificate):
-        return verify_makespan(certificate, instance)
+        return verify_makespan(certificate, instance, several)
     if isinstance(certificate, capacity.CapacityCertificate):
         return capacity.verify_capacity(certificate, instance)
     return on_clock.verify_on_clock(certificate, instance)

@@ -11,7 +11,7 @@ import numpy as np
 
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven, round_down
-from optsched.bounds.ascent import Bound
+from optsched.bounds.ascent import Bound, makespan_by_growth
 from optsched.bounds.bound import Pools, bound, bound_of_pools, price_pools
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.errors import InfeasibleError, OptschedError
@@ -121,7 +121,8 @@ _FIRST_SCHEDULE = 0.9  # seconds after Ctrl-C for the first schedule, if none is
 _FIRST_SEARCH = 0.1  # share of the time of a search before all else
 _WAITING = 0.3  # of the time limit
 _RUNS = 7  # from the best so far, where there are few requests
-_DENSE = 0.3  # of the time left, where the event program comes next
+_DENSE, _DENSE_MORE = 0.3, 0.7  # of the time left, where the event program comes next
+_IN_TIME = 0.95  # of the time, as what a search finds too late is lost
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
 _MANY = 20_000  # requests from which on prices take longer than the policies
 
@@ -198,8 +199,11 @@ def find_first(state: SolveState) -> None:
         with state.lock:  # a bound with a certificate, even if it is no better
             state.bound = state.bound if state.closed else first
     state.prices = first.prices
-    if not state.alone and state.objective == "makespan":
-        state.raise_bound(bound_of_pools(state.instance, state.workers, "auto", state.objective))
+    if state.objective == "makespan":
+        state.raise_bound(makespan_by_growth(state.instance, state.workers))
+        if not state.workers.equal:
+            pools = bound_of_pools(state.instance, state.workers, "auto", state.objective)
+            state.raise_bound(pools)
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
     source = "policies" if state.alone else "lists"
     state.note(f"{source}: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
@@ -371,15 +375,17 @@ def pack_densely(state: SolveState) -> None:
         return
     before = state.cost
     few = len(state.instance) <= state.events
-    seconds = state.searching * (_DENSE if _packed_first(state) else 1.0)
+    share = _DENSE if few else _DENSE_MORE
+    seconds = state.searching * (share if _packed_first(state) else 1.0)
     if seconds <= 0:
         return
+    limit = _IN_TIME * (state.left if state.by_work else seconds)
     weighted = state.instance.replace(weights=state.instance.areas.astype(np.float64))
     packing = _Dense(
         weighted,
         "weighted-latency",
         "search",
-        replace(state.options, time_limit=None if state.by_work else seconds),
+        replace(state.options, time_limit=None if math.isinf(limit) else limit),
         replace(
             state.params,
             start=None,
@@ -429,15 +435,16 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "sizes of what runs together",
-        f"auto, makespan, {_ALONE}",
+        "auto, makespan",
         f"{stages.SIZES_MAKESPAN:.0%} of at most {stages.SIZES_MOST} s",
-        lambda state: _makespan(state) and state.method == "auto" and state.alone,
+        lambda state: _makespan(state) and state.method == "auto",
         stages.size_requests,
     ),
     Stage(
         "a search as for latency, in which each request weighs its memory-time",
         "makespan",
-        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, on {_SEVERAL} {stages.MOST_PLACED}, else all",
+        f"{_DENSE:.0%} up to {EVENTS_TIGHT} requests, {_DENSE_MORE:.0%} on {_SEVERAL} up to "
+        f"{stages.MOST_PLACED}, else all",
         _makespan,
         pack_densely,
     ),

@@ -281,6 +281,7 @@ def size_requests(state: SolveState) -> None:
             state.instance,
             lambda: state.ended.is_set() or state.elapsed >= end,
             state.cost - 1,
+            state.workers,
         )
     except OptschedError as error:
         state.note(f"sizes: left out, {error}")

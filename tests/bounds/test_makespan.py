@@ -1,4 +1,4 @@
-"""The makespan by sizes: below every schedule, and proven by a verifier that shares no code."""
+"""The makespan by sizes and growth: below every schedule, verified without shared code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import Instance, bound, family, solve, verify
+from optsched import Instance, Workers, bound, family, solve, verify
 from optsched.bounds.configurations import makespan_by_sizes
 from optsched.certificates.prices import MakespanCertificate, items, read_certificate
 from optsched.errors import CertificateError
@@ -35,6 +35,23 @@ def test_no_schedule_ends_before_the_bound(instance):
     assert verify(read_certificate(proof.certificate.to_json()), instance) == verify(
         proof.certificate, instance
     )
+
+
+@examples(300)
+@given(instance=tiny, memories=st.lists(st.integers(14, 20), min_size=1, max_size=2))
+def test_no_schedule_on_several_workers_ends_before_growth_or_sizes_prove(instance, memories):
+    workers = Workers(memories)
+    least = brute_force.joint_optima(instance, workers)["makespan"]
+    for proof in (
+        bound(instance, "sawtooth", "makespan", workers=workers),
+        makespan_by_sizes(instance, lambda: False, workers=workers),
+    ):
+        assert proof.value <= proof.certificate.value <= least
+        read = read_certificate(proof.certificate.to_json())
+        assert verify(read, instance, workers) == proof.certificate.value
+    for growth in ((1, 0), (1, 3), (4, 2), (9, 9)):
+        other = replace(proof.certificate, sizes=(), growth=growth)
+        assert verify(other, instance, workers) <= least
 
 
 @examples(300)
@@ -73,6 +90,17 @@ def test_it_is_not_weaker_than_memory_time_and_much_stronger_where_requests_are_
         assert verify(proof.certificate, instance) == proof.certificate.value
 
 
+def test_growth_is_seen_whatever_the_memory_and_the_number_of_workers():
+    instance = family("uniform", n=200, seed=31)
+    for workers, least in ((1, 2500), ([100, 150], 970), (4, 620)):
+        proof = bound(instance, "sawtooth", "makespan", workers=workers)
+        known = bound(instance, "auto", "makespan", workers=workers).value
+        assert proof.value >= least > 1.03 * known
+        assert verify(proof.certificate, instance, workers) == proof.certificate.value
+    large = instance.replace(memory=10**9)
+    assert bound(large, "sawtooth", "makespan").value == large.outputs.max()
+
+
 def test_what_is_no_certificate_of_the_instance_is_refused():
     instance = Instance([5, 5], [4, 4], memory=10)
     proof = found(instance).certificate
@@ -82,6 +110,11 @@ def test_what_is_no_certificate_of_the_instance_is_refused():
         verify(replace(proof, sizes=(1,)), instance)
     with pytest.raises(CertificateError, match="a size is negative"):
         replace(proof, sizes=(-1, 0, 0, 0))
+    for growth in ((1,), (0, 1), (1, -1)):
+        with pytest.raises(CertificateError, match="must be tokens, at least 1, and steps"):
+            replace(proof, growth=growth)
+    with pytest.raises(CertificateError, match="other workers"):
+        verify(proof, instance, [10, 10])
     with pytest.raises(CertificateError, match="no request arrives from step 9 on"):
         verify(replace(proof, since=9), instance)
-    assert verify(replace(proof, sizes=(0, 0, 0, 0)), instance) == 0
+    assert verify(replace(proof, sizes=(0, 0, 0, 0)), instance) == 4  # as long as one runs

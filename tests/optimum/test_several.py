@@ -24,6 +24,7 @@ from optsched import verify as verify_certificate
 from optsched._internal.aside import Budget
 from optsched.admission import admit_in_window
 from optsched.models import EventProgram
+from optsched.optimum import plan
 from optsched.search.delays import list_on_workers
 from optsched.search.search import search
 
@@ -144,6 +145,19 @@ def test_makespan_of_many_requests_is_searched_to_the_end():
     )
     assert "dense packing" in found.steps[-1]
     assert not any("left out" in step for step in found.steps)
+
+
+def test_a_makespan_by_work_is_searched_within_the_time_limit(monkeypatch):
+    """The twin knew no limit, so that all that it found later than that was lost."""
+    limits = []
+    first = plan.find_first
+    monkeypatch.setattr(
+        plan, "find_first", lambda state: (limits.append(state.time_limit), first(state))
+    )
+    params = SolveParams(work=0.1)
+    asked = {"objective": "makespan", "method": "search", "params": params, "workers": 2}
+    solve(family("uniform", n=8), time_limit=50, **asked)
+    assert 40 < limits[0] < 50  # of the twin alone: the stages hold what they call
 
 
 def test_a_start_is_kept_and_must_fit_the_workers():
