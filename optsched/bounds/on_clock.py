@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import compiled
 from optsched.bounds.lagrangian import prices_of, serve
 from optsched.problem.work import times_since_first
 
@@ -377,135 +377,90 @@ def sweep(
     width: float,
 ) -> tuple[float, int]:
     """Return what all requests pay at least and the bins looked at; add to the slopes."""
-    memory, begins, rows, _ = prices
+    (arrivals, weights, alone, least, share, batches, decoding, prefill, tokens, ahead) = requests
+    memory, begins, rows, taking = prices
     by_memory, by_taking, by_work = slopes
     bins = len(memory)
-    best_length, best_where = np.empty(bins), np.empty(bins, dtype=np.int64)
-    room = np.empty(bins), np.empty(bins), np.empty(bins, dtype=np.int64), best_length, best_where
+    cost, length, best_length = np.empty(bins), np.empty(bins), np.empty(bins)
+    where, best_where = np.empty(bins, dtype=np.int64), np.empty(bins, dtype=np.int64)
     total, looked = 0.0, 0
-    for request in range(len(requests.arrivals)):
-        batch, share = constant + requests.least[request], requests.share[request]
-        best, served, low, held, before, seen = _serve_cheaply(
-            request, requests, prices, every, constant, width, room
-        )
-        total += best
-        looked += seen
-        if served == 0:
-            continue
+    for request in range(len(arrivals)):
+        arrival, batch = arrivals[request], constant + least[request]
+        need = batch * batches[request]
+        first = math.floor(arrival / width)
         begin, row = begins[request], rows[request]
         count = rows[request + 1] - row
-        left = batch * requests.batches[request]
+        size = served = 0
+        earliest, free = arrival + alone[request], bins * width
+        best = weights[request] * ((free if free > earliest else earliest) - arrival)
+        best_place = -1
+        # Bins of the least prices, up to the one at hand.
+        low, low_held, low_before, reached = first, first, first, first - 1
+        best_low, best_held, best_before = low, low, low
+        for place in range(first, bins):
+            mine = taking[row + place - begin] if begin <= place < begin + count else 0.0
+            price = constant * mine + least[request] * every[place]
+            price = (price + constant * share[request] * memory[place]) / batch
+            at = size
+            while at > 0 and cost[at - 1] > price:
+                cost[at], length[at], where[at] = cost[at - 1], length[at - 1], where[at - 1]
+                at -= 1
+            cost[at], where[at] = price, place
+            begun = place * width
+            length[at] = begun + width - (begun if begun > arrival else arrival)
+            size += 1
+            looked += 8 + size - at
+            if every[place] < every[low]:
+                low = place
+            if memory[place] < memory[low_held]:
+                low_held = place
+            if begun + width < earliest:
+                continue
+            latency = weights[request] * ((begun if begun > earliest else earliest) - arrival)
+            if latency >= best:
+                break
+            before = begun + width - decoding[request]
+            while reached < place and (reached + 1) * width <= before:
+                reached += 1
+                if every[reached] < every[low_before]:
+                    low_before = reached
+            found = latency + tokens[request] * every[low] + prefill[request] * every[low_before]
+            found += constant * ahead[request] * memory[low_held]
+            left = need
+            at = 0
+            for at in range(size):
+                taken = left if left < length[at] else length[at]
+                found += taken * cost[at]
+                left -= taken
+                if left <= 0:
+                    size = at + 1  # what comes later can only be cheaper
+                    break
+                if found >= best:
+                    break
+            looked += at
+            if found < best:
+                best, best_place = found, place
+                best_low, best_held, best_before = low, low_held, low_before
+                served = at + 1
+                for at in range(served):
+                    best_where[at], best_length[at] = where[at], length[at]
+        total += best
+        if best_place < 0:
+            continue
+        left = need
         for at in range(served):
             place = best_where[at]
             taken = left if left < best_length[at] else best_length[at]
             left -= taken
             active = taken * constant / batch
-            by_memory[place] += active * share
+            by_memory[place] += active * share[request]
             by_work[place] += taken - active
             if begin <= place < begin + count:
                 by_taking[row + place - begin] += active
-        by_work[low] += requests.tokens[request]
-        by_work[before] += requests.prefill[request]
-        by_memory[held] += constant * requests.ahead[request]
+        by_work[best_low] += tokens[request]
+        by_work[best_before] += prefill[request]
+        by_memory[best_held] += constant * ahead[request]
     return total, looked
-
-
-@compiled_inside
-def _serve_cheaply(
-    request: int,
-    requests: Priced,
-    prices: Prices,
-    every: FloatArray,
-    constant: float,
-    width: float,
-    room: tuple[FloatArray, FloatArray, IntArray, FloatArray, IntArray],
-) -> tuple[float, int, int, int, int, int]:
-    """Return the least cost, by how many bins, those of three least prices, and the bins seen."""
-    # The bins so far, by ascending cost, and those that serve the request at the least.
-    cost, length, where, best_length, best_where = room
-    memory, begins, rows, taking = prices
-    arrival, batch = requests.arrivals[request], constant + requests.least[request]
-    weight, bins, looked = requests.weights[request], len(memory), 0
-    first = math.floor(arrival / width)
-    begin, row = begins[request], rows[request]
-    count = rows[request + 1] - row
-    size = served = 0
-    earliest, free = arrival + requests.alone[request], bins * width
-    best = weight * ((free if free > earliest else earliest) - arrival)
-    # Bins of the least prices, up to the one at hand.
-    low, low_held, low_before, reached = first, first, first, first - 1
-    best_low, best_held, best_before = low, low, low
-    for place in range(first, bins):
-        mine = taking[row + place - begin] if begin <= place < begin + count else 0.0
-        price = constant * mine + requests.least[request] * every[place]
-        price = (price + constant * requests.share[request] * memory[place]) / batch
-        begun = place * width
-        lasts = begun + width - (begun if begun > arrival else arrival)
-        looked += 9 + size - _insert(cost, length, where, size, price, lasts, place)
-        size += 1
-        if every[place] < every[low]:
-            low = place
-        if memory[place] < memory[low_held]:
-            low_held = place
-        if begun + width < earliest:
-            continue
-        latency = weight * ((begun if begun > earliest else earliest) - arrival)
-        if latency >= best:
-            break
-        before = begun + width - requests.decoding[request]
-        while reached < place and (reached + 1) * width <= before:
-            reached += 1
-            if every[reached] < every[low_before]:
-                low_before = reached
-        found = latency + requests.tokens[request] * every[low]
-        found += requests.prefill[request] * every[low_before]
-        found += constant * requests.ahead[request] * memory[low_held]
-        need = batch * requests.batches[request]
-        found, at, size = _fill(cost, length, size, need, found, best)
-        looked += at
-        if found < best:
-            best, served = found, at + 1
-            best_low, best_held, best_before = low, low_held, low_before
-            for at in range(served):
-                best_where[at], best_length[at] = where[at], length[at]
-    return best, served, best_low, best_held, best_before, looked
-
-
-@compiled_inside
-def _insert(
-    cost: FloatArray,
-    length: FloatArray,
-    where: IntArray,
-    size: int,
-    price: float,
-    lasts: float,
-    place: int,
-) -> int:
-    """Insert a bin by its price among so many others, and return its rank."""
-    at = size
-    while at > 0 and cost[at - 1] > price:
-        cost[at], length[at], where[at] = cost[at - 1], length[at - 1], where[at - 1]
-        at -= 1
-    cost[at], length[at], where[at] = price, lasts, place
-    return at
-
-
-@compiled_inside
-def _fill(
-    cost: FloatArray, length: FloatArray, size: int, left: float, found: float, best: float
-) -> tuple[float, int, int]:
-    """Add the cost of what is left in the cheapest bins; return the last, and those that count."""
-    at = 0
-    for at in range(size):
-        taken = left if left < length[at] else length[at]
-        found += taken * cost[at]
-        left -= taken
-        if left <= 0:
-            size = at + 1  # what comes later can only be cheaper
-            break
-        if found >= best:
-            break
-    return found, at, size
 
 
 _GRAIN = 2**20  # prices are whole multiples of 1 / _GRAIN
