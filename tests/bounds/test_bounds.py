@@ -8,6 +8,7 @@ import threading
 import time
 from fractions import Fraction
 
+import literal
 import numpy as np
 import pytest
 from brute_force import feasible_starts
@@ -15,12 +16,16 @@ from effort import examples
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from literal import lagrangian, mean_busy_time_bound, optimum
+from literal_orders import relaxed_optimum
+from scipy.stats import kendalltau
 from strategies import instances
 
 from optsched import Certificate, Instance, OptschedError, Schedule, bound, family, run, verify
 from optsched.bounds import ascent
-from optsched.bounds.lagrangian import certify, cheapest_starts
-from optsched.errors import CertificateError
+from optsched.bounds import lagrangian as module
+from optsched.bounds.bound import machines_bound
+from optsched.bounds.lagrangian import averaged_starts, certify, cheapest_starts, expected_starts
+from optsched.errors import CertificateError, InstanceError, SolverError
 
 
 @given(instances(max_requests=7, max_arrival=12))
@@ -230,3 +235,83 @@ def test_the_better_bound_is_left_out_where_it_takes_long(monkeypatch):
     monkeypatch.setattr(ascent, "_MAX_SEARCH", 0)
     assert bound(instance).method == "closed-form"
     assert bound(instance, "lagrangian").method == "lagrangian"
+
+
+@given(
+    prompt=st.integers(0, 6),
+    requests=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=4),
+    more=st.integers(0, 9),
+)
+def test_no_schedule_is_below_it(prompt, requests, more):
+    arrivals, outputs = zip(*sorted(requests), strict=True)
+    memory = prompt + max(outputs) + more
+    instance = Instance([prompt] * len(requests), outputs, memory, arrivals)
+    assert machines_bound(instance) <= literal.optimum(instance)
+
+
+@given(requests=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), min_size=1, max_size=9))
+def test_one_at_a_time_it_is_shortest_remaining_first(requests):
+    arrivals, outputs = map(list, zip(*sorted(requests), strict=True))
+    instance = Instance([9] * len(requests), outputs, 9 + max(outputs), arrivals)
+    left, now, total = dict(enumerate(outputs)), 0, 0
+    while left:  # one step after the other
+        here = [request for request in left if arrivals[request] <= now]
+        now += 1
+        if here:
+            least = min(here, key=left.__getitem__)
+            left[least] -= 1
+            if not left[least]:
+                del left[least]
+                total += now - arrivals[least]
+    assert machines_bound(instance) == total
+
+
+def test_it_is_met_where_outputs_are_equal_and_age_makes_no_difference():
+    instance = Instance([20] * 60, [5] * 60, 75, [3 * (i // 4) for i in range(60)])
+    assert run(instance, "mc-sf").total_latency >= machines_bound(instance) > 0.8 * 60 * 5
+
+
+def test_different_prompts_are_refused():
+    with pytest.raises(InstanceError, match="between 1 and 2"):
+        machines_bound(Instance([1, 2], [1, 1], 9))
+
+
+@given(instance=instances(max_requests=5, max_memory=15, max_arrival=0, max_output=6))
+@examples(100)
+def test_they_cost_what_the_relaxation_costs_over_any_longer_horizon(instance):
+    longer = int(instance.outputs.sum()) + 2 * int(instance.outputs.max())
+    cost = float((expected_starts(instance) + instance.outputs).sum())
+    assert cost == pytest.approx(relaxed_optimum(instance, longer), abs=1e-4 * len(instance))
+
+
+def test_arrivals_and_deadlines_do_not_count():
+    plain = Instance([3, 1, 1], [1, 2, 2], memory=6)
+    timed = plain.replace(arrivals=[0, 5, 9], deadlines=[1, 2, 3], weights=[1, 2, 3])
+    assert np.array_equal(expected_starts(plain), expected_starts(timed))
+
+
+@pytest.mark.parametrize("name", ["mixed", "exponential", "uniform"])
+@pytest.mark.parametrize("seed", range(3))
+def test_averages_of_the_lagrangian_order_nearly_as_the_relaxation(name, seed, monkeypatch):
+    instance = family(name, n=20 if name == "uniform" else 40, seed=seed)
+    monkeypatch.setattr(module, "_FITS", 10**9)
+    exact, rough = expected_starts(instance), averaged_starts(instance)
+    assert kendalltau(exact, rough).statistic > 0.85
+    assert np.abs(exact - rough).mean() < 0.02 * exact.max()
+
+
+def test_large_instances_take_the_averages(monkeypatch):
+    instance = family("uniform", n=30, seed=1)
+    monkeypatch.setattr(module, "_FITS", 0)
+    assert np.array_equal(expected_starts(instance), averaged_starts(instance))
+
+
+def test_requests_that_all_fit_start_at_once():
+    instance = Instance([1, 2, 3], [4, 5, 6], memory=100)
+    assert averaged_starts(instance).tolist() == expected_starts(instance).tolist() == [0, 0, 0]
+
+
+def test_too_many_steps_are_refused():
+    instance = Instance([0] * 3, [10**9] * 3, 10**9)
+    with pytest.raises(SolverError, match=r"prices for 1,500,000,00\d steps .*; order by 'area'"):
+        expected_starts(instance)
