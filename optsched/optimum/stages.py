@@ -374,7 +374,7 @@ def choose_parts(state: SolveState) -> None:
         state.status = "optimal"
     state.note(
         f"parts: {found.stopped}, {state.cost:,.10g}, bound {proven(state.lowest, digits=10)}, "
-        f"{found.nodes:,} put in order"
+        f"{found.ordered:,} put in order"
     )
 
 
@@ -402,7 +402,7 @@ def _kept_by_sizes(
     return kept
 
 
-_ENUMERATION = 2e8  # work that an enumeration may take, about a second
+_ENUMERATION = 2e7  # tokens ahead that an enumeration may take, about a second
 _TABLES = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
 _TINY = 8  # requests up to which all efforts are worth it
 HOPELESS = 0.1  # gap above which more requests are left to stages that take their time
@@ -425,7 +425,7 @@ MOST_PLACED = 60  # requests of several workers; their event program grows with 
 
 
 def enumerate_few(state: SolveState) -> None:
-    """Close the interval of a few requests by a search in depth, without a program or a layer."""
+    """Close the interval of a few requests: in arrays, as compiling takes longer than that."""
     raise_prices(state, _FIRST_PRICES)  # whose proof is easier to check
     if state.best is None or state.finished:
         return

@@ -283,7 +283,7 @@ def anneal_orders(
     requests: SearchRequests, state: Orders, backfill: bool, random: RandomState, leg: Leg
 ) -> float:
     """Anneal on orders until the work of a leg is done; return the work."""
-    prompts, outputs, arrivals, weights, memory, _ = requests
+    prompts, outputs, _, weights, _, _ = requests
     order, starts, best, usage, costs = state
     count = len(order)
     longest = 0
@@ -292,7 +292,6 @@ def anneal_orders(
         trial[rank], fresh[rank] = order[rank], starts[rank]
         if not backfill:
             longest = max(longest, outputs[rank])
-    offline = arrivals[count - 1] == 0
     # Sums over all ranks from one on, of weights and of weighted starts.
     heavy, behind = np.empty(count + 1, dtype=np.float64), np.empty(count + 1, dtype=np.float64)
     heavy[count] = behind[count] = 0.0
@@ -315,36 +314,11 @@ def anneal_orders(
         budget = math.inf
         if costs[0] >= 0:
             budget = costs[0] - temperature * math.log(1.0 - uniform(random))
-        total = behind[0] - behind[first]
-        rest = heavy[first]
-        old_end, run_end, run_old_end, shift = end, end, end, 0
-        met = count  # rank from which the old schedule, shifted, is met again
-        for rank in range(first, count):
-            request = trial[rank]
-            prompt, output, weight = prompts[request], outputs[request], weights[request]
-            begin = arrivals[request] if backfill else max(clock, arrivals[request])
-            start = earliest_fit(usage, memory, prompt, output, begin, len(usage) - 2 - output)
-            add_usage(usage, prompt, output, start, 1)
-            fresh[request] = start
-            total += weight * start
-            rest -= weight
-            spent += STEP_WORK * (1.1 * output + 0.6 * (start - begin)) + 6.0
-            if not backfill:
-                clock = start
-                if rank > last:
-                    now = start - starts[request]
-                    if now != shift or rank == last + 1:
-                        shift, run_end, run_old_end = now, end, old_end
-                    same = start >= run_end and start - shift >= run_old_end
-                    if same and (offline or shift == 0):
-                        met = rank + 1
-                        end = max(end, start + output)
-                        break
-                old_end = max(old_end, starts[order[rank]] + outputs[order[rank]])
-            end = max(end, start + output)
-            if total + rest * clock > budget:
-                total = math.inf
-                break
+        spared = behind[0] - behind[first]
+        changed = first, last, clock, end
+        total, end, met, shift, spent = _decode(
+            requests, state, trial, fresh, backfill, changed, heavy, spared, budget, spent
+        )
         usage[lowest : end + 1] = 0
         spent += MOVE_WORK
         if met < count:
@@ -364,6 +338,55 @@ def anneal_orders(
             costs[1] = total
             copy(starts, best, 0, len(starts))
     return spent
+
+
+@compiled_inside
+def _decode(
+    requests: SearchRequests,
+    state: Orders,
+    order: IntArray,
+    fresh: IntArray,
+    backfill: bool,
+    changed: tuple[int, int, int, int],
+    heavy: FloatArray,
+    total: float,
+    budget: float,
+    spent: float,
+) -> tuple[float, int, int, int, float]:
+    """Start requests in order, from the first rank that changed on.
+
+    Return the cost, infinite beyond the budget; the last step in use; the rank from which on the
+    old schedule is met again, and how much later; and the work so far.
+    """
+    prompts, outputs, arrivals, weights, memory, _ = requests
+    before, starts, _, usage, _ = state
+    first, last, clock, end = changed
+    count, rest, offline = len(order), heavy[first], arrivals[-1] == 0
+    old_end, run_end, run_old_end, shift = end, end, end, 0
+    for rank in range(first, count):
+        request = order[rank]
+        prompt, output, weight = prompts[request], outputs[request], weights[request]
+        begin = arrivals[request] if backfill else max(clock, arrivals[request])
+        start = earliest_fit(usage, memory, prompt, output, begin, len(usage) - 2 - output)
+        add_usage(usage, prompt, output, start, 1)
+        fresh[request] = start
+        total += weight * start
+        rest -= weight
+        spent += STEP_WORK * (1.1 * output + 0.6 * (start - begin)) + 6.0
+        if not backfill:
+            clock = start
+            if rank > last:
+                now = start - starts[request]
+                if now != shift or rank == last + 1:
+                    shift, run_end, run_old_end = now, end, old_end
+                same = start >= run_end and start - shift >= run_old_end
+                if same and (offline or shift == 0):
+                    return total, max(end, start + output), rank + 1, shift, spent
+            old_end = max(old_end, starts[before[rank]] + outputs[before[rank]])
+        end = max(end, start + output)
+        if total + rest * clock > budget:
+            return math.inf, end, count, shift, spent
+    return total, end, count, shift, spent
 
 
 @compiled_inside

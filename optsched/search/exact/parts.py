@@ -1,4 +1,4 @@
-r"""Exact search of few requests: part by part on several workers, and of one part on one.
+r"""Exact search of few requests: part by part on several workers, and by growth on one.
 
 **Parts.** The least cost is the least :math:`\sum_g \mathrm{OPT}(S_g)` over partitions of the
 requests into at most :math:`G` parts. Every subset has a lower bound, raised only where it matters,
@@ -11,12 +11,12 @@ all in integers:
 - parts are chosen in depth: the next one holds the largest request that is left. A part is put in
   its best order only as far as is asked: is its optimum below what the best schedule leaves it?
 
-**An order** of a part, or of few requests on one worker, is searched in depth: requests start in
-the order of time, all that fit or fewer at each step. A node is dropped
+**Growth.** Step by step every partial schedule is kept that may become an optimum: which requests
+have started, what they will hold, and the sum of their starts. One is dropped
 
 - if its bound is no better than the best schedule: of the waiting requests, k complete only once
   the k smallest areas, and no request before its output, found room beside what runs;
-- if a waiting request agrees in everything with one that it lets start before it;
+- if another one has started the same requests, costs no more and holds no more at any step;
 - if one of its requests could have started a step earlier, all else as it is. At a start
   :math:`k` after the arrival the first token had no room at step :math:`k`, or memory becomes
   full, to the last token, while the request runs.
@@ -27,23 +27,22 @@ The first two rules leave one optimum, and no optimum breaks the third.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched.bounds.configurations import charges_of_starts
 from optsched.errors import CertificateError, OptschedError
 from optsched.models.program import Stopped
 from optsched.problem.schedule import Schedule
-from optsched.search.exact.search import ExactResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import BoolArray, IntArray
     from optsched.certificates.prices import ConfigurationCertificate
     from optsched.problem.instance import Instance
 
@@ -157,116 +156,102 @@ def _least_rest(
     return max(max(alone, early), total - longest)
 
 
-@compiled_inside
-def _hold(usage: IntArray, prompt: int, output: int, start: int, sign: int) -> None:
-    """Add what a request holds, or with the sign -1 take it away."""
-    for token in range(1, output + 1):
-        usage[start + token] += sign * (prompt + token)
-
-
-@compiled_inside
-def _members(few: Few, part: int) -> tuple[IntArray, IntArray, IntArray, IntArray, int, int]:
-    """List the requests of a part; return room for a schedule, the first clock and the last."""
-    members, starts, due = np.empty((3, len(few.outputs)), dtype=np.int64)
-    size, longest, reach, clock, late = 0, 0, 0, 2**62, 0
-    for request in range(len(few.outputs)):
-        if part >> request & 1:
-            members[size], starts[request] = request, -1
-            size += 1
-            reach += few.outputs[request]
-            longest = max(longest, few.outputs[request])
-            clock, late = min(clock, few.arrivals[request]), max(late, few.arrivals[request])
-    usage = np.empty(late + reach + longest + 2, dtype=np.int64)
-    for step in range(len(usage)):
-        usage[step] = 0
-    return members[:size], starts, due, usage, clock, late + reach
-
-
-# What is known of a node of the search in depth: the request that it starts, or -1 where it moves
-# the clock on; which member is tried next; the clock, the last step of full memory, the cost, what
-# waits as bits and its number.
-_REQUEST, _NEXT, _CLOCK, _FULL, _COST, _LEFT, _WAITING = range(7)
-
-
-@compiled_inside
-def _put(
-    node: IntArray,
-    request: int,
-    after: int,
-    clock: int,
-    full: int,
-    cost: int,
-    left: int,
-    waits: int,
-) -> None:
-    node[_REQUEST], node[_NEXT], node[_CLOCK], node[_FULL] = request, after, clock, full
-    node[_COST], node[_LEFT], node[_WAITING] = cost, left, waits
-
-
 @compiled
 def order_part(
     few: Few, part: int, lower: IntArray, least: int, best: IntArray, work: int
 ) -> tuple[int, int]:
-    """Find the least sum of starts of a subset below `least`, and the starts; return it.
-
-    `least` comes back where there is none. Beside it stands the work left, negative if the search
-    was given up.
-    """
+    """Find the least sum of starts of a subset below `least`, and the starts; return it."""
+    # `least` comes back where there is none. Beside it stands the work left, negative if the search
+    # was given up. Requests start in the order of time, all that fit or fewer at each step; a node
+    # is dropped if its bound is no better than the best, or if one of its requests could have
+    # started a step earlier with all else as it is (see **Growth**).
     prompts, outputs, arrivals, memory = few.prompts, few.outputs, few.arrivals, few.memory
-    members, starts, due, usage, clock, last = _members(few, part)
-    size = len(members)
-    nodes = np.empty((last + size + 2, 7), dtype=np.int64)
-    _put(nodes[0], -1, 0, clock, -1, 0, part, size)
-    depth = 0
+    starts, due = np.empty(len(prompts), dtype=np.int64), np.empty(len(prompts), dtype=np.int64)
+    members = np.empty(len(prompts), dtype=np.int64)
+    waiting, last, longest, clock = 0, 0, 0, 2**62
+    for request in range(len(prompts)):
+        starts[request], due[request] = -1, 0
+        if part >> request & 1:
+            members[waiting] = request
+            waiting += 1
+            last += outputs[request]
+            longest = max(longest, outputs[request])
+            clock = min(clock, arrivals[request])
+    members = members[:waiting]
+    size = waiting
+    reach = last
+    for index in range(size):
+        last = max(last, arrivals[members[index]] + reach)
+    usage = np.empty(last + longest + 2, dtype=np.int64)
+    for step in range(len(usage)):
+        usage[step] = 0
+    # Search in depth. A node starts a request, or moves the clock on (-1); it knows what may
+    # come next, and before.
+    moved = np.empty((4, last + size + 2), dtype=np.int64)
+    depth, cost, full, left = 0, 0, -1, part
+    moved[0, 0], moved[1, 0] = -2, 0
     while depth >= 0:
-        node = nodes[depth]
-        index, clock, full = node[_NEXT], node[_CLOCK], node[_FULL]
-        cost, left, waiting = node[_COST], node[_LEFT], node[_WAITING]
-        node[_NEXT] = index + 1
+        index = moved[1, depth]
+        moved[1, depth] = index + 1
         # Start one more request at the clock.
         if index < size:
             request = members[index]
             prompt, output, twin = prompts[request], outputs[request], few.twin[request]
-            comes_later = twin >= 0 and left >> twin & 1
-            if starts[request] >= 0 or arrivals[request] > clock or comes_later:
+            if starts[request] >= 0 or arrivals[request] > clock:
+                continue
+            if twin >= 0 and left >> twin & 1:
                 continue
             work -= output
+            if not _fits(usage, clock, prompt, output, memory):
+                continue
             early = arrivals[request] < clock and usage[clock] + prompt < memory
-            if not _fits(usage, clock, prompt, output, memory) or (early and output == 1):
+            if early and output == 1:
                 continue
+            if waiting == 1:
+                if cost + clock < least:
+                    least = cost + clock
+                    for other in range(size):
+                        best[members[other]] = starts[members[other]]
+                    best[request] = clock
+                moved[1, depth] = size + 1  # no later start is better
+                continue
+            for token in range(1, output + 1):
+                usage[clock + token] += prompt + token
             starts[request], due[request] = clock, clock + output - 1 if early else 0
-            if waiting > 1:
-                _hold(usage, prompt, output, clock, 1)
-                rest = left ^ (1 << request)
-                depth += 1
-                _put(nodes[depth], request, index + 1, clock, full, cost + clock, rest, waiting - 1)
-                continue
-            if cost + clock < least:
-                least = cost + clock
-                for other in members:
-                    best[other] = starts[other]
-            starts[request] = -1
-            node[_NEXT] = size + 1  # no later start is better
+            cost += clock
+            left ^= 1 << request
+            waiting -= 1
+            depth += 1
+            moved[0, depth], moved[1, depth] = request, index + 1
         # Move the clock on.
         elif index == size:
             if cost + waiting * (clock + 1) >= least:
                 continue
-            then, full = _next_clock(few, members, starts, due, usage, clock, full, last)
+            then, filled = _next_clock(few, members, starts, due, usage, clock, full, last)
             work -= 10 * (max(then, clock) - clock) + 10
             if work < 0:
                 return least, _EXHAUSTED
             if then < 0:
                 continue
+            rest = _least_rest(few, members, starts, usage, then, lower[left])
             work -= 10 * size
-            if cost + _least_rest(few, members, starts, usage, then, lower[left]) < least:
+            if cost + rest < least:
                 depth += 1
-                _put(nodes[depth], -1, 0, then, full, cost, left, waiting)
+                moved[0, depth], moved[1, depth] = -1, 0
+                moved[2, depth], moved[3, depth] = clock, full
+                clock, full = then, filled
         # Go back to the node before.
         else:
-            request = node[_REQUEST]
-            if request >= 0:
-                _hold(usage, prompts[request], outputs[request], clock, -1)
+            request = moved[0, depth]
+            if request == -1:
+                clock, full = moved[2, depth], moved[3, depth]
+            elif request >= 0:
+                for token in range(1, outputs[request] + 1):
+                    usage[starts[request] + token] -= prompts[request] + token
+                cost -= starts[request]
                 starts[request] = -1
+                left ^= 1 << request
+                waiting += 1
             depth -= 1
     return least, max(work, 0)
 
@@ -278,24 +263,15 @@ _WORK = 200_000_000  # of one order between two looks at the clock
 _MORE = 4  # times as much when it was not enough
 
 
-def _least_below(
-    few: Few,
-    part: int,
-    lower: IntArray,
-    least: int,
-    stop: Callable[[], bool],
-    most: float = math.inf,
-) -> tuple[int, IntArray] | None:
-    """Call `order_part` with ever more work; None where `stop` says so or it takes too much."""
-    work, best = min(_WORK, most), np.full(len(few.outputs), -1)
-    while not stop():
-        found, left = order_part(few, part, lower, least, best, int(work))
-        if left >= 0:
-            return int(found), best
-        if work == most:
-            break
-        work = min(_MORE * work, most)
-    return None
+@dataclass(frozen=True)
+class PartsResult:
+    """An interval around the least total latency on several workers."""
+
+    schedule: Schedule
+    lower: int  # no schedule on these workers has a smaller total latency
+    stopped: Stopped
+    ordered: int  # parts whose best order was asked for
+    seconds: float
 
 
 class _GivenUp(Exception):  # noqa: N818  # no error: how the search is left
@@ -308,7 +284,7 @@ def solve_parts(
     *,
     stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[int, int], None] | None = None,
-) -> ExactResult:
+) -> PartsResult:
     """Find a schedule of least total latency on several workers, or an interval around it."""
     began = stopwatch()
     instance, workers = upper.instance, upper.workers
@@ -322,7 +298,7 @@ def solve_parts(
     search = _Search(upper, certificate, stop, on_progress)
     stopped = search.go()
     seconds = stopwatch() - began
-    return ExactResult(search.schedule(), search.lowest, stopped, search.ordered, seconds)
+    return PartsResult(search.schedule(), search.lowest, stopped, search.ordered, seconds)
 
 
 class _Search:
@@ -418,13 +394,18 @@ class _Search:
 
     def _order(self, part: int, least: int) -> None:
         """Find the optimum of a part if it is below `least`, or raise its bound to that."""
+        work, best = _WORK, np.full(len(self.order), -1)
         self.ordered += 1
-        if (ordered := _least_below(self.few, part, self.lower, least, self.stop)) is None:
-            raise _GivenUp
-        found, best = ordered
+        while True:
+            if self.stop():
+                raise _GivenUp
+            found, left = order_part(self.few, part, self.lower, least, best, work)
+            if left >= 0:
+                break
+            work *= _MORE
         if found < least:
             self.starts[part], self.known[part] = best, True
-        self.lower[part] = max(int(self.lower[part]), found)
+        self.lower[part] = max(int(self.lower[part]), int(found))
 
     def _least_rests(self, parts: IntArray, workers: int) -> IntArray:
         """Bound what each set of requests costs on so many workers."""
@@ -482,28 +463,147 @@ def _few(instance: Instance, order: IntArray) -> Few:
     return Few(prompts, outputs, arrivals, instance.areas[order], twin, instance.memory)
 
 
-_MOST_FEW = 12
+_MOST_GROWN = 12  # requests whose sets are tabulated
+_LEADERS = 4  # of each set of requests, with which the others are compared
+_NEVER = np.iinfo(np.int64).max
+
+
+class _Nodes(NamedTuple):
+    """Partial schedules of one clock, one per row: all that starts before it is decided."""
+
+    started: IntArray  # (nodes,): a set of requests, as bits
+    cost: IntArray  # sum of the starts
+    held: IntArray  # tokens at the clock
+    due: IntArray  # step by which memory must have been full
+    starts: IntArray  # (nodes, n)
+    ahead: IntArray  # (nodes, longest output): tokens held at the steps after the clock
+
+    def take(self, index: IntArray | BoolArray) -> _Nodes:
+        return _Nodes._make(array[index] for array in self)
+
+    def join(self, other: _Nodes) -> _Nodes:
+        return _Nodes._make(map(np.concatenate, zip(self, other, strict=True)))
 
 
 def solve_few(
     instance: Instance,
     upper: Schedule,
-    work: float = math.inf,
+    work: float = np.inf,
     stop: Callable[[], bool] = lambda: False,
 ) -> Schedule | None:
-    """Return a schedule of least total latency on one worker, `upper` if none is better.
-
-    None if that takes more work (`order_part`), or `stop` says so between two looks at it.
-    """
-    if len(instance) > _MOST_FEW or instance.deadlines is not None:
+    """Return a schedule of least total latency, `upper` if none is better."""
+    # None if there is more work than this, counted in steps ahead of partial schedules, or if
+    # `stop` says so between two steps.
+    if len(instance) > _MOST_GROWN or instance.deadlines is not None:
         raise OptschedError(
-            f"{instance.name} has {len(instance)} requests, or deadlines; at most {_MOST_FEW} "
+            f"{instance.name} has {len(instance)} requests, or deadlines; at most {_MOST_GROWN} "
             "without deadlines can be enumerated"
         )
-    order = np.argsort(instance.areas, kind="stable")
-    few, lower = _few(instance, order), np.zeros(2 ** len(order), dtype=np.int64)
-    bound_parts(few, lower)
-    least = int(upper.starts.sum())
-    if (found := _least_below(few, len(lower) - 1, lower, least, stop, work)) is None:
-        return None
-    return upper if found[0] == least else Schedule(instance, found[1][ranks_in(order)], "exact")
+    search = _Enumeration(instance, upper)
+    while len(search.nodes.cost):
+        work -= search.nodes.ahead.size
+        if work < 0 or stop():
+            return None
+        search.start()
+        search.complete()
+        search.move_on()
+        search.sift()
+    return search.best
+
+
+class _Enumeration:
+    """The partial schedules at a clock, and the best schedule so far."""
+
+    def __init__(self, instance: Instance, upper: Schedule) -> None:
+        self.instance, self.best = instance, upper
+        self.least = int(upper.starts.sum())
+        count, longest = len(instance), int(instance.outputs.max())
+        self.clock = int(instance.arrivals[0])
+        none, starts, ahead = (np.zeros(shape, np.int64) for shape in (1, (1, count), (1, longest)))
+        self.nodes = _Nodes(none, none, none, np.full(1, _NEVER), starts, ahead)
+        # Of the requests that wait, by the set that has started: how many, areas, outputs.
+        waits = ~np.arange(2**count)[:, None] >> np.arange(count) & 1
+        self.waiting = waits.sum(axis=1)
+        self.areas = np.cumsum(np.sort(waits * instance.areas, axis=1), axis=1)
+        self.outputs = np.sort(waits * instance.outputs, axis=1)
+        self.longest = self.outputs.sum(axis=1)
+
+    def start(self) -> None:
+        """Let every request start, or wait, wherever it can do either."""
+        memory, clock = self.instance.memory, self.clock
+        for request in range(len(self.instance)):
+            prompt, output, arrival = (
+                int(array[request])
+                for array in (self.instance.prompts, self.instance.outputs, self.instance.arrivals)
+            )
+            if arrival > clock:
+                break
+            tokens = prompt + np.arange(1, output + 1)
+            fits = (self.nodes.ahead[:, :output] + tokens <= memory).all(axis=1)
+            fits &= self.nodes.started >> request & 1 == 0
+            early = (arrival < clock) & (self.nodes.held + prompt < memory)
+            if output == 1:
+                fits &= ~early
+            more = self.nodes.take(fits)
+            due = np.where(early[fits], clock + output - 1, _NEVER)
+            more.starts[:, request] = clock
+            more.ahead[:, :output] += tokens
+            self.nodes = self.nodes.join(
+                more._replace(
+                    started=more.started | 1 << request,
+                    cost=more.cost + clock,
+                    due=np.minimum(more.due, due),
+                )
+            )
+
+    def complete(self) -> None:
+        """Take out the nodes that have started all requests, and keep the best."""
+        done = self.waiting[self.nodes.started] == 0
+        if done.any():
+            found = self.nodes.take(done)
+            place = int(np.argmin(found.cost))
+            if found.cost[place] < self.least:
+                self.least = int(found.cost[place])
+                self.best = Schedule(self.instance, found.starts[place], "exact")
+            self.nodes = self.nodes.take(~done)
+
+    def move_on(self) -> None:
+        """Go to the next step."""
+        self.clock += 1
+        held, due = self.nodes.ahead[:, 0].copy(), self.nodes.due
+        due[held == self.instance.memory] = _NEVER
+        self.nodes.ahead[:, :-1] = self.nodes.ahead[:, 1:]
+        self.nodes.ahead[:, -1] = 0
+        self.nodes = self.nodes._replace(held=held).take(due > self.clock)
+
+    def sift(self) -> None:
+        """Drop what cannot become better than the best, or than another."""
+        cheap = self.nodes.cost + self.waiting[self.nodes.started] * self.clock < self.least
+        self.nodes = self.nodes.take(cheap)
+        self.nodes = self.nodes.take(self._bounds() < self.least)
+        nodes = self.nodes = self.nodes.take(np.lexsort((self.nodes.cost, self.nodes.started)))
+        first = np.flatnonzero(np.diff(nodes.started, prepend=-1))
+        leader = np.repeat(first, np.diff(first, append=len(nodes.cost)))
+        rank = np.arange(len(nodes.cost)) - leader
+        needless = np.zeros(len(nodes.cost), dtype=bool)
+        for place in range(_LEADERS):
+            index = np.flatnonzero((rank > place) & ~needless)
+            less = nodes.ahead[leader[index] + place] <= nodes.ahead[index]
+            needless[index] = less.all(axis=1)
+        self.nodes = nodes.take(~needless)
+
+    def _bounds(self) -> IntArray:
+        """Return the least sum of starts that each node can lead to."""
+        nodes, memory = self.nodes, self.instance.memory
+        free = np.cumsum(memory - nodes.ahead, axis=1)
+        longest = free.shape[1]
+        steps = np.zeros(len(nodes.cost), dtype=np.int64)
+        for place in range(len(self.instance)):
+            area = self.areas[nodes.started, place]
+            end = 1 + (free < area[:, None]).sum(axis=1)
+            end += np.where(end > longest, -(-(area - free[:, -1]) // memory) - 1, 0)
+            # Those that have started come first, as areas of zero.
+            steps += np.where(area > 0, np.maximum(end, self.outputs[nodes.started, place]), 0)
+        waiting = self.waiting[nodes.started] * self.clock - self.longest[nodes.started]
+        bounds: IntArray = nodes.cost + waiting + steps
+        return bounds

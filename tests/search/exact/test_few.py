@@ -50,7 +50,9 @@ def test_it_gives_up_where_there_is_more_work_or_someone_says_stop():
     instance = family("uniform", n=5, seed=1)
     start = run(instance, "fcfs").schedule
     assert solve_few(instance, start, work=1000) is None
-    assert solve_few(instance, start, stop=lambda: True) is None
+    calls = []
+    assert solve_few(instance, start, stop=lambda: calls.append(1) or len(calls) > 3) is None
+    assert len(calls) == 4
     assert solve_few(instance, start).total_latency < start.total_latency
 
 
