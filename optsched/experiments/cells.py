@@ -7,7 +7,6 @@ was killed are done again.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import fcntl
 import json
 import pickle
@@ -20,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from optsched._internal.arguments import as_count
@@ -288,7 +286,6 @@ CONNECT_WITHIN = 3.0
 
 _IDLE_SECONDS = 20.0  # after which a process ends, also if the one that started it was killed
 _TASK_SECONDS = 0.3  # of a Dask task, so that its cost of about a millisecond does not show
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def on_local_cores(
@@ -415,18 +412,8 @@ def on_dask(
 
 def _timed(function: Callable[[Cell], Result], cells: list[Cell]) -> tuple[list[Result], float]:
     """Carry several cells out, one after another, and say how many seconds that took."""
-    _keep_freed_memory()
     began = time.perf_counter()
     return [function(cell) for cell in cells], time.perf_counter() - began
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Set glibc's limits of memory that is given back as high as glibc itself does in time."""
-    with suppress(AttributeError, OSError, TypeError):  # another C library
-        library = ctypes.CDLL(None)
-        library.mallopt(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(32 << 20))
-        library.mallopt(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(64 << 20))
 
 
 def check_scheduler(address: object) -> None:
