@@ -6,6 +6,7 @@ A room says in its `__init__` what it adds; `optsched/__init__.py` lists the roo
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from difflib import get_close_matches
 from html import escape
 from importlib import import_module
@@ -88,9 +89,9 @@ class View:
     """A result that is shown as a table, a plot and a page of `optsched.report`."""
 
     @property
+    @abstractmethod
     def _view(self) -> tuple[str, str, str]:
         """Names of table, plot and page."""
-        raise NotImplementedError
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot it, on the given axes or a new figure."""
