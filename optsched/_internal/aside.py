@@ -1,8 +1,6 @@
 """Long calls: the time they take, bars in notebooks, and threads, so that Ctrl-C is heard at once.
 
-The clock stands still while kernels are compiled or loaded, which is charged to no run. Python
-hears Ctrl-C between two of its own instructions only, not inside a kernel. A call that is given up
-ends where it next asks whether it is: kernels that take seconds are called piece by piece.
+Kernels do not hear Ctrl-C, so those that take seconds are called piece by piece.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
 """Compilation of kernels by numba, kept on disk between runs.
 
 Machine code holds what a kernel calls too, but numba looks at the file of the kernel alone. So it
-is kept in a folder named after the sources of all kernels. Where no folder can be written - a home
-that is read-only, a full disk - every process compiles again.
+is kept in a folder named after the sources of all kernels.
 
 Arrays come out of a named tuple once, before the loops of a kernel: inside them every access counts
 references, which took up to twice the time. And a kernel with such arrays has no comprehension:
-where numba inlines one, it drops writes to them that it holds to be unused.
-
-Compilation takes a tenth of a second per kernel and more, and `benchmarks/cold.py --kernels` says
-where it goes. A kernel that is called with two types is compiled twice: an array that is read-only
-here and not there, of another layout, or where another kernel calls it with a number written out.
-What only kernels call is `compiled_inside`: it needs no entrance from Python, which takes long for
-tuples of arrays, and takes numbers as such.
+where numba inlines one, it drops writes to them that it holds to be unused. A kernel is compiled
+once more for each other type: a read-only array, another layout, a number written out.
 """
 
 from __future__ import annotations

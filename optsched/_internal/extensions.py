@@ -1,7 +1,4 @@
-"""What is imported by name when it is needed: rooms above, packages of extras, code of the user's.
-
-A room says in its `__init__` what it adds; `optsched/__init__.py` lists the rooms that do.
-"""
+"""What is imported by name when it is needed: rooms above, extras, code of the user's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Fingerprints: one canonical way of writing whatever was asked, which tells it from all else.
+"""Fingerprints: one canonical way of writing whatever was asked, equal in every process.
 
-A dataclass is written field by field, an array by type, shape and bytes, code of the user's by what
-it runs and reads, and any other object as a pickler writes it, which refuses what it cannot write.
-Nothing depends on the process, the order of a set or where code stands.
+Dataclasses are written by fields, code of the user's by what it runs and reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Small routines for kernels: numba's own take seconds to compile.
-
-The heaps `..._by_key` order entries by their keys, and those of equal keys by their ranks.
-"""
+"""Small routines for kernels: numba's own take seconds to compile."""
 
 from __future__ import annotations
 

@@ -1,14 +1,7 @@
-"""Ascent on prices, and the bound on one worker that it raises.
+"""Ascent on prices of memory, and on charges for memory kept free to grow (docs/bounds.md).
 
 A step leads towards a target a little above the best value met, along the slopes so far, of which
-old ones count less (Crowder, 1976); the target comes closer after rounds without a gain. Work is
-counted in the unit of the searches.
-
-The sawtooth bound: memory that lies idle because requests grow until the next completion.
-
-Charges follow from where a schedule, or the relaxation, completes requests. The cheapest starts are
-searched for as at prices alone: the cost of one takes a few sums, and blocks are ruled out
-together.
+old ones count less (Crowder, 1976); the target comes closer after rounds without a gain.
 """
 
 from __future__ import annotations

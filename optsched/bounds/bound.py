@@ -1,15 +1,8 @@
-r"""The bound of a problem, by whichever method proves most, and prices on coarse grids.
+r"""The bound of a problem, by whichever method proves most; bounds of pools; coarse prices.
 
-With cells of :math:`g` steps, memory in units of :math:`g` tokens and a price for each cell, a
-request of :math:`s` prompt and :math:`o` output tokens is one of :math:`s / g` and :math:`o / g`.
-
-Several workers: bounds on them as one pool, and on machines.
-
-A running request holds at least :math:`s + 1` tokens, so no more than
-:math:`K = \lfloor M / (s + 1) \rfloor` run at any step. One machine that makes K tokens per step,
-one after the other, and may interrupt requests completes none later; on it the shortest remaining
-output first minimises the sum of completions (Schrage, 1968). The bound is strong where age makes
-no difference, :math:`\lfloor M / (s + \max_i o_i) \rfloor = K`.
+No more than :math:`K = \lfloor M / (s + 1) \rfloor` requests of one prompt run at a step. One
+machine that makes K tokens per step, and may interrupt requests, completes none later; on it the
+shortest remaining output first minimises the sum of completions (Schrage, 1968).
 """
 
 from __future__ import annotations

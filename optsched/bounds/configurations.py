@@ -1,23 +1,8 @@
-r"""The configuration-size bound: what running requests are worth instead of how much they hold.
+"""The configuration-size bound (docs/bounds.md): what running requests are worth, by their state.
 
-Prices and sizes (docs/bounds.md) are improved together by projected subgradient ascent: with the
-cheapest starts and the largest sets of items at hand, a derivative is what the requests pay minus
-what is for sale. Adam's steps (Kingma and Ba, 2015), scaled by the history of each coordinate, make
-it fast: prices change at every iteration, the size of a rare item hardly ever. The best point met
-is kept; at the end it is rounded to integers and evaluated exactly.
-
-The makespan: sizes of running requests of which a full memory holds no more than one.
-
-A running request is an item, the tokens that it holds and the steps that are left to it. Let sizes
-:math:`\varphi \ge 0` be such that no set of items that can run together is larger than :math:`F`: a
-dual feasible function. Requests that arrive from step :math:`a` on then need
-:math:`\sum_i \sum_u \varphi(s_i + u, o_i - u) / F` more steps at least.
-
-The best sizes are a linear program with a row for each set that can run together. A dynamic
-program finds rows that are broken (`optsched.bounds.configurations`), HiGHS solves those found so
-far. Sizes are the same share of the tokens in a class of items; classes get smaller and smaller, as
-the program of few classes ends soon, and its rows hold for all. Rows are looked for between the
-optimum of the known ones and the best sizes that hold.
+Prices and sizes are improved together by projected subgradient ascent with Adam's steps (Kingma and
+Ba, 2015). For the makespan the best sizes are a linear program with a row for each set of items
+that can run together: a dynamic program finds rows that are broken, and HiGHS solves those found.
 """
 
 from __future__ import annotations

@@ -1,23 +1,9 @@
 r"""Prices of memory by step: the Lagrangian bound, its relaxation, and starts that it expects.
 
 Request :math:`i` is indifferent between the steps that serve it, so the dual prices fall by
-:math:`1 / A_i` per step while it is served, to zero where the worker runs empty.
-
-It is evaluated in 64-bit integers at prices rounded to a common denominator. A supergradient is the
-memory that the cheapest starts would hold at each step, beyond what there is. What a start costs
-beyond the cheapest one is its regret: a schedule costs the bound plus the regrets of its starts
-plus what the memory it leaves idle is worth, so that none as good as a known one has a start whose
-regret exceeds their distance. Where many requests are alike but for arrivals, the cheapest start
-from each step on is found once for each kind, backwards.
-
-**Horizon.** Relax-LP over :math:`W + \max_i o_i` steps with :math:`W = \lceil \sum_i A_i / M
-\rceil` is feasible: with :math:`x_{i,k} = 1 / W` at the first :math:`W` steps no step holds more
-than :math:`\sum_i A_i / W \le M`. Its optimum can still be above that over more steps, so
-:math:`2 W + \max_i o_i` are taken; an order needs no proof.
-
-**Lagrangian.** Where the program is too large, starts at given prices of memory are averaged over
-the steps of a subgradient method, weighted by step length: they tend to optimal fractional ones.
-The method begins at the prices of the memory-time relaxation, and so few steps suffice.
+:math:`1 / A_i` per step while it is served, to zero where the worker runs empty. A schedule costs
+the bound plus the regrets of its starts, beyond the cheapest ones, plus what the memory that it
+leaves idle is worth; so none as good as a known one has a start of more regret than their distance.
 """
 
 from __future__ import annotations

@@ -1,67 +1,20 @@
-r"""Certificates of prices, and of the sawtooth that running requests keep free.
+r"""Certificates of bounds in steps, and verifiers that share no code with what makes them.
 
-Between completions the memory in use only grows, so that every request that is running at step
-:math:`t` keeps a token free for each step to the next completion. Beside prices :math:`\pi_t = p_t
-/ d` of memory a certificate has charges :math:`\kappa_t = q_t / d` for each of the first :math:`m`
-tokens of a running request, and with :math:`[x]^+ = \max(0, x)` completing at step :math:`c` is
-credited
+Prices :math:`\pi_t = p_t / d \ge 0` of a token at each step, and charges for the first tokens of a
+request beside them, prove the bounds of docs/bounds.md whatever they are.
 
-.. math::
+**Pools.** On several workers prices :math:`\pi^S_t` may be those of sets :math:`S` of workers. A
+request that may run on workers :math:`E_i \subseteq S` only holds its tokens in the pool whatever
+its placement: it pays :math:`\sum_{S \supseteq E_i} \pi^S_t`, and :math:`\sum_S M_S \sum_t \pi^S_t`
+is subtracted, where :math:`M_S` is the memory of the pool.
 
-    \beta_c = \frac{M}{m} \sum_{t \le c} \bigl[ m \kappa_t - (c - t) \pi_t \bigr]^+ .
-
-No schedule has a total latency below
-
-.. math::
-
-    L = \sum_i \min_{k \ge a_i} \Bigl[ k + o_i - a_i + \sum_{u=1}^{o_i} \bigl( (s_i + u) \pi_{k+u} +
-        \min(m, s_i + u) \kappa_{k+u} \bigr) - \beta_{k+o_i} \Bigr] - M \sum_t \pi_t ,
-
-as docs/bounds.md proves; without charges it is the Lagrangian. Credits are rounded up to multiples
-of :math:`1 / d`. On several workers :math:`M` is the memory of all where it is sold, and that of
-the largest in the credits. The verifier shares no code with what makes certificates.
-
-A certificate is a price :math:`\pi_t = p_t / d \ge 0` for a token-step of memory at each step
-:math:`t = 1, \dots, T` (free afterwards), with integers :math:`p_t` and :math:`d`. Whatever the
-prices are, :math:`L(\pi)` of docs/bounds.md is below the total latency of every schedule.
-
-On several workers there are prices :math:`\pi^S_t` of *pools*: sets :math:`S` of workers that hold
-:math:`M_S = \sum_{g \in S} M_g` tokens. A request that may run on workers :math:`E_i \subseteq S`
-only holds its tokens in the pool whatever its placement: it pays :math:`\sum_{S \supseteq E_i}
-\pi^S_t`, and :math:`\sum_S M_S \sum_t \pi^S_t` is subtracted. One worker is one pool. Where every
-request fits everywhere, the pool of all workers proves as much as any prices.
-
-The verifier shares no code with the modules that make certificates.
-
-Certificates of the configuration-size bound, and a verifier that trusts nothing but integers.
-
-At step :math:`t` a running request is described by the tokens :math:`m` it holds and the steps
-:math:`r` that remain to it. A certificate gives every such *item* a size :math:`\varphi_p(m, r)
-\ge 0`, one set of sizes per phase :math:`p` of consecutive steps, and every step a price
-:math:`\pi_t \ge 0`. Let :math:`F_p` be at least the total size of any set of items that can run
-together in phase :math:`p`. Then no schedule has a total latency below
-
-.. math::
-
-    L = \sum_i \min_{k \ge a_i} \Bigl[ k + o_i - a_i + \sum_{u=1}^{o_i} \pi_{k+u}\,
-        \varphi_{p(k+u)}(s_i + u, o_i - u) \Bigr] - \sum_t \pi_t F_{p(t)} ,
-
-because what a feasible schedule pays at step :math:`t` is at most :math:`\pi_t F_{p(t)}`; on
-:math:`G` equal workers it is at most :math:`G` times that.
-
-**Which items can run together.** If nothing new starts, an item with :math:`r' \ge r` steps left
-holds :math:`m' + r` tokens after :math:`r` more steps and all others are done. Requests that start
-later only add to that. So a set of items that run together satisfies
-:math:`\sum_{r' \ge r} (m' + r) \le M` for every :math:`r \ge 0`. Between completions usage grows,
-so it is enough to ask this at the :math:`r` of the set's own items.
-
-**How F is found.** Items are taken by decreasing :math:`r`; among :math:`c` items taken with
-:math:`S` tokens in total the next one fits iff :math:`S + m + (c + 1) r \le M`. A dynamic program
-over :math:`(c, S)` maximises the total size. An item is taken at most as often as there are
-requests that can be in that state by the end of the phase, those with :math:`s_i + o_i = m + r`,
-:math:`o_i > r` and :math:`a_i + o_i - r` not after it, and no more items are taken than requests
-fit by their prompts and first tokens. That one request might be taken in several states only makes
-:math:`F` larger. The verifier shares no code with the module that makes certificates.
+**Items.** An item is a running request by the tokens :math:`m` that it holds and the steps
+:math:`r` that are left to it. If nothing new starts, one with :math:`r' \ge r` steps left holds
+:math:`m' + r` tokens after :math:`r` more steps and all others are done. So items run together only
+if :math:`\sum_{r' \ge r} (m' + r) \le M` at the :math:`r` of each. Taken by decreasing :math:`r`,
+the next one fits iff :math:`S + m + (c + 1) r \le M` beside :math:`c` that hold :math:`S`; a
+dynamic program over :math:`(c, S)` finds the largest total size. An item is taken at most as often
+as there are requests that can be in that state by the end of the phase.
 """
 
 from __future__ import annotations

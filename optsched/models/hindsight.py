@@ -1,7 +1,4 @@
-"""The hindsight program and its relaxation.
-
-The event form of the hindsight program, whose size does not depend on the horizon.
-"""
+"""The hindsight program, its relaxation, and its event form."""
 
 from __future__ import annotations
 

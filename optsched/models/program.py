@@ -1,21 +1,10 @@
-r"""Programs over starts: what runs, what is placed.
+r"""What all programs share: running requests, horizons, answers and conflicts.
 
-Answers of models, and rows in conflict.
-
-Request :math:`i` has to run within its window: it starts from :math:`e_i = a_i` on and completes by
-its due step :math:`f_i`, the earlier of its deadline and the horizon. Requests *conflict* if no
-starts keep them all within their windows and the memory. Three facts about conflicts that are
-irreducible, that is, vanish without any one of their requests:
-
-- *One request* conflicts exactly if :math:`e_i + o_i > f_i`.
-- *Two requests* that can each run alone conflict exactly if :math:`f_j - o_j - e_i < D_{ij}` and
-  :math:`f_i - o_i - e_j < D_{ji}`, where
-  :math:`D_{ij} = \min\{o_i, \max\{o_i - o_j,\, 2 o_i + s_i + s_j - M\}\}` is the least
-  :math:`p_j - p_i` with which :math:`i` may complete first (Eq. 6 at :math:`c_i`).
-- *Memory-time.* Requests whose windows lie within the steps :math:`b + 1, \dots, f` conflict if
-  :math:`\sum A_i > M (f - b)`.
-
-A running request is one whose window holds one start only.
+Request :math:`i` starts from :math:`e_i = a_i` on and completes by :math:`f_i`, its deadline or the
+horizon. Two requests that can each run alone conflict exactly if :math:`f_j - o_j - e_i < D_{ij}`
+and :math:`f_i - o_i - e_j < D_{ji}`, where
+:math:`D_{ij} = \min\{o_i, \max\{o_i - o_j,\, 2 o_i + s_i + s_j - M\}\}` is the least
+:math:`p_j - p_i` with which :math:`i` may complete first.
 """
 
 from __future__ import annotations

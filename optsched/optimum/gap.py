@@ -1,17 +1,13 @@
 r"""Where the gap between a schedule and a bound comes from.
 
-At the prices of a certificate it is the sum of the *order regret* of starts that are not the
-cheapest and the *waste* of memory that lies idle while it is worth something. At prices alone
+At the prices of a certificate it is the *order regret* of starts that are not the cheapest, and the
+*waste* of memory that lies idle while it is worth something:
 
 .. math::
 
     \sum_i (c_i - a_i) - L(\pi) =
     \sum_i \bigl[ \mathrm{cost}_i(p_i) - \min_k \mathrm{cost}_i(k) \bigr]
     + \sum_t \pi_t (M - m_t).
-
-Memory lies idle because requests keep it free to grow until the next completion, or although they
-do not. A certificate of the sawtooth bound counts the first kind, but for where completions come at
-uneven distances, requests are small, or too few run.
 """
 
 from __future__ import annotations

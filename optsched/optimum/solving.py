@@ -1,4 +1,4 @@
-"""`solve`: stages around one interval."""
+"""`solve`: stages around one interval; the iteration time of most throughput."""
 
 from __future__ import annotations
 

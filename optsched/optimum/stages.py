@@ -1,9 +1,7 @@
-"""Stages that prove.
+"""Stages that improve the interval, and stages that close it (docs/how-solve-works.md).
 
 A start whose regret exceeds the distance from the bound to the best schedule, less one, is in no
 better schedule. If the program of what is left has no answer, the best schedule is optimal.
-
-Stages that improve the interval: better schedules, better prices, sizes that run together.
 """
 
 from __future__ import annotations

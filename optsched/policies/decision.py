@@ -1,7 +1,4 @@
-"""Policies that are functions: of a state, or of keys that change.
-
-The settings of the rolling horizon: plan a window, start what the plan starts now, and again.
-"""
+"""Policies that are functions of a state or have keys that change; settings of rolling horizons."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""Orders: one key per request, or a batch that is selected.
-
-Both order requests by their expected starts in Relax-LP (`solvers.selection.expected_starts`), of
-those that wait, as if the worker were empty, whenever requests have arrived since the last batch. A
-batch of Sorted-LP is what comes first in the order and fits together by peaks; offline the batches
-together are the paper's order. LP-Swap passes over what does not fit, and improves by Alg. 4.
-
-First come, first served without knowing outputs: how serving engines form batches.
-"""
+"""Orders by a key, selected batches, and the orders of serving engines."""
 
 from __future__ import annotations
 

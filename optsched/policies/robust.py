@@ -1,9 +1,4 @@
-"""Policies that do not know outputs: intervals, chances, thresholds.
-
-Requests are admitted, in order of arrival, while the tokens held at the next step stay within
-(1 - alpha) of the memory. When the next step would not fit the memory, requests are preempted as if
-they had never started, and wait at their place by arrival. Outputs need not be known.
-"""
+"""Policies that do not know outputs: intervals, chances, thresholds."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """WAIT and Nested WAIT: take requests in when enough of them wait (Fluid, Alg. 1 and 2).
 
-A policy here decides where each request queues, how long the stages behind that queue are, and how
-many must wait before a batch takes them in. Rates and the distribution of lengths are known, as in
-the paper, from the trace. If the load is too high or the thresholds need more memory than there is,
-the thresholds are those for the largest share of the arrivals that can be served. Once no arrivals
-are left, all requests take part whatever the thresholds.
+Rates and the distribution of lengths are known from the trace, as in the paper. Where not all
+arrivals can be served, the thresholds are those for the largest share that can.
 """
 
 from __future__ import annotations

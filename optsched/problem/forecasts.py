@@ -1,7 +1,6 @@
 """What a policy may know of the outputs: an interval for each (Robust Section 2), and a belief.
 
-Forecasts hold copies without a way back to the instance, so that no policy can look an output up;
-the simulator alone knows the outputs and reveals each when its request completes.
+Forecasts hold copies, with no way back to the true outputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a claim assumes, what a run did, and whether the one covers the other.
-
-Bounds, certificates and optima state premises, runs state facts; both are a `World`.
-"""
+"""What a claim assumes, what a run did, and whether the one covers the other."""
 
 from __future__ import annotations
 

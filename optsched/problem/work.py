@@ -1,13 +1,7 @@
 """How much work requests bring on a clock that is a weighted sum, and what it is made of.
 
-Request :math:`i` adds seconds of its own to each of its batches. The constant of a batch is shared:
-where at most :math:`M` tokens are held, a request that holds :math:`h` is charged :math:`h / M` of
-it. No schedule without preemption does all work in less than its sum.
-
-Hinges belong to batches, not to requests: what a batch takes is a convex function of its tokens, so
-that each of its tangents is a clock without hinges that is never above it. A load is that of the
-tangent on which requests bring most work, and so holds for every way to form batches. They take
-longer where they have other sizes than the tangent's, and where memory is not full.
+A request that holds :math:`h` of :math:`M` tokens is charged :math:`h / M` of a batch's constant.
+Of a clock with hinges the tangent counts on which requests bring most work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The rolling horizon: windows of waiting requests, what plans them, and what carries plans out.
 
 Plan and fallback are simulated on the same few draws of requests from those that have arrived so
-far, at the rate at which they came. Both admit by the prefix rule, the fallback in its order, the
-plan in the order of its starts, where each arrival goes before the first that is less urgent.
+far; both admit by the prefix rule, the plan in the order of its starts.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""Simulated annealing over orders, with moves whose effect is found by replay.
-
-They start near each other; where a few large requests hold most of the memory, many moves begin
-with those. On several workers each is put back where it can start sooner. Starts cost their weight
-a step, and what their memory takes at given prices.
-
-**A window** minimises the sum of the starts and of the memory that they take at given prices, by
-moves on the best of three plans: the fallback's order by the prefix rule, the same order with every
-gap filled, and the order of the last plan.
-"""
+"""Simulated annealing over starts, also of windows at prices of memory, and its pace."""
 
 from __future__ import annotations
 

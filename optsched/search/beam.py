@@ -1,20 +1,8 @@
-"""Beam search over orders of admission.
+"""Beam search over the starts of large requests; small ones are background.
 
-At prices of memory a schedule costs the bound plus the regrets of its starts plus what the memory
-it leaves idle is worth (`optsched.bounds.lagrangian`). So a node that has decided what
-starts before a step is judged by the latencies of what has started, the price of the memory that
-it will still hold, and the least cost of every other request from that step on.
-
-Small requests are background: they hold memory from their arrival on, or where the known schedule
-starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
-children are kept, one for each set that has started.
-
-Schedules never fill the memory, so the prices are those of a share of it. They only guide. With
-arrivals they come from an ascent on a coarse grid, offline from the relaxation.
-
-Single runs scatter, so there are many narrow ones with settings of their own; the better ones are
-repeated with more width (docs/research.md). Offline, where the first one gains, there are few, as
-wide as the work allows.
+A node has decided what starts before a step. It is judged by the latencies of what has started, the
+price of the memory that it will still hold, and the least cost of every other request from that
+step on. Narrow runs scatter, so many are made, and the better ones repeated with more width.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Kernels of the beam, and windows that slide over a schedule, each planned anew.
 
-Inside a window memory is limited and free, behind it memory has prices. So a plan for a window is
-judged as a node of `beam` is: by the latencies of what starts, the price of what it still holds
-behind the window, and the least cost there of everything that waits. What it starts in the first
-quarter is fixed, and the next window begins with the rest of it. Several plans are kept, each is
-annealed several times, and little: the choice between plans gains more than longer annealing.
+A plan for a window is judged as a node of `beam` is. What it starts in the first quarter is fixed,
+and the next window begins with the rest of it.
 """
 
 from __future__ import annotations

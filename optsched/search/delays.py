@@ -1,22 +1,13 @@
 r"""Schedules that let requests wait although they would fit, and lists on several workers.
 
-**Delays**, for arrivals. At prices of memory (`certificates.prices`) a request is cheapest to start
-at some step :math:`k_i`. So the requests of the largest areas are released only at
-:math:`a_i + \lambda (k_i - a_i)` and the rest as they arrive, for a few shares :math:`\lambda` and
-of requests; `area` then serves them. After that single releases are annealed, most often those of
-requests whose starts cost most beyond the cheapest ones: some short anneals, and a longer one from
-the best of them. A change is decoded only from the step that it affects until the known schedule is
-met again.
+**Delays.** Large requests are released on the way from their arrival to the start that is cheapest
+at prices of memory, and `area` serves them; then single releases are annealed.
 
-**Even starts.** Requests that start together grow together, and fill the memory only at their end.
-Of outputs :math:`o` without prompts, :math:`M / o` fit at once, but :math:`2 M / (o + 1)` can be on
-the way if their starts are spread evenly. Either each start takes its memory-time :math:`A_i` out
-of a budget that grows by a share of :math:`M` per step and cannot be saved up, for which all but
-the smallest requests wait; or no request starts before the memory-time relaxation
-(`optsched.bounds.lagrangian`), on a share of the memory, would be half done with it.
+**Even starts.** Of outputs :math:`o` without prompts, :math:`M / o` fit at once, but
+:math:`2 M / (o + 1)` can be on the way if their starts are spread evenly. So starts take their
+memory-time out of a budget, or none is before the memory-time relaxation would be half done.
 
-**Lists.** Each request in turn starts on the worker where it leaves the least room (best fit). The
-head is the first that waits for a worker, among those that may run on the same workers.
+**Lists.** Each request in turn starts on the worker where it leaves the least room (best fit).
 """
 
 from __future__ import annotations

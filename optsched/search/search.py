@@ -1,16 +1,8 @@
 """Search for better schedules: annealing on orders, then large-neighbourhood search on starts.
 
-**Orders.** Decode an order with the prefix rule, or each request at its earliest feasible start
-(backfill), and anneal on swaps and moves of single requests. By the prefix rule only a window is
-decoded again: it begins at the first changed position and ends where the old schedule is met again,
-at most shifted in time, or where the cost is sure to be too high.
-
-**Starts.** Take a few requests out that start near each other, and put them back in random order,
-each at the earliest step that is feasible, now and then with a delay: an optimal schedule may need
-one that no order decodes to. Accept by Metropolis (`annealing`).
-
-Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, unless
-the machine is too slow for the work by the deadline: then some is left out.
+By the prefix rule only a window of an order is decoded again: from the first changed position until
+the old schedule is met again, at most shifted in time, or the cost is sure to be too high. Work is
+counted in token-steps touched, so that a run depends on the seed and on the work allowed.
 """
 
 from __future__ import annotations

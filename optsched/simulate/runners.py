@@ -1,7 +1,4 @@
-"""What runs a policy of each kind, in steps and on a clock: the one registry of runners.
-
-A router looks at workers whenever a request arrives; each is run only as far as that takes.
-"""
+"""What runs a policy of each kind, in steps and on a clock, and workers that routers look at."""
 
 from __future__ import annotations
 

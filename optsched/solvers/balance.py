@@ -1,9 +1,8 @@
 r"""Methods that assign requests to workers.
 
-Two bounds hold for every assignment. At step :math:`k + h` no peak is below the largest load
-:math:`m_h` of the full workers and of the loads already there, and worker :math:`g` can at most be
-filled to :math:`u_g(h)` with the largest requests, so that the imbalance is at least
-:math:`\sum_g \max(0, m_h - u_g(h))`. The linear relaxation of the reduced form gives another.
+At step :math:`k + h` no peak is below the largest load :math:`m_h` that is there already, and
+worker :math:`g` can at most be filled to :math:`u_g(h)`, so that the imbalance is at least
+:math:`\sum_g \max(0, m_h - u_g(h))`.
 """
 
 from __future__ import annotations

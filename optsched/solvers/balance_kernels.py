@@ -1,13 +1,8 @@
-r"""Kernels of balance methods.
+r"""Kernels of balance methods: requests are replaced, exchanged and moved while that gains.
 
-All full workers together are one floor per step. The three largest loads of every step are kept, so
-that the largest without any two workers is known at once. The cost of a size :math:`s` in a slot is
-convex and piecewise linear, :math:`G \sum_h \max(0, a_g s - c_h) - (H + 1) \, a_g s` with
-:math:`c_h` the load that fits below the heaviest other worker at step :math:`k + h`: the best
-request is one of the two free ones next to its minimum, which bisection finds.
-
-The search replaces the request of a slot by one that waits, exchanges those of two slots, and moves
-requests to other free slots, as long as that lowers the objective.
+The cost of a size :math:`s` in a slot is convex and piecewise linear,
+:math:`G \sum_h \max(0, a_g s - c_h) - (H + 1) \, a_g s` with :math:`c_h` the load that fits below
+the heaviest other worker: the best request is next to its minimum, which bisection finds.
 """
 
 from __future__ import annotations

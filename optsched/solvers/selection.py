@@ -1,25 +1,15 @@
-r"""Methods that select a batch.
+r"""Methods that select a batch (Sorted-F, Section 5 and Alg. 2-5).
 
-Alg. 4 fills a batch by ascending peak :math:`P_i = s_i + o_i` and then swaps a member for a waiting
-request with a smaller output as long as the peaks still fit, always the first such pair by (peak,
-index). A tree over the requests by peak holds the smallest output of the waiting ones: for a member
-its leftmost leaf below the member's output is the candidate. Members before the last swap need no
-second look unless the swap freed memory: if `out` was swapped for `in` and could serve an earlier
-member :math:`e` that had found nothing, then :math:`P_{out} - P_e \le slack - P_{in} + P_{out}`,
-so that `in` was in reach of :math:`e`; then :math:`o_{in} \ge o_e`, and :math:`o_{out} > o_{in}`.
+**Swap** (Alg. 4). Members before the last swap need no second look unless it freed memory: if
+`out` was swapped for `in` and could serve an earlier member :math:`e` that had found nothing, then
+:math:`P_{out} - P_e \le slack - P_{in} + P_{out}`, so that `in` was in reach of :math:`e`; then
+:math:`o_{in} \ge o_e`, and :math:`o_{out} > o_{in}`.
 
-Sorted-F, Section 5 and Alg. 2-5. All but "mip" let a batch fit if :math:`\sum_{i \in X} P_i \le M`
-with the peaks :math:`P_i = s_i + o_i`. Alg. 2 tabulates the least sum of outputs of :math:`k`
-requests in :math:`m` tokens.
-
-**Scaled.** Alg. 3 rounds the peaks down, so that its batches may not fit, and rounding them up
-would lose batches that do: neither has the factor :math:`1 + \varepsilon` that the paper states.
-Here the outputs are rounded instead, :math:`v_i = \lfloor o_i / \delta \rfloor`, and the table
-holds the least sum of peaks, which stays exact. If :math:`X^*` is best, of :math:`k` requests, and
-:math:`X` of :math:`k` requests has the least :math:`\sum v_i` that fits, then :math:`\sum_{i \in X}
-o_i \le \sum_{i \in X^*} o_i + k \delta`, which is within the factor where :math:`\delta \le
-\varepsilon L_k / k` for a lower bound :math:`L_k` on the sum of outputs of :math:`k` requests that
-fit.
+**Scaled** (Alg. 3). Rounding peaks lacks the factor :math:`1 + \varepsilon` that the paper states.
+Here outputs are rounded, :math:`v_i = \lfloor o_i / \delta \rfloor`, and peaks stay exact: if
+:math:`X` of :math:`k` requests has the least :math:`\sum v_i` that fits and :math:`X^*` is best,
+:math:`\sum_{i \in X} o_i \le \sum_{i \in X^*} o_i + k \delta`, within the factor where
+:math:`\delta \le \varepsilon L_k / k` for a lower bound :math:`L_k` on the outputs of :math:`k`.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
 r"""Layers of an exact search: nodes, how they grow, and the rules that drop some.
 
 Of nodes of one clock that have started the same requests, A dominates B if it costs no more and
-holds no more at any step.
+holds no more at any step. **Rules** drop a node if in each of its completions some requests could
+start earlier, all others where they are. An earlier start is strictly cheaper, so that no rule cuts
+a node that leads to an optimum, and the rules combine with dominance.
 
-**Rules.** If the decisions of a node imply that in each of its completions some requests can start
-earlier, all others where they are, without more than M tokens at any step, then no completion of it
-is optimal, and the node may be dropped.
-
-Every request counts alike, so that an earlier start is strictly cheaper; with weights of zero a
-rule could drop every optimum, each for another one. The rules cut no node that leads to an optimum,
-so they combine with dominance.
-
-Request j starts at :math:`p_j \ge a_j`, holds :math:`s_j + t - p_j` tokens at steps
-:math:`p_j + 1, \dots, c_j = p_j + o_j`, and mem(t) is what all hold. A node with the clock k has
-decided all starts before k: steps up to k are final, and what waits starts at k or later.
+Request j holds :math:`s_j + t - p_j` tokens at steps :math:`p_j + 1, \dots, c_j`, and mem(t) is
+what all hold. A node with the clock k has decided all starts before k: steps up to k are final.
 """
 
 from __future__ import annotations

@@ -1,27 +1,13 @@
 r"""Exact search of few requests: part by part on several workers, and by growth on one.
 
 **Parts.** The least cost is the least :math:`\sum_g \mathrm{OPT}(S_g)` over partitions of the
-requests into at most :math:`G` parts. Every subset has a lower bound, raised only where it matters,
-all in integers:
+requests. Every subset has a lower bound, from smaller parts and from what sizes charge its requests
+and pay a worker; it is put in its best order only as far as is asked.
 
-- optima of small parts come first, and bound larger ones: a request costs at least its output more;
-- prices and sizes of the configuration bound charge each request :math:`c_i`, and a worker is worth
-  :math:`v`, so that :math:`\mathrm{OPT}(S) \ge \sum_{i \in S} c_i - v`. A part whose bound
-  exceeds this by as much as the best schedule exceeds the bound of all, is in no better schedule;
-- parts are chosen in depth: the next one holds the largest request that is left. A part is put in
-  its best order only as far as is asked: is its optimum below what the best schedule leaves it?
-
-**Growth.** Step by step every partial schedule is kept that may become an optimum: which requests
-have started, what they will hold, and the sum of their starts. One is dropped
-
-- if its bound is no better than the best schedule: of the waiting requests, k complete only once
-  the k smallest areas, and no request before its output, found room beside what runs;
-- if another one has started the same requests, costs no more and holds no more at any step;
-- if one of its requests could have started a step earlier, all else as it is. At a start
-  :math:`k` after the arrival the first token had no room at step :math:`k`, or memory becomes
-  full, to the last token, while the request runs.
-
-The first two rules leave one optimum, and no optimum breaks the third.
+**Growth.** Step by step every partial schedule is kept, unless its bound is no better than the best
+schedule, another one has started the same requests, costs no more and holds no more at any step, or
+one of its requests could have started a step earlier: the first token had no room then, or memory
+becomes full while the request runs, up to its last token.
 """
 
 from __future__ import annotations

@@ -1,25 +1,16 @@
 r"""Exact search in time order: branch and bound with the configuration-size bound.
 
-A node fixes all starts before its clock. It may start any set of requests that fits at the clock;
-then the clock moves on until something else can start. The cost of a schedule is, in exact
-integers,
+A node fixes all starts before its clock. The cost of a schedule is, in exact integers,
 
 .. math::
 
     \text{cost} = L + \sum_i \text{regret}_i(k_i) + \sum_t \pi_t (F_{p(t)} - \varphi_t)
 
 with the bound L of a certificate, the regret of a start beyond the cheapest one, and the waste
-where the total size :math:`\varphi_t` of what runs is less than could be. So L, the regret of what
-has started, the least regret from the clock on of what has not, and waste are a bound of a node.
-Waste is counted up to the clock, and ahead of it as far as the running requests leave too little
-room: what starts later is young then, and the largest total size of young requests in so many
-tokens is tabulated. After the last price starts only cost more: no horizon is assumed.
+where the total size :math:`\varphi_t` of what runs is less than could be.
 
-All nodes of one clock are a layer. Nodes that no optimum needs are dropped (`growth`).
-A layer that is too wide loses its worst nodes, and the least bound of those lost still bounds the
-optimum from below. The search is repeated with wider layers until none is lost: narrow passes find
-schedules. Where time or nodes are limited, the last pass loses what it would not come to, by how
-the nodes of the pass before are spread over the layers.
+All nodes of one clock are a layer. One that is too wide loses its worst nodes, and the least bound
+of those lost still bounds the optimum from below; wider layers follow until none is lost.
 """
 
 from __future__ import annotations

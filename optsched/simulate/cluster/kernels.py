@@ -1,9 +1,4 @@
-"""The state of a cluster, and its kernels: parts of a step that no policy decides, then rules.
-
-The loads to come are a ring of steps for every worker. Admission adds a request's whole profile to
-it, so that oracle lookahead costs nothing more, and drift may be anything. Where a router believes
-something else than what will happen, a second ring holds that.
-"""
+"""The state of a cluster, and its kernels: parts of a step that no policy decides, then rules."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Batches on a clock: arrivals, admission, workers.
-
-All workers share the rows of the requests. Those that came to a worker since its last batch form a
-chain; at the next batch they are put into the first rows by arrival, which are free otherwise.
-Admission is that of the unit clock (`optsched.admission`) with batches as steps.
-"""
+"""Batches on a clock: arrivals, admission as on the unit clock with batches as steps, workers."""
 
 from __future__ import annotations
 

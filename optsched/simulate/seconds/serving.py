@@ -1,28 +1,10 @@
-"""Serving engines that know no outputs: first come, first served, with limits on batches.
+"""Serving engines that know no outputs, and below them batches that wait for thresholds.
 
-Three ways to form a batch from requests in the decode phase and waiting prompts:
+**Engines** admit a prompt when it fits beside the tokens held now. When the memory runs out, the
+request admitted last waits again, and prefills its tokens again (vLLM's recomputation).
 
-- mixed: all decodes, and whole prompts beside them;
-- prefill first (as vLLM before its version 1): whole prompts alone while any can be admitted, else
-  all decodes;
-- chunked (as Sarathi): all decodes, and prompt tokens up to the token limit.
-
-A prompt is admitted when it fits beside the tokens held now. When the memory runs out, the request
-admitted last gives up its KV cache and waits again; the tokens it has made become part of its
-prompt, which is prefilled again (vLLM's recomputation).
-
-Below them stand batches that wait for thresholds: WAIT and Nested WAIT (Fluid Alg. 1 and 2).
-
-Requests pass through segments, runs of consecutive stages, and queue in front of each, at first as
-prompts, later with their KV cache kept. A segment takes part in a batch when at least as many
-requests queue as its threshold says, and the segment before it takes part too; it takes that many
-in, and all those inside advance by one token. They move in convoys, so a segment is described by
-how often it has taken part: a request taken in at the t-th time leaves a known number of times
-later. WAIT has one segment per type of request, Nested WAIT a chain of segments for all.
-
-When no arrivals are left, every segment with requests in it takes part, whatever its threshold. If
-a batch would need more memory than there is, fewer prompts are taken in; where that is not enough,
-requests lose all their tokens and queue again in front, the one admitted last first.
+**WAIT.** Requests pass through segments of stages and queue in front of each. They move in convoys:
+a request taken in at the t-th batch of a segment leaves a known number of its batches later.
 """
 
 from __future__ import annotations

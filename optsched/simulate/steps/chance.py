@@ -1,20 +1,12 @@
 r"""Runs that preempt: by plans of outputs that may be too short, and by chance.
 
-A request of :math:`s` prompt tokens that has made :math:`k` tokens holds :math:`m(t) = s + k + t`
-after :math:`t` more steps if it still runs then, with probability :math:`p(t)` by the belief about
-its output. At each step waiting requests are tried by ascending expected cost, and one starts while
-:math:`\sum m p + z \sqrt{\sum m^2 p (1 - p)} \le M` at steps ahead, close at first and then further
-and further apart; a few may be passed over, and an idle worker always takes the first. Where the
-memory runs out, requests that have made the fewest tokens in their attempt are preempted; their
-output is known to be more than that.
+**Plans** (Robust Algorithms 1, 2, 5 and 6) hold each request with its planned output, a bound that
+a preemption raises to the tokens made until then.
 
-Beliefs can be learned: every few completions the chance to end with each token is estimated anew
-for each row, from completed and running requests (Kaplan and Meier, the first belief as a prior).
-
-Robust Algorithms 1, 2, 5 and 6 are one loop with different rules. At each step a policy (1)
-preempts running requests, if it must, (2) admits waiting ones in order while the plan fits, and
-(3) lets all make a token. The plan holds request :math:`i` with its planned output
-:math:`\tilde o_i`, a bound that a preemption raises to the tokens made until then.
+**Chance.** A request of :math:`s` prompt tokens that has made :math:`k` tokens holds
+:math:`m(t) = s + k + t` after :math:`t` more steps with probability :math:`p(t)`. Requests start by
+ascending expected cost while :math:`\sum m p + z \sqrt{\sum m^2 p (1 - p)} \le M` at steps ahead.
+Beliefs are learned from completed and running requests (Kaplan and Meier, the first as a prior).
 """
 
 from __future__ import annotations

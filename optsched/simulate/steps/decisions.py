@@ -1,18 +1,12 @@
 """Runs in steps.
 
-A hash of (seed, request, attempt) ranks ties, once when a request enters the queue and once when it
-starts, so that a run depends on the seed alone.
-
-While no request arrives, a backfill plan stays the same: what runs by then was part of it, and less
-room makes no start earlier. So a new one is made at arrivals only, and only as far as it decides
-what starts before the next one. Offline the plan is made once (serial schedule generation).
+While no request arrives, a backfill plan stays the same, so that a new one is made at arrivals
+only, as far as it decides what starts before the next one.
 
 When the greedy policy overflows, the worker becomes empty. If it was empty before with no
-completion and no arrival since, the two states are equal, and the run repeats in a loop. Later
-arrivals do not free its requests: these stand first in the queue, so that each round admits all of
-them at its beginning, and others only make a round end sooner. A request that is alone above the
-threshold is never admitted, nor is any after it: a loop whose period is one step. Random clearing
-repeats a state without repeating itself; such a run is given up after `patience` steps.
+completion and no arrival since, the two states are equal, and the run repeats in a loop, which no
+later arrival frees. Random clearing repeats a state without repeating itself; such a run is given
+up after `patience` steps.
 """
 
 from __future__ import annotations

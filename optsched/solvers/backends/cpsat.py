@@ -1,17 +1,10 @@
-r"""CP-SAT: linear models with whole data, handed over by filling its protocol buffer.
+r"""CP-SAT: linear models with whole data, and event programs.
 
-Event programs on CP-SAT: the memory is checked at completions only.
+For each pair of requests one literal says which completes first. While :math:`i` completes first,
+:math:`j` holds :math:`s_j + c_i - p_j` tokens at :math:`c_i` beside the :math:`s_i + o_i` of
+:math:`i`, or starts later, so in either case
 
-For each pair of requests one literal says which completes first (of two at the same step the one
-that stands first). While :math:`i` completes first, :math:`j` holds :math:`s_j + c_i - p_j` tokens
-at :math:`c_i` beside the :math:`s_i + o_i` of :math:`i`, or starts later, so in either case
-
-.. math:: p_j - p_i \ge \max\{\, o_i - o_j,\; o_i - (M - s_i - o_i - s_j)^+ \,\},
-
-which puts all that two requests alone forbid each other into one difference. The memory row of
-:math:`c_i` then sums variables :math:`u_{ij}` that are at least the tokens of :math:`j` where it is
-there. On several workers a literal for each request and worker says whether it runs there, and one
-per pair whether they share a worker.
+.. math:: p_j - p_i \ge \max\{\, o_i - o_j,\; o_i - (M - s_i - o_i - s_j)^+ \,\}.
 """
 
 from __future__ import annotations
