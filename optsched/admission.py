@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in, records, require_room
+from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records, require_room
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop, push
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.problem.instance import Instance
 
 #: How much more memory-time than the head others may ask for that pass it, and how many of those

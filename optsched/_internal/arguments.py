@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_origin
@@ -17,8 +17,6 @@ import numpy as np
 from optsched.errors import InstanceError, OptschedError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Entry = TypeVar("Entry", bound="Callable[..., Any]")
 
 MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers

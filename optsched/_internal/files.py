@@ -11,14 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optsched.errors import FileError, unreadable
+from optsched.errors import FileError, OptschedError, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
-    from optsched.errors import OptschedError
 
 JSON = dict[str, Any]  # an object, as it is read and written
 

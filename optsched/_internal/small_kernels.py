@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.arrays import prefix_sums
+from optsched._internal.arrays import Array, FloatArray, IntArray, prefix_sums
 from optsched._internal.compiled import compiled, compiled_inside
-
-if TYPE_CHECKING:
-    from optsched._internal.arrays import Array, FloatArray, IntArray
 
 
 @compiled_inside

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_SUM, has_room, require_room
+from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, has_room, require_room
 from optsched._internal.aside import Budget, pieces, stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.numbers import round_down
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable
 
-    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.problem.instance import Instance
     from optsched.problem.schedule import Schedule
     from optsched.problem.workers import Workers

@@ -41,20 +41,18 @@ from optsched.bounds.lagrangian import (
 )
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.certificates.prices import Certificate
-from optsched.clock import LinearClock, get_clock
+from optsched.clock import Clock, LinearClock, get_clock
 from optsched.errors import InstanceError, OptschedError, require_known
 from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, Storage, World
 from optsched.problem.schedule import Schedule
 from optsched.problem.work import step_of
-from optsched.problem.workers import as_workers
+from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.clock import Clock
-    from optsched.problem.workers import Workers
 
     SomeWorkers = int | str | Sequence[int] | Workers
 
@@ -99,7 +97,7 @@ def _shortest_remaining(lengths: IntArray, arrivals: IntArray) -> IntArray:
 
 _MAX_POOLS = 8
 _BUDGET = Budget(work=2e8)  # of an ascent, in the unit of the searches
-_MAX_ROUNDS = 400
+_MAX_ROUNDS = 399  # after the first
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # of the pool's prices, to begin with
 
 
@@ -187,11 +185,9 @@ def price_pools(
     """Find prices of pools, from those of the pool of all; a known cost sets the target."""
     ascent = _PoolAscent(instance, workers, certificate)
     ascent.begin(cost)
-    round_work = work_of_round(ascent.best_prices.size, len(instance))
-    for _ in range(min(_MAX_ROUNDS, 1 + int(budget.work / round_work))):
-        if ascent.converged or budget.over:
-            break
-        ascent.step()
+    rounds = min(_MAX_ROUNDS, budget.work / work_of_round(ascent.best_prices.size, len(instance)))
+    if ascent.climb(rounds, budget):
+        raise KeyboardInterrupt
     return ascent.certificate(workers.fingerprint(instance))
 
 

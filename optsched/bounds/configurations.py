@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import require_room
+from optsched._internal.arrays import FloatArray, IntArray, Scalar, require_room
 from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.numbers import round_down
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray, Scalar
     from optsched.problem.instance import Instance
 
 _TERMS = 50_000_000  # of one evaluation of all starts

@@ -12,12 +12,12 @@ import itertools
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_SUM, ranks_in, read_only
+from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, ranks_in, read_only
 from optsched._internal.aside import pieces
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import (
@@ -32,10 +32,6 @@ from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError, SolverError
 from optsched.models.program import Stopped
 from optsched.problem.instance import Instance
-
-if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray
-
 
 _EXACT = 2**62
 

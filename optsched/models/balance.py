@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import prefix_sums
+from optsched._internal.arrays import BoolArray, FloatArray, IntArray, prefix_sums
 from optsched.errors import InstanceError, ModelError, require_known
 from optsched.models.linear import (
     Family,
@@ -26,7 +26,6 @@ from optsched.models.program import Program
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.models.linear import Blocks
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import as_integers
+from optsched._internal.arrays import FloatArray, IntArray, as_integers
 from optsched.errors import ModelError, require_known
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
-from optsched.models.program import Program, Stopped
+from optsched.models.program import Program, Solution, Stopped
 from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.program import Solution
 
 Fit = Literal["peak", "profile"]
 FITS: tuple[Fit, ...] = ("peak", "profile")

@@ -17,7 +17,7 @@ from optsched._internal.arrays import MAX_WEIGHT, as_floats, as_integers, prefix
 from optsched._internal.extensions import Shown
 from optsched._internal.numbers import exact_dot, in_units
 from optsched._internal.small_kernels import PriceSums
-from optsched.errors import InstanceError, ModelError, require_known
+from optsched.errors import InstanceError, ModelError, OptschedError, require_known
 from optsched.models.linear import Family, LinearModel, Rows, Variables, as_point, whole_numbers
 from optsched.models.program import (
     NOTHING_RUNNING,
@@ -33,7 +33,7 @@ from optsched.models.program import (
     safe_horizon,
     workers_of,
 )
-from optsched.problem.schedule import Schedule
+from optsched.problem.schedule import Schedule, Violation
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,15 +41,27 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.program import Scheduled, Solution
     from optsched.problem.instance import Instance
-    from optsched.problem.schedule import Violation
     from optsched.problem.workers import Workers
 
 ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan"]
 SCHEDULE_OBJECTIVES: tuple[ScheduleObjective, ...] = get_args(ScheduleObjective)
-# What a penalty must keep to.
-PENALTY = f"cannot be negative, nor beyond {1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g} unless it is 0"
 Lateness = Literal["forbidden", "per-step", "per-request"]
 LATENESS: tuple[Lateness, ...] = get_args(Lateness)
+
+
+def check_lateness(lateness: str, penalty: float, error: type[OptschedError]) -> None:
+    """Reject an unknown lateness, one without a penalty, and a penalty out of range."""
+    require_known("lateness", lateness, LATENESS, error)
+    if penalty and not 1 / MAX_WEIGHT <= penalty <= MAX_WEIGHT:
+        raise error(
+            f"penalty is {penalty}, but cannot be negative, nor beyond {1 / MAX_WEIGHT:g} to "
+            f"{MAX_WEIGHT:g} unless it is 0"
+        )
+    if lateness != "forbidden" and not penalty:
+        raise error(
+            f"lateness is {lateness!r} without a penalty, which would drop the deadlines; pass a "
+            "penalty, such as 10"
+        )
 
 
 def schedule_cost(
@@ -193,14 +205,7 @@ class HindsightProgram(Program):
 
     def __post_init__(self) -> None:
         require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
-        require_known("lateness", self.lateness, LATENESS)
-        if self.penalty and not 1 / MAX_WEIGHT <= self.penalty <= MAX_WEIGHT:
-            raise ModelError(f"the penalty is {self.penalty}, but {PENALTY}")
-        if self.lateness != "forbidden" and not self.penalty:
-            raise ModelError(
-                f"lateness is {self.lateness!r} without a penalty, which would drop the deadlines; "
-                "pass a penalty, such as 10"
-            )
+        check_lateness(self.lateness, self.penalty, ModelError)
         if self.memory_prices is not None:
             try:
                 prices = as_floats("memory_prices", self.memory_prices).copy()
@@ -448,18 +453,15 @@ class HindsightProgram(Program):
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective of the program, from its start steps alone."""
-        return float(self._exact_cost(schedule))
-
-    def _exact_cost(self, schedule: Schedule) -> Fraction:
         cost = schedule_cost(schedule, self.objective, self.lateness, self.penalty)
         if self.memory_prices is None:
-            return cost
+            return float(cost)
         held = np.zeros(len(self.memory_prices), dtype=np.int64)
         rows = zip(self.instance.prompts, self.instance.outputs, schedule.starts, strict=True)
         for prompt, output, start in rows:
             steps = held[start - self.now : start - self.now + output]
             steps += prompt + 1 + np.arange(len(steps))
-        return cost + exact_dot(self.memory_prices, held)
+        return float(cost + exact_dot(self.memory_prices, held))
 
     @property
     def whole(self) -> bool:

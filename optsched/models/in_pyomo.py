@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arrays import require_nonzeros
+from optsched._internal.arrays import FloatArray, require_nonzeros
 from optsched.errors import ModelError
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray
-
     Native = Any  # of a solver without types, or a model, whose file imports this one
 
 

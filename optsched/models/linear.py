@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,8 +19,6 @@ from optsched._internal.numbers import exact_dot, in_units
 from optsched.errors import ModelError as ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray

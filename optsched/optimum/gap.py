@@ -22,7 +22,7 @@ from optsched._internal.extensions import data_frame, draw
 from optsched._internal.numbers import proven
 from optsched.bounds.ascent import charged_by, completions_within, regrets_of
 from optsched.bounds.lagrangian import PricedStarts, held_by
-from optsched.certificates.prices import SawtoothCertificate
+from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
-    from optsched.certificates.prices import Certificate
     from optsched.problem.execution import Execution
 
 

@@ -25,7 +25,7 @@ from optsched.optimum.state import (
     SolveParams,
     SolveState,
 )
-from optsched.policies import BASIC, PriorityPolicy
+from optsched.policies import BASIC, Policy, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import WORK_PER_SECOND
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.hindsight import EventProgram, HindsightProgram
     from optsched.models.program import Running
-    from optsched.policies import Policy
     from optsched.problem.instance import Instance
 
 
@@ -75,7 +74,7 @@ def _keys(state: SolveState) -> Iterator[tuple[FloatArray, float]]:
 def raise_pool_prices(state: SolveState) -> None:
     """Raise the bound by better prices of the pool, and of the workers that few requests need."""
     stages.raise_prices(state)
-    if state.alone or state.prices is None or state.finished or state.left <= 0:
+    if state.alone or state.prices is None or state.over:
         return
     if len(Pools.of(state.instance, state.workers).members) == 1:
         return
@@ -94,9 +93,7 @@ def raise_pool_prices(state: SolveState) -> None:
 def wait_for_cheap_starts(state: SolveState) -> None:
     """Let requests wait where arrivals make that pay: shares of the way to the cheapest start."""
     instance = state.instance
-    if state.prices is None or state.best is None or not instance.arrivals.any():
-        return
-    if state.left <= 0 or state.finished:
+    if state.over or state.prices is None or state.best is None or not instance.arrivals.any():
         return
     before, began = state.cost, state.elapsed
     priced = PricedStarts(state.pool, state.prices, state.best.starts)
@@ -371,7 +368,7 @@ def _packed_first(state: SolveState) -> bool:
 
 def pack_densely(state: SolveState) -> None:
     """Complete early by packing densely: all orders of equal density cost the same."""
-    if state.finished or state.best is None or state.left <= 0:
+    if state.over or state.best is None:
         return
     before = state.cost
     few = len(state.instance) <= state.events

@@ -35,7 +35,7 @@ from optsched.optimum.state import TOO_LARGE, SolveParams
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.solvers.backends import cpsat, highs
-from optsched.solvers.backends.base import INFEASIBLE, Options
+from optsched.solvers.backends.base import INFEASIBLE, Options, Progress
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.backends.pyomo import capabilities as solver_of_pyomo
 from optsched.solvers.backends.pyomo import compile_pyomo
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.program import Conflict, Program
-    from optsched.solvers.backends.base import Progress
 
 
 WATCHED = ("on_progress", "stop")

@@ -11,14 +11,14 @@ from optsched._internal.aside import stopwatch
 from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.numbers import number, percent, proven
 from optsched.bounds.bound import bound
-from optsched.clock import get_clock
+from optsched.clock import Clock, get_clock
 from optsched.errors import PolicyError
 from optsched.optimum.solving import solve
-from optsched.optimum.state import SolveParams
-from optsched.policies import get_policies
-from optsched.problem.premises import STORAGES, deployable, strongest
+from optsched.optimum.state import Optimum, SolveParams
+from optsched.policies import Policy, get_policies
+from optsched.problem.premises import STORAGES, Storage, deployable, strongest
 from optsched.problem.schedule import Schedule
-from optsched.problem.workers import as_workers, get_routers
+from optsched.problem.workers import Router, Workers, as_workers, get_routers
 from optsched.simulate import run
 from optsched.solvers.backends.base import Options
 
@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.clock import Clock
-    from optsched.optimum.state import Optimum
-    from optsched.policies import Policy
     from optsched.problem.execution import Run
     from optsched.problem.instance import Instance
-    from optsched.problem.premises import Storage
-    from optsched.problem.workers import Router, Workers
     from optsched.simulate.dispatch import RoutedRun
 
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers

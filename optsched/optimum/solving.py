@@ -15,7 +15,7 @@ from optsched.models.fluid.equilibrium import constant_of, equilibrium
 from optsched.models.fluid.wait import WAITING, ThroughputProgram
 from optsched.optimum.plan import find_first, go_through
 from optsched.optimum.programs import WATCHED, kind_of
-from optsched.optimum.state import SolveParams, SolveState
+from optsched.optimum.state import Optimum, SolveParams, SolveState
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.problem.workers import Workers, as_workers
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.models.hindsight import ScheduleObjective
     from optsched.models.program import Solution
-    from optsched.optimum.state import Optimum
     from optsched.problem.request_types import RequestTypes
 
 

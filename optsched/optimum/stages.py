@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arrays import room_for
+from optsched._internal.arrays import IntArray, room_for
 from optsched._internal.aside import Token
 from optsched._internal.numbers import proven, round_down
 from optsched.bounds.ascent import (
@@ -30,30 +30,22 @@ from optsched.bounds.lagrangian import PricedStarts, certify
 from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.hindsight import EventProgram, HindsightProgram
-from optsched.models.program import Stopped
-from optsched.optimum.state import EVENTS, EVENTS_FIRST, TOO_LARGE, Effort
+from optsched.models.program import Solution, Stopped
+from optsched.optimum.state import EVENTS, EVENTS_FIRST, TOO_LARGE, Effort, SolveState
 from optsched.search.annealing import WORK_PER_SECOND
 from optsched.search.beam import start_by_beam
 from optsched.search.delays import delay_large
 from optsched.search.exact.parts import MOST, solve_few, solve_parts
-from optsched.search.exact.search import solve_exact
+from optsched.search.exact.search import ExactResult, solve_exact
 from optsched.search.exact.states import solve_by_states
 from optsched.search.search import search
-from optsched.solvers.backends.base import whole_multiple
+from optsched.solvers.backends.base import Options, whole_multiple
 from optsched.solvers.backends.driver import solve_events, solve_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched._internal.arrays import IntArray
-    from optsched.certificates.prices import ConfigurationCertificate
-    from optsched.models.program import Solution
-    from optsched.optimum.state import SolveState
-    from optsched.problem.instance import Instance
     from optsched.problem.schedule import Schedule
-    from optsched.problem.workers import Workers
-    from optsched.search.exact.search import ExactResult
-    from optsched.solvers.backends.base import Options
 
 # Shares of the time left.
 PRICES_OFFLINE, PRICES_ARRIVALS = 0.05, 0.15
@@ -74,9 +66,7 @@ _GRIDS = ((CELLS, 300), (4 * CELLS, 200))  # cells in an output, and rounds
 
 def delay_requests(state: SolveState) -> None:
     """Let large requests wait where arrivals make that pay."""
-    if state.prices is None or not state.instance.arrivals.any():
-        return
-    if state.left <= 0 or state.finished:
+    if state.over or state.prices is None or not state.instance.arrivals.any():
         return
     few = len(state.instance) <= FEW
     share = DELAYS_FEW if few else DELAYS
@@ -165,7 +155,7 @@ def search_schedules(
 
 def raise_prices(state: SolveState, work: float | None = None) -> None:
     """Raise the bound by better prices: with arrivals it pays, offline a little."""
-    if state.prices is None or state.best is None or state.left <= 0 or state.finished:
+    if state.over or state.prices is None or state.best is None:
         return
     arrivals = bool(state.instance.arrivals.any())
     if not arrivals and len(state.instance) > PRICED:
@@ -190,7 +180,7 @@ def raise_prices(state: SolveState, work: float | None = None) -> None:
 def charge_for_growth(state: SolveState) -> None:
     """Raise the bound by the memory that requests keep free to grow."""
     prices = state.prices
-    if prices is None or state.left <= 0 or state.finished:
+    if state.over or prices is None:
         return
     work = state.share(CHARGES) * WORK_PER_SECOND
     if work < work_of_point(state.pool, prices):
@@ -256,7 +246,7 @@ def large_requests(state: SolveState) -> bool:
 
 def price_configurations(state: SolveState, seed: int, effort: Effort | None = None) -> None:
     """Raise the bound where large requests leave memory empty that nothing could use."""
-    if state.left <= 0 or state.finished:
+    if state.over:
         return
     beside = state.params.threads > 1 and effort is None
     stop = Token(state.ended)
@@ -271,7 +261,7 @@ def price_configurations(state: SolveState, seed: int, effort: Effort | None = N
 
 def size_requests(state: SolveState) -> None:
     """Raise the bound on the makespan by sizes of what runs together."""
-    if state.left <= 0 or state.finished:
+    if state.over:
         return
     end = state.elapsed + min(state.left, SIZES_MOST) * SIZES_MAKESPAN
     try:
@@ -324,7 +314,7 @@ TO_THE_PROOF = 0.9  # of the time left; where nodes are limited, other stages fo
 
 def price_sizes(state: SolveState) -> None:
     """Raise the bound where large requests leave memory of equal workers empty."""
-    if state.finished or state.left <= 0:
+    if state.over:
         return
     best = None
     for begin in _BEGINNINGS:
@@ -354,7 +344,7 @@ def choose_parts(state: SolveState) -> None:
     """Close the interval of few requests on equal workers: which share a worker, in which order."""
     price_sizes(state)
     # What it needs grows with the number of subsets; where time runs out the program comes next.
-    if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
+    if state.over or state.sizes is None or state.best is None:
         return
     if len(state.instance) > MOST or state.instance.deadlines is not None:
         return
@@ -380,24 +370,18 @@ def kept_by_sizes(state: SolveState, latest: IntArray) -> tuple[IntArray, ...] |
     """Return the starts that better schedules may have by the sizes known; None without sizes."""
     if state.sizes is None or state.best is None:
         return None
-    better = _kept_by_sizes(state.instance, state.workers, state.sizes, state.cost - 1)
-    return tuple(starts[starts <= last] for starts, last in zip(better, latest, strict=True))
-
-
-def _kept_by_sizes(
-    instance: Instance, workers: Workers, certificate: ConfigurationCertificate, cost: float
-) -> list[IntArray]:
-    """Return the starts of each request that schedules of at most a cost may have."""
+    instance, workers, certificate = state.instance, state.workers, state.sizes
     costs, group, unit = charges_of_starts(certificate, instance, workers)
-    room = int((Fraction(cost) - certificate.value) * unit)
+    room = int((Fraction(state.cost - 1) - certificate.value) * unit)
     kept = []
     for request, number in enumerate(group.tolist()):
         arrival, most = int(instance.arrivals[request]), int(costs[number].min()) + room
         listed = np.flatnonzero(costs[number, arrival:] <= most) + arrival
         # After the last price a start costs its latency.
         last = most // unit - int(instance.outputs[request]) + arrival
-        kept.append(np.concatenate([listed, np.arange(costs.shape[1], last + 1)]))
-    return kept
+        starts = np.concatenate([listed, np.arange(costs.shape[1], last + 1)])
+        kept.append(starts[starts <= latest[request]])
+    return tuple(kept)
 
 
 _ENUMERATION = 2e7  # tokens ahead that an enumeration may take, about a second
@@ -428,11 +412,7 @@ def enumerate_few(state: SolveState) -> None:
     if state.best is None or state.finished:
         return
     began = state.elapsed
-
-    def over() -> bool:
-        return state.finished or state.left <= 0
-
-    found = solve_few(state.instance, state.best, _ENUMERATION, over)
+    found = solve_few(state.instance, state.best, _ENUMERATION, lambda: state.over)
     if found is None:
         state.note("enumeration: left out, it takes too long")
         return
@@ -445,7 +425,7 @@ def enumerate_few(state: SolveState) -> None:
 
 def prove_first(state: SolveState) -> None:
     """Close the interval of a few requests at once, before a search is even compiled."""
-    if state.finished or state.left <= 0:
+    if state.over:
         return
     arrivals = state.instance.arrivals
     if state.plain and state.objective == "total-latency" and arrivals[0] == arrivals[-1]:
@@ -503,7 +483,7 @@ def _search(
     solve: Callable[..., ExactResult],
     **limits: int | None,
 ) -> None:
-    if state.left <= 0 or state.finished:
+    if state.over:
         return
     limit = state.params.memory_limit
     try:

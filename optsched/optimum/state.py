@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import as_count, checked
-from optsched._internal.arrays import MAX_STEP, MAX_WEIGHT
+from optsched._internal.arrays import MAX_STEP, FloatArray, IntArray
 from optsched._internal.aside import Budget, Token, stopwatch
 from optsched._internal.extensions import draw, write
 from optsched._internal.numbers import number, percent, proven, round_down
@@ -20,12 +20,12 @@ from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import of_pool
 from optsched.bounds.lagrangian import PricedStarts, weights_of
 from optsched.certificates.prices import Certificate, SawtoothCertificate
-from optsched.errors import InfeasibleError, OptschedError, SolverError, require_known
-from optsched.models.hindsight import LATENESS, PENALTY, cost_unit, schedule_cost
+from optsched.errors import InfeasibleError, OptschedError, SolverError
+from optsched.models.hindsight import check_lateness, cost_unit, schedule_cost
 from optsched.models.program import Solution, Stopped, latest_starts, next_cost
 from optsched.optimum.gap import GapExplanation, explain_gap
 from optsched.problem.workers import Workers
-from optsched.solvers.backends.base import Options, Progress
+from optsched.solvers.backends.base import OnProgress, Options, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,13 +33,11 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.prices import ConfigurationCertificate, MakespanCertificate
     from optsched.models.hindsight import Lateness, ScheduleObjective
     from optsched.problem.instance import Instance
     from optsched.problem.premises import World
     from optsched.problem.schedule import Schedule
-    from optsched.solvers.backends.base import OnProgress
 
 
 # Requests up to which the event program is the faster one, up to which an exact stage gets to the
@@ -134,18 +132,11 @@ class SolveParams:
         self.options(None)
         if self.horizon is not None:
             as_count("horizon", self.horizon, most=MAX_STEP, error=SolverError)
-        require_known("lateness", self.lateness, LATENESS, OptschedError)
-        if self.penalty and not 1 / MAX_WEIGHT <= self.penalty <= MAX_WEIGHT:
-            raise OptschedError(f"penalty is {self.penalty}, but {PENALTY}")
+        check_lateness(self.lateness, self.penalty, OptschedError)
         if self.lateness == "forbidden" and self.penalty:
             raise OptschedError(
                 f"penalty is {self.penalty:g}, but no deadline may be missed; pass a lateness, "
                 "such as per-request, or leave the penalty out"
-            )
-        if self.lateness != "forbidden" and not self.penalty:
-            raise OptschedError(
-                f"lateness is {self.lateness!r} without a penalty, which would drop the deadlines; "
-                "pass a penalty, such as 10"
             )
         if self.work is not None and not 0 < self.work < math.inf:
             raise SolverError(f"work is {self.work!r}, but must be a positive number")
@@ -177,15 +168,12 @@ class SolveParams:
 
     def check_used(self, used: Iterable[str], problem: str) -> None:
         """Reject parameters that are set but that a kind of problem has no use for."""
-        plain = SolveParams()
-        for name in (each.name for each in fields(self)):
-            value, default = getattr(self, name), getattr(plain, name)
-            unset = value is default or (
-                isinstance(default, int | float | str) and value == default
-            )
-            if name not in used and not unset:
+        for each in fields(self):
+            value, default = getattr(self, each.name), each.default
+            plain = isinstance(default, int | float | str) and value == default
+            if each.name not in used and value is not default and not plain:
                 raise OptschedError(
-                    f"{name} is {value!r}, but does not apply to {problem}; leave it out"
+                    f"{each.name} is {value!r}, but does not apply to {problem}; leave it out"
                 )
 
 
@@ -449,6 +437,11 @@ class SolveState:
     def finished(self) -> bool:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
         return self.proven or self.ended.is_set() or self.status == Stopped.WITHIN_TOLERANCE
+
+    @property
+    def over(self) -> bool:
+        """Whether no stage is to begin: nothing more is to be done, or time is up."""
+        return self.finished or self.left <= 0
 
     def share(self, share: float) -> float:
         """Take the seconds of a stage; few, where the instance is small enough for exact ones."""

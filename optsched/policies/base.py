@@ -10,7 +10,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
-from optsched.clock import UNIT, LinearClock
+from optsched.clock import UNIT, Clock, LinearClock
 from optsched.errors import PolicyError, nearest
 from optsched.problem.forecasts import told_by
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, IntArray
-    from optsched.clock import Clock
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number, checked
-from optsched._internal.arrays import frozen
+from optsched._internal.arrays import FloatArray, IntArray, frozen
 from optsched.errors import PolicyError, nearest, require_known
 from optsched.policies.base import (
     NamedPolicy,
@@ -20,7 +20,7 @@ from optsched.policies.base import (
     with_rule,
 )
 from optsched.policies.priorities import PRIORITIES
-from optsched.problem.premises import PREEMPTIONS, Preemption
+from optsched.problem.premises import PREEMPTIONS, Knowledge, Preemption
 from optsched.search.annealing import add_all, admit_now
 
 if TYPE_CHECKING:
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.problem.forecasts import Forecast
     from optsched.problem.instance import Instance
-    from optsched.problem.premises import Knowledge
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,18 +10,18 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.compiled import compiled
+from optsched.bounds.lagrangian import expected_starts
 from optsched.bounds.on_clock import PARTS, best_share
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import BatchPolicy, NamedPolicy, Needs, PriorityPolicy
 from optsched.problem.work import work_on_clock
-from optsched.solvers.selection import LocalSwap
+from optsched.solvers.selection import BatchMethod, LocalSwap, select_batch
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.models.batch import Fit
     from optsched.problem.instance import Instance
-    from optsched.solvers.selection import BatchMethod
 
 _SMITH = "Smith's rule for the relaxation behind the closed-form bound"
 
@@ -111,8 +111,6 @@ class Selected(_Waiting):
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
-        from optsched.solvers.selection import select_batch
-
         waiting = self.waiting
         left = self._instance.take(waiting)
         batch = select_batch(left, self._method, self._fit, seed=self._seed).requests
@@ -170,8 +168,6 @@ class SortedLP(_Waiting):
     def order(self) -> IntArray:
         """Return the waiting requests in order; new ones make the relaxation be solved again."""
         if not self._sorted:
-            from optsched.bounds.lagrangian import expected_starts
-
             waiting = np.sort(self.waiting)
             starts: FloatArray = expected_starts(self._instance.take(waiting))
             self.waiting = waiting[np.argsort(starts, kind="stable")]

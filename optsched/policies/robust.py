@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched.clock import UNIT
+from optsched.clock import UNIT, Clock
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import NamedPolicy, Needs, PriorityPolicy
 from optsched.problem.work import work_by_output
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.clock import Clock
     from optsched.problem.forecasts import Forecast
 
 

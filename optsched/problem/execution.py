@@ -16,7 +16,7 @@ from optsched._internal.numbers import number
 from optsched.errors import OptschedError, PolicyError
 from optsched.problem.forecasts import coverage, described
 from optsched.problem.instance import Instance
-from optsched.problem.premises import TOLD, World
+from optsched.problem.premises import TOLD, Knowledge, Preemption, World
 from optsched.problem.schedule import (
     STATISTICS,
     Schedule,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.problem.premises import Knowledge, Preemption
     from optsched.problem.schedule import ViolationKind
 
 

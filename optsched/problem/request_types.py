@@ -12,13 +12,12 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_floats, as_integers, checked_memory, frozen
-from optsched.clock import LinearClock, affine, get_clock
+from optsched.clock import Clock, LinearClock, affine, get_clock
 from optsched.errors import ClockError, InstanceError, named, nearest, unreadable
 from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.clock import Clock
 
 _MAX_TOKENS = 10**6  # of a prompt or an output; sums over stages then stay exact
 _MAX_RATE = 1e12

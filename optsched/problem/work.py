@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched.clock import LinearClock
+from optsched.clock import Clock, LinearClock
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
-    from optsched.clock import Clock
     from optsched.problem.instance import Instance
 
 

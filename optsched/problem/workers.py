@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS, as_count, as_number, checked
-from optsched._internal.arrays import checked_memory, frozen
+from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory, frozen
 from optsched._internal.extensions import imported, names_module
 from optsched.errors import InstanceError, PolicyError, nearest, require_distinct, require_known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
 

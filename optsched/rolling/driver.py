@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_STEP, ranks_in, require_room
+from optsched._internal.arrays import MAX_STEP, FloatArray, IntArray, ranks_in, require_room
 from optsched._internal.aside import Budget, stopwatch
 from optsched._internal.compiled import compiled
 from optsched._internal.extensions import draw
@@ -25,7 +25,7 @@ from optsched.errors import OptschedError, PolicyError, SolverError, is_interrup
 from optsched.models.hindsight import HindsightProgram, LatencyRelaxation
 from optsched.models.program import NOTHING_RUNNING, Running, Stopped
 from optsched.policies import BASIC, DecisionPolicy
-from optsched.policies.base import window_of
+from optsched.policies.base import BatchPolicy, Rule, window_of
 from optsched.problem.execution import Execution
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule, Usage
@@ -35,7 +35,7 @@ from optsched.simulate.runners import Runner, in_steps, of_attempts, run_decided
 from optsched.simulate.seconds.execution import ClockedRun
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_linear
-from optsched.solvers.selection import select_batch
+from optsched.solvers.selection import BatchMethod, select_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,14 +43,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.linear import LinearModel
-    from optsched.policies.base import BatchPolicy, Rule
     from optsched.policies.decision import RollingPolicy, State
     from optsched.problem.forecasts import Forecast
     from optsched.search.annealing import Usage as Held
     from optsched.simulate.settings import Task
-    from optsched.solvers.selection import BatchMethod
 
     Plan = tuple[IntArray, bool]
 

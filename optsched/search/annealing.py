@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import require_room
+from optsched._internal.arrays import BoolArray, FloatArray, IntArray, require_room
 from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.small_kernels import copy, price_of_start
+from optsched._internal.small_kernels import PriceSums, copy, price_of_start
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched._internal.small_kernels import PriceSums
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 

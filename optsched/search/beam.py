@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.aside import stopwatch
+from optsched._internal.aside import Budget, stopwatch
 from optsched._internal.small_kernels import PriceSums
 from optsched.bounds.bound import bound, coarse_prices, smoothed
-from optsched.bounds.lagrangian import weights_of
+from optsched.bounds.lagrangian import Objective, weights_of
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
 from optsched.search import beam_kernels as kernels
@@ -25,8 +25,6 @@ from optsched.search.search import search
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched._internal.aside import Budget
-    from optsched.bounds.lagrangian import Objective
     from optsched.certificates.prices import Certificate
     from optsched.problem.instance import Instance
     from optsched.search.annealing import Usage

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in
-from optsched._internal.aside import interruptible_kernel, stopwatch
+from optsched._internal.arrays import FloatArray, IntArray, ranks_in
+from optsched._internal.aside import Budget, interruptible_kernel, stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.admission import (
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray
-    from optsched._internal.aside import Budget
     from optsched.certificates.prices import Certificate
     from optsched.problem.workers import Workers
     from optsched.search.annealing import RandomState, Usage

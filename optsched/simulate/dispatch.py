@@ -12,12 +12,12 @@ from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.aside import watched
 from optsched.admission import STEP_AHEAD, require_steps
 from optsched.errors import PolicyError
-from optsched.policies import get_policy, with_rule
+from optsched.policies import Policy, get_policy, with_rule
 from optsched.problem.execution import Execution, Run, TimedRun
 from optsched.problem.forecasts import forecast
-from optsched.problem.premises import PREEMPTIONS, STORAGES
-from optsched.problem.schedule import Schedule
-from optsched.problem.workers import Load, as_workers
+from optsched.problem.premises import PREEMPTIONS, STORAGES, Knowledge, World
+from optsched.problem.schedule import Schedule, Violation
+from optsched.problem.workers import Load, Router, Workers, as_workers, get_router
 from optsched.simulate.cluster.run import run_cluster
 from optsched.simulate.runners import (
     Attempts,
@@ -38,12 +38,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import BatchContent, Clock
-    from optsched.policies import Policy
     from optsched.policies.registry import PolicyLike
     from optsched.problem.instance import Instance
-    from optsched.problem.premises import Knowledge, World
-    from optsched.problem.schedule import Violation
-    from optsched.problem.workers import Router, Workers
     from optsched.simulate.cluster import Cluster, ClusterRun
     from optsched.simulate.cluster.routing import Routing
     from optsched.simulate.seconds.execution import ClockedRun
@@ -181,8 +177,6 @@ def _run(
     seats = 1 if several is None else len(several)
     require_steps(instance.outputs, seats, _BATCH if logged else STEP_AHEAD)
     if several is not None:
-        from optsched.problem.workers import get_router
-
         router = get_router("least-tokens" if settings.router is None else settings.router)
         return run_routed(task, several, router)
     return runner.run(task)

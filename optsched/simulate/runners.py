@@ -17,12 +17,12 @@ from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.extensions import added
 from optsched.admission import require_steps
 from optsched.errors import PolicyError
-from optsched.policies.base import window_of
+from optsched.policies.base import BatchSelector, window_of
 from optsched.problem.execution import Execution, Loop, Stall, kept_before, unpreempted
 from optsched.problem.forecasts import Beliefs, forecast, steps_ahead
 from optsched.problem.instance import Instance
 from optsched.problem.work import arrival_times, work_by_output
-from optsched.problem.workers import Load, RouterState
+from optsched.problem.workers import Load, Router, RouterState, Workers
 from optsched.simulate.seconds import serving
 from optsched.simulate.seconds.batches import (
     PausedQueues,
@@ -50,10 +50,8 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.policies import Policy
-    from optsched.policies.base import BatchSelector
     from optsched.policies.robust import ChancePolicy, IntervalPolicy, OverflowPolicy
     from optsched.problem.premises import Preemption
-    from optsched.problem.workers import Router, Workers
     from optsched.simulate.seconds.batches import (
         BatchLog,
         EngineProgress,

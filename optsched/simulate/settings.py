@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from optsched._internal.arguments import MAX_SEED, as_count, checked
 from optsched._internal.arrays import MAX_STEP
-from optsched.clock import UNIT, get_clock
+from optsched.clock import UNIT, BatchContent, Clock, get_clock
 from optsched.errors import InstanceError, PolicyError, nearest
-from optsched.policies import get_policy
-from optsched.problem.workers import get_router
+from optsched.policies import Policy, Rule, get_policy
+from optsched.problem.workers import Router, RouterState, Workers, get_router
 from optsched.simulate.cluster.routing import get_routing, knows
 
 if TYPE_CHECKING:
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched.clock import BatchContent, Clock
-    from optsched.policies import Policy, Rule
     from optsched.problem.forecasts import Beliefs
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
-    from optsched.problem.workers import Router, RouterState, Workers
     from optsched.simulate.cluster import Cluster, Profiles
 
     AnyClock: TypeAlias = str | Clock | Callable[[BatchContent], float]

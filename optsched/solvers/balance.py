@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import frozen
+from optsched._internal.arrays import IntArray, frozen
 from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, require_known
-from optsched.models.balance import WAITING
+from optsched.models.balance import WAITING, BalanceProgram, BalanceState
 from optsched.models.program import Solution, Stopped
-from optsched.solvers.backends.base import Options
+from optsched.solvers.backends.base import OnProgress, Options
 from optsched.solvers.backends.driver import PLAIN, solve_linear
 from optsched.solvers.backends.highs import dual_bound
 from optsched.solvers.balance_kernels import UNLIMITED, assign, assign_profiles
@@ -26,9 +26,6 @@ from optsched.solvers.balance_kernels import UNLIMITED, assign, assign_profiles
 if TYPE_CHECKING:
     import threading
 
-    from optsched._internal.arrays import IntArray
-    from optsched.models.balance import BalanceProgram, BalanceState
-    from optsched.solvers.backends.base import OnProgress
 
 BALANCE_METHODS = ("auto", "swap", "greedy", "highs", "cp-sat")
 

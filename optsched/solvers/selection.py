@@ -26,7 +26,7 @@ from optsched._internal.compiled import compiled
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
 from optsched.errors import InfeasibleError, SolverError, require_known
-from optsched.models.program import Stopped
+from optsched.models.program import Solution, Stopped
 from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.models.batch import BatchSelection, Fit
     from optsched.models.linear import LinearModel
-    from optsched.models.program import Solution
 
 
 class LocalSwap:

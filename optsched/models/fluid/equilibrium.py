@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.extensions import draw
-from optsched.clock import LinearClock, get_clock
+from optsched.clock import Clock, LinearClock, get_clock
 from optsched.errors import InfeasibleError
 from optsched.problem.request_types import RequestTypes, decimal
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
-    from optsched.clock import Clock
 
 _SHOWN = 20  # types in the text of an equilibrium
 

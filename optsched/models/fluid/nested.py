@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import as_integers
+from optsched._internal.arrays import FloatArray, IntArray, as_integers
 from optsched._internal.extensions import draw
-from optsched.clock import get_clock
+from optsched.clock import Clock, get_clock
 from optsched.errors import InfeasibleError, ModelError
-from optsched.models.fluid.equilibrium import constant_of, equilibrium
+from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium
 from optsched.models.fluid.wait import (
     check_limits,
     checked_thresholds,
@@ -28,18 +28,13 @@ from optsched.models.fluid.wait import (
 )
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
-from optsched.problem.request_types import decimal, stage_tokens, stage_work
+from optsched.problem.request_types import RequestTypes, decimal, stage_tokens, stage_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
-
-    from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.clock import Clock
-    from optsched.models.fluid.equilibrium import Equilibrium
-    from optsched.problem.request_types import RequestTypes
 
 
 #: Requests by which the first threshold exceeds the arrivals of an iteration: (10) is strict.

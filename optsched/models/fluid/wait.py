@@ -12,24 +12,20 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import MAX_SUM, as_integers, checked_memory
+from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, as_integers, checked_memory
 from optsched._internal.extensions import draw
-from optsched.clock import get_clock
+from optsched.clock import Clock, get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
 from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium, exact_terms
 from optsched.models.linear import Family, LinearModel, Rows, Variables, as_point, whole_numbers
 from optsched.models.program import Program
-from optsched.problem.request_types import decimal
+from optsched.problem.request_types import RequestTypes, decimal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
-
-    from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.clock import Clock
-    from optsched.problem.request_types import RequestTypes
 
 
 def queue_decay(

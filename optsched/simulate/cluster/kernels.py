@@ -9,12 +9,11 @@ import numpy as np
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import ascending, largest, total
 from optsched.errors import PolicyError
-from optsched.simulate.cluster.routing import NEVER
+from optsched.simulate.cluster.routing import NEVER, BalanceRouting
 from optsched.solvers.balance_kernels import UNLIMITED, assign
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
-    from optsched.simulate.cluster.routing import BalanceRouting
 
 NONE = -1
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS, as_count
-from optsched._internal.arrays import as_integers, require_room
+from optsched._internal.arrays import BoolArray, FloatArray, IntArray, as_integers, require_room
 from optsched._internal.extensions import data_frame
 from optsched.errors import InstanceError
 from optsched.problem.execution import Run
-from optsched.problem.premises import World
+from optsched.problem.premises import Knowledge, World
 from optsched.problem.schedule import Violation, violation
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.problem.instance import Instance
-    from optsched.problem.premises import Knowledge
     from optsched.problem.workers import Cluster
 
 

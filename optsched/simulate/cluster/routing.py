@@ -9,7 +9,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count, checked
 from optsched.errors import PolicyError, require_distinct, require_known
-from optsched.problem.premises import KNOWLEDGE
+from optsched.problem.premises import KNOWLEDGE, Knowledge
 from optsched.simulate.cluster.results import Profiles
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
     from optsched.problem.instance import Instance
-    from optsched.problem.premises import Knowledge
     from optsched.problem.workers import Cluster
 
 LONGEST_LOOKAHEAD = 10_000

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arrays import records
+from optsched._internal.arrays import IntArray, records
 from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled
 from optsched.errors import InstanceError, PolicyError
 from optsched.simulate.cluster import kernels
-from optsched.simulate.cluster.results import ClusterRun, Profiles, gains_of, longest_outputs
+from optsched.simulate.cluster.results import ClusterRun, Gains, Profiles, gains_of, longest_outputs
 from optsched.simulate.cluster.routing import (
     NEVER,
     SOLVERS,
@@ -27,11 +27,9 @@ from optsched.simulate.cluster.routing import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from optsched._internal.arrays import IntArray
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Cluster
     from optsched.simulate.cluster.kernels import ClusterSettings, KernelState
-    from optsched.simulate.cluster.results import Gains
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
     from optsched.simulate.settings import RunSettings
 

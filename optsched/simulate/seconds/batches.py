@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in, records
+from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, precedes, push_by_key
 from optsched.admission import DUE, NEVER, RELEASED, STARTED, Queue, admit_window, new_queue
-from optsched.clock import BatchContent
+from optsched.clock import BatchContent, Clock
 from optsched.errors import InstanceError
 from optsched.problem.work import arrival_times, step_of
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
-    from optsched._internal.arrays import FloatArray, IntArray, Records
-    from optsched.clock import Clock
     from optsched.policies.base import BatchSelector
     from optsched.problem.instance import Instance
 

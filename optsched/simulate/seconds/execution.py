@@ -10,18 +10,18 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.extensions import data_frame
 from optsched._internal.numbers import number
-from optsched.clock import BatchContent
+from optsched.clock import BatchContent, Clock, LinearClock
 from optsched.errors import PolicyError
-from optsched.problem.execution import TimedRun, write_log
-from optsched.problem.premises import STORAGES, World
-from optsched.problem.schedule import Violation, violation
+from optsched.problem.execution import Loop, Stall, TimedRun, write_log
+from optsched.problem.premises import STORAGES, Knowledge, Preemption, World
+from optsched.problem.schedule import Violation, ViolationKind, violation
 from optsched.problem.work import (
     arrival_times,
     going_on_from_a_cache,
     load_on_clock,
     step_of,
 )
-from optsched.simulate.seconds.batches import COLUMNS, EngineRequests
+from optsched.simulate.seconds.batches import COLUMNS, BatchLog, EngineRequests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,13 +29,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray, Records
-    from optsched.clock import Clock, LinearClock
-    from optsched.problem.execution import Loop, Stall
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.problem.instance import Instance
-    from optsched.problem.premises import Knowledge, Preemption
-    from optsched.problem.schedule import ViolationKind
-    from optsched.simulate.seconds.batches import BatchLog
     from optsched.simulate.settings import Task
 
 _HELD = BatchContent._fields.index("held_tokens")
@@ -120,11 +115,6 @@ class ClockedRun(TimedRun):
     def _end_of(self, batches: IntArray) -> FloatArray:
         ends = np.append(self.log.spans[:, 1], np.nan)  # index -1
         return ends[batches]
-
-    @property
-    def completed(self) -> BoolArray:
-        """Whether each request was completed, shape (n,)."""
-        return self.last_batch >= 0
 
     def lasts_as_on(self, clock: LinearClock) -> bool:
         """Return whether every batch lasts at least as long as on another clock."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import records
+from optsched._internal.arrays import FloatArray, IntArray, Records, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
@@ -28,7 +28,6 @@ from optsched.simulate.seconds.batches import (
 )
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.policies.priorities import EnginePolicy
     from optsched.policies.wait import TypeQueues

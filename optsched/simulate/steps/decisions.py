@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in, records
+from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop, push, push_by_key
@@ -34,7 +34,7 @@ from optsched.admission import (
 )
 from optsched.clock import BatchContent
 from optsched.errors import PolicyError, shown
-from optsched.policies.base import window_of
+from optsched.policies.base import BatchPolicy, BatchSelector, Rule, window_of
 from optsched.policies.decision import Decision, State
 from optsched.problem.execution import Execution, unpreempted
 from optsched.problem.work import arrival_times
@@ -50,8 +50,6 @@ from optsched.simulate.seconds.batches import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from optsched._internal.arrays import FloatArray, IntArray, Records
-    from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy, Rule
     from optsched.problem.forecasts import Forecast
     from optsched.problem.instance import Instance
     from optsched.simulate.seconds.batches import BatchLog, EngineRequests, Timer
@@ -405,7 +403,16 @@ class _DecisionRun:
 
 def admit_in_order_of(task: Task) -> Execution:
     """Run an order of requests under its rule."""
-    return _executed(task, _ordered(task.instance, task.policy))
+    instance, policy = task.instance, task.policy
+    priority = policy.order(instance)
+    if policy.rule == "prefix":
+        starts = admit_by_priority(instance, priority)
+    elif policy.rule == "backfill":
+        rank = ranks_in(priority)
+        starts = _admit_by_plan(instance, lambda some: some[np.argsort(rank[some])], policy.rule)
+    else:
+        starts = admit_in_window(instance, priority, *window_of(policy.rule))
+    return _executed(task, starts)
 
 
 def admit_chosen(task: Task) -> Execution:
@@ -420,16 +427,6 @@ def admit_chosen(task: Task) -> Execution:
 def _executed(task: Task, starts: IntArray) -> Execution:
     """Return the run of a policy that preempts nothing."""
     return unpreempted(task.instance, task.policy.name, starts, task.settings.intervals)
-
-
-def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
-    priority = policy.order(instance)
-    if policy.rule == "prefix":
-        return admit_by_priority(instance, priority)
-    if policy.rule != "backfill":
-        return admit_in_window(instance, priority, *window_of(policy.rule))
-    rank = ranks_in(priority)
-    return _admit_by_plan(instance, lambda waiting: waiting[np.argsort(rank[waiting])], policy.rule)
 
 
 def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
@@ -455,10 +452,6 @@ def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
         )
 
 
-def _lengths(instance: Instance) -> tuple[IntArray, IntArray, int]:
-    return instance.prompts, instance.outputs, instance.memory
-
-
 def _batch_order(instance: Instance, policy: BatchPolicy) -> Callable[[IntArray], IntArray]:
     def order(waiting: IntArray) -> IntArray:
         # The selector sees no others.
@@ -478,22 +471,24 @@ def _admit_by_plan(
     instance: Instance, order: Callable[[IntArray], IntArray], rule: Rule
 ) -> IntArray:
     """Order the waiting requests whenever some arrive, and admit until the next arrival."""
+    prompts, outputs, memory = instance.prompts, instance.outputs, instance.memory
     starts = np.full(len(instance), -1)
-    usage, window = empty_worker(int(instance.outputs.max()))
+    usage, window = empty_worker(int(outputs.max()))
     waiting = np.zeros(0, dtype=np.int64)
     steps, first = np.unique(instance.arrivals, return_index=True)
     ends = [*first[1:].tolist(), len(instance)]
-    places = np.stack([_among_lines(each) for each in (instance.prompts, instance.outputs)])
+    if rule == "backfill":
+        places = np.stack([_among_lines(each) for each in (prompts, outputs)])
     for at, step in enumerate(steps.tolist()):
         until = int(steps[at + 1]) if at + 1 < len(steps) else NEVER
         waiting = order(np.concatenate([waiting, np.arange(first[at], ends[at])]))
         if rule == "backfill":
             plan = interruptible_kernel(_backfill, len(waiting))
-            usage = plan(*_lengths(instance), places, waiting, step, until, starts, usage, window)
+            lengths = prompts, outputs, memory
+            usage = plan(*lengths, places, waiting, step, until, starts, usage, window)
         else:
-            count, memory = len(waiting), instance.memory
-            lengths = instance.prompts[waiting], instance.outputs[waiting]
-            queue = new_queue(*lengths, np.full(count, step), memory, np.arange(count))
+            count, come = len(waiting), np.full(len(waiting), step)
+            queue = new_queue(prompts[waiting], outputs[waiting], come, memory, np.arange(count))
             admit = interruptible_kernel(admit_window, count)
             admit(queue, memory, *window_of(rule), step, until, usage, window)
             starts[waiting] = queue.requests.start

@@ -14,7 +14,7 @@ from optsched._internal.arguments import as_count
 from optsched._internal.aside import stopwatch
 from optsched._internal.numbers import in_units, percent, proven, round_down
 from optsched.errors import SolverError, shown
-from optsched.models.hindsight import cost_unit, schedule_cost
+from optsched.models.hindsight import EventProgram, cost_unit, schedule_cost
 from optsched.models.linear import LinearModel
 from optsched.models.program import Solution, Stopped, next_cost
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.models.hindsight import EventProgram
     from optsched.problem.schedule import Violation
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.

@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from optsched._internal import aside
-from optsched._internal.arrays import require_nonzeros
+from optsched._internal.arrays import FloatArray, require_nonzeros
 from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, nearest
 from optsched.models.program import Solution, Stopped
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray
     from optsched.models.hindsight import EventProgram
     from optsched.models.linear import LinearModel
 
@@ -367,17 +367,12 @@ def solve_linear(
     found = run(job, model, on_progress, stop, in_child=in_child, began=began)
     if found.status is not Stopped.WITHIN_TOLERANCE or solver == "cp-sat" or not settle:
         return found
-    return _settle(model, found, options, on_progress, stop, in_child=in_child)
+    again = partial(solve_linear, model, "cp-sat", on_progress=on_progress, stop=stop)
+    return _settle(model, found, options, partial(again, in_child=in_child))
 
 
 def _settle(
-    model: LinearModel,
-    found: Solution,
-    options: Options,
-    on_progress: OnProgress | None,
-    stop: threading.Event | None,
-    *,
-    in_child: bool,
+    model: LinearModel, found: Solution, options: Options, solve: Callable[..., Solution]
 ) -> Solution:
     """Let CP-SAT, which computes in whole numbers, prove what is optimal up to a tolerance."""
     try:
@@ -386,15 +381,7 @@ def _settle(
         return found
     left = math.inf if options.time_limit is None else options.time_limit - found.seconds
     limited = replace(options, time_limit=max(min(left, _SETTLE + found.seconds), _LOOK_EVERY))
-    exact = solve_linear(
-        model,
-        "cp-sat",
-        limited,
-        start=found.values,
-        on_progress=on_progress,
-        stop=stop,
-        in_child=in_child,
-    )
+    exact = solve(limited, start=found.values)
     if not exact.proven_optimal:
         return found
     return replace(

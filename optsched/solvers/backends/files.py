@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from optsched._internal.arguments import checked
-from optsched._internal.arrays import require_nonzeros
+from optsched._internal.arrays import FloatArray, IntArray, require_nonzeros
 from optsched._internal.files import write_whole
 from optsched.errors import ModelError, SolverError
 from optsched.models.linear import Family, LinearArrays, LinearModel
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray
 
 _ENTRIES = (b"ROWS", b"COLUMNS", b"RHS", b"RANGES", b"BOUNDS")  # sections of an MPS file
 _RESERVED = re.compile(

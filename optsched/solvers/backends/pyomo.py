@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from optsched.errors import InfeasibleError, SolverError
-from optsched.models.linear import LinearArrays
+from optsched.models.linear import LinearArrays, LinearModel
 from optsched.models.program import Stopped
 from optsched.solvers.backends import highs
 from optsched.solvers.backends.base import (
@@ -29,7 +29,6 @@ from optsched.solvers.backends.files import with_names
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.in_pyomo import Native
-    from optsched.models.linear import LinearModel
 
 
 #: How to install solvers that Pyomo runs, under each of the names that it has for one.
