@@ -124,10 +124,7 @@ def refuse_turns(instance: Any, taker: str, error: type[OptschedError] = Optsche
 def checked(
     error: type[OptschedError] = OptschedError, turns: bool = False
 ) -> Callable[[Entry], Entry]:
-    """Check arguments against annotations; whole floats and NumPy numbers become plain ones.
-
-    Instances with turns, which arrive when others have ended, are refused where not asked for.
-    """
+    """Check arguments against annotations, and refuse instances with turns where not asked for."""
 
     def decorate(entry: Entry) -> Entry:
         door = ""

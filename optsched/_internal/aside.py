@@ -175,10 +175,7 @@ class Token(threading.Event):
 
 
 class Budget(NamedTuple):
-    """How far a search goes: so much work, to an instant, or until a token is set; who hears of it.
-
-    Work is in token-steps, and an instant one of `stopwatch`.
-    """
+    """Limits of a search: work in token-steps, an instant of `stopwatch`, a token; who is told."""
 
     work: float = math.inf
     deadline: float = math.inf

@@ -87,11 +87,10 @@ def _folder() -> str | None:
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
-    """What happens around a kernel while numba compiles it, or loads it from disk.
+    """While numba compiles or loads a kernel the clock stops, and Ctrl-C and other writers wait."""
 
-    The clock stops. Ctrl-C waits: LLVM's objects, half made, end the process. And processes write
-    in turn: two that compile one kernel for different types could give their files one name.
-    """
+    # LLVM's objects, half made, end the process; and two processes that compile one kernel for
+    # different types could give their files one name.
 
     def __init__(self) -> None:
         self._depth = 0  # of the main thread, which alone hears Ctrl-C

@@ -387,10 +387,7 @@ def sawtooth_bound(
     work: float = 2e9,
     stop: threading.Event | None = None,
 ) -> Bound:
-    """Charge for growth beside certified prices, as the relaxation completes requests.
-
-    On several workers the prices are of one with all memory, on which requests complete more often.
-    """
+    """Charge for growth beside certified prices of all memory, where the relaxation completes."""
     began = stopwatch()
     objective = certificate.objective
     prices = np.array(certificate.prices) / certificate.denominator

@@ -239,10 +239,7 @@ def least_ahead(values: IntArray) -> list[IntArray]:
 
 @compiled
 def convex_below(values: IntArray) -> IntArray:
-    """Return the largest convex sequence below values, rounded down; zeros follow.
-
-    No product overflows, as the moments of the values do not.
-    """
+    """Return the largest convex sequence below values, rounded down; zeros follow."""
     count, top = len(values), 0
     corners, below = np.empty(count + 1, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
     copy(values, below, 0, count)
@@ -438,11 +435,7 @@ def _last_cheap(
     most: int,
     below: tuple[IntArray, IntArray],
 ) -> int:
-    """Return a start on the way to the end beyond which all cost more than `most`.
-
-    At prices that are convex over time, so are the costs of starts: where they rise away from the
-    guess by more than a token-step's rounding each, what is beyond costs more still.
-    """
+    """Return a start on the way to the end beyond which all cost more than `most`, by convexity."""
     place, least = guess, most - 1
     while place != end and least < most:
         place = 2 * place - guess + stride

@@ -1,10 +1,10 @@
-r"""Bounds on a clock: the closed form, and prices of memory over time.
+r"""Bounds on a clock: the closed form, prices of memory over time, and stalls by prefills.
 
-Charge each request :math:`q_{ik} = w_{ik} + c_0 h_{ik} / M` for its token :math:`k`, with the
-seconds :math:`w_{ik}` that it adds and the tokens :math:`h_{ik}` that it holds: what a batch
-charges is at most what it lasts. Spread each charge evenly over its batch; the engine then works on
-all requests at a rate of at most one. With :math:`W_i = \sum_k q_{ik}` and the mean :math:`m_i` of
-the times of its work, request :math:`i` completes no earlier than
+**Closed form.** Charge each request :math:`q_{ik} = w_{ik} + c_0 h_{ik} / M` for its token
+:math:`k`, with the seconds :math:`w_{ik}` that it adds and the tokens :math:`h_{ik}` that it holds:
+what a batch charges is at most what it lasts. Spread each charge evenly over its batch; the engine
+then works on all requests at a rate of at most one. With :math:`W_i = \sum_k q_{ik}` and the mean
+:math:`m_i` of the times of its work, request :math:`i` completes no earlier than
 
 .. math:: m_i + \sum_k \frac{q_{ik}}{W_i} \Bigl(\frac{t_{ik}}{2} + \sum_{k' > k} t_{ik'}\Bigr),
 
@@ -18,18 +18,15 @@ Where a batch may have at most :math:`B` requests, any mixture of :math:`c_0 / B
 and the above may be charged. A preempted request prefills its prompt and tokens again in place of a
 decoding; where that could be cheaper, the decoding is charged no more.
 
-Prices are found by projected supergradient ascent with the steps of Adam (Kingma and Ba, 2015): a
-price rises where requests would take part in more than fits into its bin, and falls elsewhere. Most
-rounds are made with wide bins, which are cut in halves again and again.
+**Prices** are found by projected supergradient ascent with the steps of Adam (Kingma and Ba, 2015),
+at first with wide bins, which are cut in halves again and again.
 
-What later requests cost those before them, on a clock and one worker.
-
-A batch lasts its constant :math:`c_0` and all work in it, so the prefill work :math:`p_k` of a
-request that comes in the batches of another stalls that one - or is put off, which the request
-itself feels. Let :math:`\tau_i = a_i + w_i` be when request i completes if nothing else runs,
-:math:`X_k \ge 0` by how much the first token of k comes later than alone, and :math:`v_k(t)` the
-prefill work of k, at most :math:`p_k`, in batches that begin before t. Then with "later" in order
-of arrival
+**Stalls**, on one worker. A batch lasts its constant :math:`c_0` and all work in it, so the prefill
+work :math:`p_k` of a request that comes in the batches of another stalls that one - or is put off,
+which the request itself feels. Let :math:`\tau_i = a_i + w_i` be when request i completes if
+nothing else runs, :math:`X_k \ge 0` by how much the first token of k comes later than alone, and
+:math:`v_k(t)` the prefill work of k, at most :math:`p_k`, in batches that begin before t. Then with
+"later" in order of arrival
 
 .. math::
 
@@ -240,10 +237,7 @@ def machine_bound(
 def makespan_on_clock(
     instance: Instance, clock: LinearClock, workers: int, shares: list[Share]
 ) -> tuple[float, Share]:
-    """Return the least time from the first arrival to the last completion, and its share.
-
-    What arrives from some time on is all served after it, and no request faster than alone.
-    """
+    """Return the least time from the first arrival to the last completion, and its share."""
     work, arrivals = least_work(instance, clock), times_since_first(instance, clock)
     alone = float((arrivals + work.own).max())
 

@@ -201,13 +201,6 @@ def verify_capacity(certificate: CapacityCertificate, instance: Instance) -> Fra
     return max(Fraction(1), Fraction(sum(kept), scale) / length if length else Fraction(0))
 
 
-def _needed(certificate: CapacityCertificate, instance: Instance) -> Instance:
-    """Return the requests that a certificate is about, if it belongs to the instance."""
-    check_fingerprint(certificate.fingerprint, instance)
-    check_step(certificate.seconds_per_step, certificate.unit, instance)
-    return _unshared(instance) if certificate.shared else instance
-
-
 def _unshared(instance: Instance) -> Instance:
     """Return the requests with only those of their tokens that no other request has."""
     if instance.hash_ids is None or instance.hash_block is None:
@@ -291,13 +284,12 @@ def _limits_of(
 def _demands_in(
     certificate: CapacityCertificate, instance: Instance
 ) -> tuple[list[int | None], int, Fraction]:
-    """Return what each request demands in the windows, times a scale, and their weighted length.
-
-    None stands for a request that would be late even alone. Of a mean, the demand of a request is
-    what is left of it once its latency is paid for, and that of the limit is given back.
-    """
-    instance = _needed(certificate, instance)
+    """Return demands in the windows, None if late even alone; their scale, and the length."""
     step = certificate.seconds_per_step
+    check_fingerprint(certificate.fingerprint, instance)
+    check_step(step, certificate.unit, instance)
+    if certificate.shared:
+        instance = _unshared(instance)
     numbers = [Fraction(number) for number in certificate.clock]
     origin, *_ = every = instance.arrivals.tolist()
     arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
@@ -410,10 +402,7 @@ def _limited(
 def _timed(
     requests: list[tuple[()] | _Request | None], c0: int, certificate: CapacityCertificate
 ) -> list[tuple[int, int]]:
-    """Return what each request is charged by time, and what less for each unit of time it has.
-
-    All is in parts of `_FINE`, which are whole with the sixteenths.
-    """
+    """Return what each is charged by time, and what less per unit of it, in parts of `_FINE`."""
     found = [(0, 0)] * len(requests)
     part = certificate.by_time
     if not part or not certificate.multipliers:

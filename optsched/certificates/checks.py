@@ -88,11 +88,7 @@ def least_costs(
     size: int = 0,
     credited: Sequence[int] = (0,),
 ) -> int:
-    """Add up what the cheapest start of each request costs, times the denominator.
-
-    The first `size` tokens of a request may be charged for beside the prices, and completing at a
-    step be credited; what is credited falls beyond the last price.
-    """
+    """Add up costs of the cheapest starts at prices, charges and credits, times the denominator."""
     horizon, spent = len(prices), sum(prices) + sum(charges)
     weights = [1.0] * len(instance)
     if objective == "weighted-latency" and instance.weights is not None:

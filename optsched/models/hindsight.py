@@ -625,17 +625,12 @@ class EventProgram(Shown):
     instance
         The requests. Deadlines are hard.
     objective
-        "total-latency", "weighted-latency" or "makespan".
+        As of `HindsightProgram`.
     latest
         Last start of each request, shape (n,). None takes `latest_starts`, with which some optimal
         schedule is kept, and the deadlines; other values are for the caller to prove.
-    now
-        Step before which nothing can start.
-    running
-        Requests that are running at step `now` already, on one worker.
-    workers
-        A number of workers with the memory of the instance, their memories, or `Workers`; None is
-        one worker.
+    now, running, workers
+        As of `HindsightProgram`.
     kept
         The starts of each request that an optimum may have, ascending; None takes all up to
         `latest`. That others can be left out is for the caller to prove.

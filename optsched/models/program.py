@@ -418,9 +418,10 @@ class Solution(Shown):
         verdict = "" if self.gap is None else f", gap {percent(self.gap, 2)}"
         if self.proven_optimal:
             verdict = ", proven optimal"
+        missing = "none: there is no answer"
         lines = [
             f"{self.model}: {self.status} after {self.seconds:.2f} s ({self.solver})",
-            f"  objective {_number(self.objective, 'none: there is no answer')}",
+            f"  objective {missing if self.objective is None else f'{self.objective:,.12g}'}",
             f"  bound     {bound}{verdict}",
         ]
         if self.raw_status and self.raw_status.casefold() != str(self.status):
@@ -497,10 +498,6 @@ def next_cost(
     if step is None:
         return bound
     return step * (math.ceil(bound / step) if sense == "min" else math.floor(bound / step))
-
-
-def _number(value: float | None, missing: str) -> str:
-    return missing if value is None else f"{value:,.12g}"
 
 
 #: How a conflict is proven: by the arithmetic of one, two or many requests, or by a search.

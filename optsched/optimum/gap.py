@@ -171,10 +171,7 @@ def explain_gap(
 def _idle(
     schedule: Schedule, certificate: Certificate | SawtoothCertificate
 ) -> dict[str, FloatArray]:
-    """Return what memory that lies idle contributes at each step, by why it does.
-
-    The terms are those of the proof in docs/bounds.md, and what each of its estimates gives away.
-    """
+    """Return what idle memory contributes at each step, by the estimates of docs/bounds.md."""
     prices = np.array(certificate.prices) / certificate.denominator
     size, owed = 1, np.zeros(len(prices))
     if isinstance(certificate, SawtoothCertificate):

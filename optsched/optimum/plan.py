@@ -130,10 +130,7 @@ _LISTS = ((0.25, 1.6), (0.0, 1.2), (0.5, 1.4))
 
 
 class Stage(NamedTuple):
-    """Something that improves what is known, and when it is worth its time.
-
-    `docs/how-solve-works.md` shows its words.
-    """
+    """What improves the interval, and when; `docs/how-solve-works.md` shows its words."""
 
     what: str
     when: str

@@ -34,11 +34,9 @@ from optsched.optimum.plan import first_of
 from optsched.optimum.state import TOO_LARGE, SolveParams
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
-from optsched.solvers.backends import cpsat, highs
+from optsched.solvers.backends import cpsat, highs, pyomo
 from optsched.solvers.backends.base import INFEASIBLE, Options, Progress
 from optsched.solvers.backends.driver import solve_events, solve_linear
-from optsched.solvers.backends.pyomo import capabilities as solver_of_pyomo
-from optsched.solvers.backends.pyomo import compile_pyomo
 from optsched.solvers.balance import assign_balanced
 from optsched.solvers.selection import (
     BATCH_METHODS,
@@ -96,7 +94,7 @@ def as_linear(problem: object) -> LinearModel:
     if isinstance(problem, LinearModel):
         return problem
     if kind is _PYOMO:
-        return compile_pyomo(problem)[0]
+        return pyomo.compile_pyomo(problem)[0]
     if not hasattr(problem, "to_linear"):
         raise OptschedError(f"{kind.title} has no rows; give a program with to_linear")
     model: LinearModel = problem.to_linear()
@@ -182,7 +180,7 @@ def _solve_pyomo(
     native: Any, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
     """Solve a Pyomo model and put the answer into its variables."""
-    model, variables = compile_pyomo(native)
+    model, variables = pyomo.compile_pyomo(native)
 
     def write(values: FloatArray) -> Any:
         for variable, value in zip(variables, values.tolist(), strict=True):
@@ -223,7 +221,7 @@ def _solve_batch(
     method = suited(program, method)
     used = OWN_METHODS.get(method, _OF_SIZES)
     params.check_used((*used, "on_progress"), f"the method {method!r}")  # a bar of a notebook
-    if solver_of_pyomo(method) is None:
+    if pyomo.capabilities(method) is None:
         require_known("method", method, BATCH_METHODS, SolverError)
     if program.size is not None and method not in OWN_METHODS:
         found = _solve_model(program.to_linear(), method, time_limit, params)

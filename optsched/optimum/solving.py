@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, overload
 
 from optsched._internal.arguments import checked, refuse_turns
@@ -105,7 +106,7 @@ def best_throughput(
     first = ThroughputProgram(types, clock, 1.0, **limits)  # type: ignore[arg-type]
     shortest, longest = _range(first)
     ends = (_solved(replace(first, iteration_s=end, longest_s=None)) for end in (shortest, longest))
-    best = max(ends, key=_most)
+    best = max(ends, key=attrgetter("throughput"))
     heap = [(-math.inf, shortest, longest)]
     bound, programs = math.inf, 2
     while heap:
@@ -120,14 +121,11 @@ def best_throughput(
             if relaxed > best.throughput:
                 heapq.heappush(heap, (-relaxed, one, other))
         programs += 1
-        best = max(best, _solved(replace(first, iteration_s=middle, longest_s=None)), key=_most)
+        tried = _solved(replace(first, iteration_s=middle, longest_s=None))
+        best = max(best, tried, key=attrgetter("throughput"))
     else:
         bound = best.throughput * (1 + _ROUNDING)
     return replace(best, bound=max(bound, best.throughput))
-
-
-def _most(plan: ThroughputPlan) -> float:
-    return plan.throughput
 
 
 def _range(program: ThroughputProgram) -> tuple[float, float]:
@@ -177,18 +175,8 @@ def _solved(program: ThroughputProgram) -> ThroughputPlan:
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")
 PLAIN = SolveParams()
 
-_USED = (
-    "threads",
-    "seed",
-    "work",
-    "memory_limit",
-    "start",
-    "horizon",
-    "lateness",
-    "penalty",
-    *WATCHED,
-)
 _USED_BY_SEVERAL = ("threads", "seed", "work", "memory_limit", "start", *WATCHED)
+_USED = (*_USED_BY_SEVERAL, "horizon", "lateness", "penalty")
 
 
 @overload

@@ -513,10 +513,7 @@ def _search(
 
 
 def solve_program(state: SolveState, most: float = math.inf) -> None:
-    """Hand the program to a solver, without starts that are proven to be in no better schedule.
-
-    It gets at most so many seconds.
-    """
+    """Hand the program to a solver for some seconds, without starts that no better schedule has."""
     if state.finished:
         return
     if state.left <= 0:

@@ -285,10 +285,7 @@ class _Decider:
 
 
 def _admitted(state: State, order: IntArray, limits: tuple[float, int]) -> IntArray:
-    """Return the places of waiting requests that start now, tried in order beside those that run.
-
-    Outputs are taken to be as small as they can be.
-    """
+    """Return the places of requests that start now, in order, if outputs are as small as can be."""
     waiting, running, prompts = state.waiting, state.running, state.forecast.prompts
     held, ahead = (
         prompts[running] + state.tokens,

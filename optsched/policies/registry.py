@@ -6,8 +6,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal import extensions
-from optsched._internal.extensions import imported, names_module
+from optsched._internal.extensions import every, imported, names_module
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
 from optsched.policies.decision import ROLLING, DecisionPolicy
@@ -40,7 +39,7 @@ POLICIES: dict[str, Policy] = {
         *ROBUST,
         *CHANCE,
         *OVERFLOW,
-        *extensions.every("policy"),
+        *every("policy"),
         *ENGINES,
         *WAITING,
         *ROLLING,

@@ -226,8 +226,7 @@ class NestedWaitPolicy(_InQueues):
     segments
         Number of segments; None for that of least memory.
     window
-        Time after which the rate is estimated and thresholds solved again, in the clock's unit;
-        None for one rate all along.
+        As of `WaitPolicy`.
     borders, thresholds
         Your own last stage and threshold of each segment; the last stage of all must be no
         shorter than any output.

@@ -62,10 +62,7 @@ def deployable(
     what: str = "policies",
     measure: str = "mean latency",
 ) -> list[str]:
-    """Say which is the best that can be deployed, and apart from it what true outputs would give.
-
-    Names come best first, with what they know and how they do.
-    """
+    """Say which is the best that can be deployed, and what true outputs would give beyond it."""
     told, able = ([each for each in ranked if (each[1] == "outputs") == knows] for knows in (1, 0))
     if not able:
         return [

@@ -147,10 +147,7 @@ def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> 
 def earliest_fit(
     usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int
 ) -> int:
-    """Return the first feasible start from `start` to `latest` (`optsched.admission`).
-
-    If there is none, return -1 - k, where k is a step after `latest` before which it cannot start.
-    """
+    """Return the first feasible start up to `latest`, or -1 - k if there is none before step k."""
     shift = np.int32(prompt - memory)
     seen = start
     while start <= latest:
@@ -716,10 +713,7 @@ def admit_now(
     ratio: float,
     length: int,
 ) -> IntArray:
-    """Start requests at step 0 by the window rule (`optsched.admission`); return which, in order.
-
-    The usage reaches beyond the longest output, and those that start are added to it.
-    """
+    """Start requests at step 0 by the window rule, and add them to the usage; return which."""
     started = np.empty(len(order), dtype=np.int64)
     count = passed = 0
     most = 0.0

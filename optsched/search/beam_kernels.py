@@ -276,10 +276,7 @@ def _expand(
     cost: float,
     born: int,
 ) -> tuple[int, float]:
-    """Add the children of a node, depth first; return the number of all, and the work.
-
-    Usage is that from the step `base` on, and so are the starts that are tried.
-    """
+    """Add the children of a node, depth first, counted from `base`; return how many, and work."""
     prompts, outputs, arrivals = large.prompts, large.outputs, large.arrivals
     memory, usage, key = large.memory, nodes.usage[side, parent], nodes.hashes[side, parent]
     row, base = counts[SLICE], counts[BASE]

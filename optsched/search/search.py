@@ -77,10 +77,7 @@ def search(
     plan: str | None = None,
     latest: IntArray | None = None,
 ) -> Search:
-    """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it.
-
-    With latest starts, which the start keeps to, requests are moved, as orders ignore them.
-    """
+    """Improve a feasible schedule, within latest starts that it keeps; Ctrl-C leaves the best."""
     most = min(MAX_STEPS, _CELLS // len(start.workers))
     if start.makespan > most:
         raise OptschedError(
@@ -345,11 +342,7 @@ def _decode(
     budget: float,
     spent: float,
 ) -> tuple[float, int, int, int, float]:
-    """Start requests in order, from the first rank that changed on.
-
-    Return the cost, infinite beyond the budget; the last step in use; the rank from which on the
-    old schedule is met again, and how much later; and the work so far.
-    """
+    """Start in order from the first change on; return cost, last step, rank met, shift and work."""
     prompts, outputs, arrivals, weights, memory, _ = requests
     before, starts, _, usage, _ = state
     first, last, clock, end = changed

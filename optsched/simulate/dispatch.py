@@ -620,11 +620,7 @@ def attempted(task: Task) -> Attempted:
 
 
 class Trajectories(Replicas):
-    """Workers whose runs are known until the next request comes.
-
-    A policy that acts on what has arrived does the same until a time whatever arrives later, so the
-    run on the requests so far tells what is on a worker then; each run checks that.
-    """
+    """Workers whose run on the requests so far tells what is on them; each new run checks that."""
 
     def __enter__(self) -> Self:
         count = len(self._workers)

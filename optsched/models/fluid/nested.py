@@ -73,8 +73,8 @@ class NestedWaitThresholds(Program):
     ----------
     types
         The types that arrive; all of one prompt (see `RequestTypes.with_one_prompt`).
-    clock
-        How long a batch takes: a weighted sum, or its name.
+    clock, memory
+        As of `WaitThresholds`.
     borders
         Last stage of each segment, ascending, the last at the longest output; None for one at
         each output length.
@@ -83,8 +83,6 @@ class NestedWaitThresholds(Program):
         batches.
     minimum_slack
         Seconds :math:`\sigma \ge 0` by which :math:`n_1` arrivals take longer than a batch.
-    memory
-        Tokens that the worker holds; None for no limit.
 
     Raises
     ------

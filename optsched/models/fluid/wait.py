@@ -575,14 +575,10 @@ class ThroughputProgram(Program):
 
     Parameters
     ----------
-    types
-        The types that arrive.
-    clock
-        How long an iteration takes: a weighted sum, or its name.
+    types, clock, memory
+        As of `WaitThresholds`.
     iteration_s
         Seconds :math:`T` of an iteration.
-    memory
-        Tokens :math:`C`; None for no limit.
     latency_s, ttft_s
         Limits :math:`L` and :math:`F` in seconds; None for none.
     longest_s

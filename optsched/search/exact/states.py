@@ -1,22 +1,17 @@
 r"""Dynamic programming over states.
 
 A state is a set of running requests, with the steps that each has left, and the number :math:`r` of
-requests that are still to start. A step costs :math:`r`, as all of these start a step later, and a
-start of request i pays its multiplier :math:`\lambda_i`. A schedule is a path from the empty set to
-:math:`r = 0`, and costs what its path does plus :math:`\sum_i \lambda_i`. Paths may start a request
-again when it has completed, and leave out others; so for any multipliers the cheapest path is a
-bound (state-space relaxation: Christofides, Mingozzi and Toth, 1981), which sees what sizes of
-configurations cannot: that a state follows from the one before. Subgradient steps raise it: a
-request that the path starts twice pays less, one that it leaves out pays more.
+requests that are still to start. A step costs :math:`r`, and a start of request i pays its
+multiplier :math:`\lambda_i`. A schedule is a path from the empty set to :math:`r = 0`. Paths may
+start a request again when it has completed, and leave out others; so for any multipliers the
+cheapest path, plus :math:`\sum_i \lambda_i`, is a bound (state-space relaxation: Christofides,
+Mingozzi and Toth, 1981). Subgradient steps raise it: a request that the path starts twice pays
+less, one that it leaves out pays more.
 
 States through which no path is cheaper than the best schedule go. Then one more request is tracked:
-states say whether it has started, and no path starts it twice or leaves it out. With the bound, the
-states that are left shrink faster than tracking multiplies them (successive sublimation: Ibaraki
-and Nakamura, 1994; Tanaka, Fujikuma and Araki, 2009). When all requests are tracked, paths are
-schedules; mostly the bound meets the best schedule, or the path is a schedule, long before.
-
-Without arrivals the clock is no part of a state. An optimum is never idle while something waits, so
-that time does not pass at the empty set. Costs and multipliers are integers: bounds are exact.
+states say whether it has started, and no path starts it twice or leaves it out (successive
+sublimation: Ibaraki and Nakamura, 1994; Tanaka, Fujikuma and Araki, 2009). When all are tracked,
+paths are schedules; mostly the bound meets the best schedule long before.
 """
 
 from __future__ import annotations
@@ -55,10 +50,7 @@ _PER_SET = 6  # blocks and children for which there is room, per set
 
 
 class States(NamedTuple):
-    """States with as many requests to start, numbered so that later ones have smaller numbers.
-
-    Those in which nothing could start are passed over.
-    """
+    """States with as many requests to start; later ones have smaller numbers."""
 
     later: Int32Array  # the next state in which nothing has started, -1 if none
     pause: Int32Array  # steps until then
@@ -439,10 +431,7 @@ class Graph:
     def restricted(
         self, multipliers: Int32Array, slack: int, tracked: int, memory_limit: float
     ) -> Graph | None:
-        """Leave out what no path of at most `slack` visits, and tell whether a request has started.
-
-        Return None where what is left takes more memory.
-        """
+        """Leave out what no path of at most `slack` visits, and track; None without the memory."""
         slack = min(slack - int(multipliers.sum(dtype=np.int64)), FAR // 2)
         kept: list[tuple[IntArray, Int32Array]] = []  # states, twice the number, and cost to come
         costs = self._far(-1)

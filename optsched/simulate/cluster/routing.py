@@ -303,10 +303,7 @@ ROUTINGS: dict[str, RoutingRule | BalanceRouting] = {
 
 
 def knows(routing: Routing, cluster: Cluster, instance: Instance, drift: object = 1) -> Knowledge:
-    """Return what a routing policy is told of an output before the request ends.
-
-    Where memory is limited, requests reserve all that they may come to hold.
-    """
+    """Return what a routing policy is told of an output before its end; limited memory counts."""
     profiles, information = isinstance(drift, Profiles), getattr(routing, "information", _ORACLE)
     bounded: Knowledge = "outputs" if profiles or instance.output_upper is None else "forecast"
     told = [bounded] if cluster.memory is not None else []

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Cluster
-    from optsched.simulate.cluster.kernels import ClusterSettings, KernelState
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
     from optsched.simulate.settings import RunSettings
 
-    Kernel = Callable[[KernelState, IntArray | None, kernels.Columns, bool], int]
+    Kernel = Callable[[kernels.KernelState, IntArray | None, kernels.Columns, bool], int]
 
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
@@ -78,7 +77,7 @@ def run_cluster(
 
 def prepared(
     instance: Instance, routing: Routing, options: RunSettings
-) -> tuple[Cluster, Kernel, KernelState, IntArray | None]:
+) -> tuple[Cluster, Kernel, kernels.KernelState, IntArray | None]:
     """Return what runs the steps, and on what; what cannot be run is refused."""
     cluster = options.cluster
     assert cluster is not None
@@ -101,21 +100,17 @@ def prepared(
 
 
 def _check(instance: Instance, routing: Routing, options: RunSettings) -> None:
-    dispatch = options.dispatch
+    instant = options.dispatch == "instant"
     if instance.seconds_per_step is None and instance.arrivals[-1] > LAST_ARRIVAL:
         raise InstanceError(
             f"the last request arrives at step {instance.arrivals[-1]:,}, but at most "
             f"{LAST_ARRIVAL:,} are run; make the steps longer or cut the trace"
         )
-    if dispatch == "instant" and not isinstance(routing, RoutingRule | BalanceRouting):
+    if instant and not isinstance(routing, RoutingRule | BalanceRouting):
         raise PolicyError("a rule of your own routes from the pool; take the dispatch 'pool'")
-    if (
-        dispatch == "instant"
-        and isinstance(routing, BalanceRouting)
-        and routing.patience is not None
-    ):
+    if instant and (patience := getattr(routing, "patience", None)) is not None:
         raise PolicyError(
-            f"patience is {routing.patience}, but is for requests that wait until they are routed; "
+            f"patience is {patience}, but is for requests that wait until they are routed; "
             "take the dispatch 'pool', or leave it out"
         )
 
@@ -173,8 +168,8 @@ def _state(
     gains: Gains,
     rng: np.random.Generator,
     options: RunSettings,
-    settings: ClusterSettings,
-) -> KernelState:
+    settings: kernels.ClusterSettings,
+) -> kernels.KernelState:
     n, workers = len(instance), cluster.workers
     memory, reserved = cluster.per_worker("memory"), gains.reserved
     _check_memory(instance, cluster, reserved, options)
@@ -231,8 +226,8 @@ def _patience(routing: Routing, n: int) -> IntArray | int:
 
 
 def _kernel(
-    routing: Routing, cluster: Cluster, settings: ClusterSettings
-) -> tuple[Kernel, ClusterSettings]:
+    routing: Routing, cluster: Cluster, settings: kernels.ClusterSettings
+) -> tuple[Kernel, kernels.ClusterSettings]:
     """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
     limited = cluster.memory is not None and not settings.instant
     if isinstance(routing, RoutingRule):
@@ -252,7 +247,7 @@ def _kernel(
 
 def _run(
     kernel: Kernel,
-    state: KernelState,
+    state: kernels.KernelState,
     believed: IntArray | None,
     steps: int | None,
     revealing: bool,
@@ -287,8 +282,8 @@ def _summed(cluster: Cluster, columns: kernels.Columns, keep_loads: bool) -> dic
 
 
 def _run_choosing(
-    choose: Callable[[KernelState, IntArray | None, bool], IntArray],
-    state: KernelState,
+    choose: Callable[[kernels.KernelState, IntArray | None, bool], IntArray],
+    state: kernels.KernelState,
     believed: IntArray | None,
     columns: kernels.Columns,
     revealing: bool,
@@ -306,7 +301,7 @@ def _run_choosing(
 
 
 def _ask(
-    routing: PythonRouting, state: KernelState, believed: IntArray | None, revealing: bool
+    routing: PythonRouting, state: kernels.KernelState, believed: IntArray | None, revealing: bool
 ) -> IntArray:
     """Ask a rule of the user's own where the waiting requests go."""
     count = int(state.now[0].waiting)

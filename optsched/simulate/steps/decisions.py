@@ -182,11 +182,7 @@ def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog,
 
 
 class _DecisionRun:
-    """A worker and its queue, between two steps.
-
-    What an attempt keeps of those before it counts as if it had been made in steps before its
-    start, so that in `_running` and `_ends` every request starts with its prompt.
-    """
+    """A worker and its queue; what an attempt keeps counts as made in steps before its start."""
 
     def __init__(self, task: Task, known: Forecast) -> None:
         self._task, self._known = task, known

@@ -317,10 +317,7 @@ class Whole(NamedTuple):
 
 
 def whole_multiple(numbers: FloatArray, total: float) -> Whole | None:
-    """Write numbers in units: as decimal fractions, unless without rounding they have few bits.
-
-    None where they, or a total of some of them, have too many bits.
-    """
+    """Write numbers in units, decimal ones where exact ones have many bits; None for too many."""
     distinct, where = np.unique(numbers, return_inverse=True)
     unit, exact = in_units(distinct)
     if max(map(abs, exact), default=0) >= _FEW:

@@ -26,8 +26,7 @@ from optsched._internal.arrays import FloatArray, require_nonzeros
 from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, nearest
 from optsched.models.program import Solution, Stopped
-from optsched.solvers.backends import cpsat, highs
-from optsched.solvers.backends import pyomo as pyomo_models
+from optsched.solvers.backends import cpsat, highs, pyomo
 from optsched.solvers.backends.base import (
     Answer,
     Capabilities,
@@ -327,7 +326,7 @@ def capabilities(solver: str) -> Capabilities:
     if solver in BACK_ENDS:
         able: Capabilities = BACK_ENDS[solver].CAPABILITIES
         return able
-    if (found := pyomo_models.capabilities(solver)) is not None:
+    if (found := pyomo.capabilities(solver)) is not None:
         return found
     raise SolverError(f"unknown solver {solver!r}: {nearest(solver, BACK_ENDS)}, or any of Pyomo's")
 
@@ -360,9 +359,9 @@ def solve_linear(
         )
     task: object = model
     if solver not in BACK_ENDS:
-        pyomo_models.refuse(solver, options)
-        task = pyomo_models.PyomoTask(model, solver)
-    module = BACK_ENDS.get(solver, pyomo_models).__name__
+        pyomo.refuse(solver, options)
+        task = pyomo.PyomoTask(model, solver)
+    module = BACK_ENDS.get(solver, pyomo).__name__
     job = Job(module, able.title, task, options, check_start(model, start))
     found = run(job, model, on_progress, stop, in_child=in_child, began=began)
     if found.status is not Stopped.WITHIN_TOLERANCE or solver == "cp-sat" or not settle:
