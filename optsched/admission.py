@@ -261,10 +261,12 @@ def admit_in_window(
     order: IntArray,
     ratio: float = WINDOW_RATIO,
     length: int = WINDOW_LENGTH,
+    load: IntArray | tuple[()] = (),
 ) -> IntArray:
-    """Admit requests in a fixed order under the window rule."""
+    """Admit requests in order under the window rule, beside a load of the steps from 1 on."""
     queue = new_queue(instance.prompts, instance.outputs, instance.arrivals, instance.memory, order)
-    usage, count = empty_worker(int(instance.outputs.max())), len(instance)
+    usage, count = empty_worker(max(int(instance.outputs.max()), len(load))), len(instance)
+    usage[0][1 : len(load) + 1], usage[1][1] = load, len(load)
     if ratio == np.inf and length >= count:
         tree = tree_over(instance.prompts[order], instance.outputs[order])
         interruptible_kernel(admit_whatever_fits, count)(queue, instance.memory, *tree, *usage)

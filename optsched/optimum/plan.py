@@ -240,20 +240,17 @@ def _follow_policies(state: SolveState) -> Iterator[Schedule]:
             yield run(state.instance, policy).schedule
 
 
-def _known(state: SolveState) -> list[Policy]:
-    """Return policies that suit any objective; plain orders do where a proof comes next."""
-    return list(PRIORITIES) if _few(state) or _first_proof(state) else list(BASIC.values())
-
-
 def _policies(state: SolveState) -> Iterator[Policy]:
-    yield from _known(state)
+    """Return policies that suit the objective; plain orders do where a proof comes next."""
+    plain = _few(state) or _first_proof(state)
+    yield from PRIORITIES if plain else BASIC.values()
     if state.objective == "weighted-latency":
         weights = state.weights
         yield PriorityPolicy("area-weighted", "", lambda i: i.areas / weights)
     if state.objective == "makespan":
         yield PriorityPolicy("largest", "", lambda i: -i.areas)
         yield PriorityPolicy("longest", "", lambda i: -i.outputs)
-    elif not (_few(state) or _first_proof(state)):
+    elif not plain:
         yield from _lists(state)
     if (due := state.instance.deadlines) is not None:
         yield PriorityPolicy("earliest-deadline", "", lambda _: due)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_STEP, FloatArray, IntArray, ranks_in, require_room
+from optsched._internal.arrays import MAX_STEP, FloatArray, IntArray, require_room
 from optsched._internal.aside import Budget, stopwatch
 from optsched._internal.compiled import compiled
 from optsched._internal.extensions import draw
 from optsched._internal.numbers import duration
 from optsched._internal.small_kernels import PriceSums
-from optsched.admission import NEVER, admit_arriving, admit_window, empty_worker, new_queue, occupy
+from optsched.admission import admit_arriving, admit_in_window, occupy
 from optsched.bounds.lagrangian import averaged_starts
 from optsched.errors import OptschedError, PolicyError, SolverError, is_interrupt, shown
 from optsched.models.hindsight import HindsightProgram, LatencyRelaxation
@@ -96,15 +96,10 @@ class Window:
         place_in_order(self.prompts, self.outputs, self.memory, usage, order, prefix, starts)
         return starts
 
-    def place_in_window(self, order: IntArray, ratio: float, length: int) -> IntArray:
-        """Start requests in an order by the window rule (`optsched.admission`)."""
-        queue = new_queue(self.prompts, self.outputs, np.zeros_like(order), self.memory, order)
-        usage, window = empty_worker(max(int(self.outputs.max()), len(self.load)))
-        usage[1 : len(self.load) + 1] = self.load
-        window[1] = len(self.load)
-        admit_window(queue, self.memory, ratio, length, 0, NEVER, usage, window)
-        starts: IntArray = queue.requests.start[ranks_in(order)].copy()
-        return starts
+    @cached_property
+    def instance(self) -> Instance:
+        """The requests, as if they all arrived now."""
+        return Instance(self.prompts, self.outputs, self.memory)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -112,8 +107,9 @@ class Window:
         if self.rule == "prefix":
             starts = self.place(self.order)
         else:
-            starts = self.place_in_window(self.order, *window_of(self.rule))
-        return Schedule(Instance(self.prompts, self.outputs, self.memory), starts, "fallback")
+            ratio, length = window_of(self.rule)
+            starts = admit_in_window(self.instance, self.order, ratio, length, self.load)
+        return Schedule(self.instance, starts, "fallback")
 
     def cost(self, starts: IntArray) -> float:
         """Return the sum of the starts and of what their memory costs at the prices."""
@@ -142,9 +138,7 @@ class Window:
         prices = self.prices
         if self.method == "cp-sat":  # which counts in whole units
             prices = np.round(prices / _PRICE) * _PRICE
-        return kind(
-            self.schedule.instance, horizon=horizon, running=self.running, memory_prices=prices
-        )
+        return kind(self.instance, horizon=horizon, running=self.running, memory_prices=prices)
 
 
 def prices_of_rest(areas: IntArray, before: int, memory: int) -> FloatArray:
@@ -300,16 +294,15 @@ def by_beam(window: Window) -> Plan:
         return best, False  # nothing to exchange, or all start now and waiting saves nothing
     if window.load.max(initial=0) > window.memory:
         return best, True  # forecasts were too short: until a preemption a beam has no room
-    instance = Instance(window.prompts, window.outputs, window.memory)
-    share = max(int(_SHARE * window.memory), int(instance.peaks.max()))
-    own = prices_of_rest(instance.areas, window.running.area, share)
+    share = max(int(_SHARE * window.memory), int(window.instance.peaks.max()))
+    own = prices_of_rest(window.instance.areas, window.running.area, share)
     prices = np.zeros(max(len(own), len(window.prices)))
     prices[: len(own)] += own
     prices[: len(window.prices)] += window.prices
     load = np.zeros(len(window.load) + 1, dtype=np.int32)
     load[1:] = window.load
     beam = Beam(
-        instance,
+        window.instance,
         np.ones(len(window)),
         prices,
         np.ones(len(window), dtype=bool),
@@ -352,8 +345,7 @@ def _solved(
 def by_relaxation(window: Window) -> Plan:
     """Plan in the order of Sorted-LP: expected starts of the relaxation."""
     if window.method == "auto":
-        instance = Instance(window.prompts, window.outputs, window.memory)
-        expected = averaged_starts(instance, _ITERATIONS)
+        expected = averaged_starts(window.instance, _ITERATIONS)
         return window.place(np.argsort(expected, kind="stable")), False
     began, relaxation = stopwatch(), window.program(kind=LatencyRelaxation)
     values, cut = _solved(window, relaxation.to_linear(), began)
@@ -363,12 +355,11 @@ def by_relaxation(window: Window) -> Plan:
 
 def by_batches(window: Window) -> Plan:
     """Plan in the order of batches of least F until all are in one."""
-    began = stopwatch()
-    instance, cut = Instance(window.prompts, window.outputs, window.memory), False
+    began, cut = stopwatch(), False
     batches: list[IntArray] = []
     if window.method == "auto":  # by local swap
         policy: BatchPolicy = BASIC["sorted-f"]  # type: ignore[assignment]
-        selector = policy.batches(instance)
+        selector = policy.batches(window.instance)
         selector.release(np.arange(len(window)))
         while sum(map(len, batches)) < len(window):
             batches.append(selector.next_batch())
@@ -377,7 +368,7 @@ def by_batches(window: Window) -> Plan:
         while len(waiting):
             left = max(window.seconds - (stopwatch() - began), 1e-3)
             method = cast("BatchMethod", window.method)
-            batch = select_batch(instance.take(waiting), method, time_limit=left)
+            batch = select_batch(window.instance.take(waiting), method, time_limit=left)
             batches.append(waiting[batch.requests])
             waiting, cut = np.delete(waiting, batch.requests), cut or batch.factor != 1
     return window.place(np.concatenate(batches)), cut
