@@ -78,17 +78,16 @@ def earliest_start(
     base, end = window[0], window[1]
     seen = clock
     while True:
-        stop = clock + output if clock + output < end else end
-        if seen < clock:
-            seen = clock
-        jump = clock
-        shift = prompt + base - memory
-        for index in range(seen + 1 - base, stop + 1 - base):
-            jump = max(jump, min(usage[index] + shift + index, index + base))
+        stop, jump = min(clock + output, end), clock
+        for index in range(stop - base, max(seen, clock) - base, -1):
+            excess = usage[index] + prompt - memory
+            if excess >= 0:  # not even before its first token: no step before matters
+                jump = max(jump, index + base)
+                break
+            jump = max(jump, excess + index + base)
         if jump == clock:
             return clock
-        if seen < stop:
-            seen = stop
+        seen = max(seen, stop)
         clock = jump
 
 
