@@ -52,12 +52,12 @@ PAPERS = {
 HEAD = """\
 Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns
 the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
-verdicts and tolerances, the [errata](errata.md) have the counterexamples, and a change with which
-each refuted statement holds. Each target leads to its plot and to the claims that decide: those
-that fail (✗), with the limit that they miss, or, where the target holds, our values (bold) beside
-the printed ones. Of several readings the page shows the nearest, of claims that share a limit the
-one closest to it, and of other like claims the first and the last; `optsched reproduce` shows them
-all.
+verdicts and tolerances, and the [errata](errata.md) have counterexamples, and a change with which
+each refuted statement holds. `optsched reproduce NAME` draws the plot of a target and lists all its
+claims. The files linked below show the plots and the claims that decide: those that fail (✗), with
+the limit that they miss, or, where the target holds, our values (bold) beside the printed ones. Of
+several readings they show the nearest, of claims that share a limit the one closest to it, and of
+other like claims the first and the last.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -119,20 +119,18 @@ def shrink(path: Path, name: str) -> bytes:
 
 
 def overview(by_paper: dict[str, list[dict]]) -> str:
-    """Return the page of all targets, by paper and verdict: one line each, and the contents."""
+    """Return the page of all targets, by paper and verdict: one line each."""
     results = [each for mine in by_paper.values() for each in mine]
     quick = sum(each["quick"] for each in results)
     kind = QUICK.format(quick=quick, all=len(results)) if quick else "All runs are full ones."
     parts = ["# Results\n", fill(HEAD.format(counts=count_labels(results), kind=kind))]
     for prefix, mine in by_paper.items():
-        parts.append(f"## {PAPERS[prefix]}\n")
+        parts.append(f"## {PAPERS[prefix]}\n\n[Plots and claims](results/{prefix}.md)\n")
         for verdict in LABELS:
             own = [each for each in mine if each["verdict"] == verdict]
             if own:
                 parts.append(f"**{verdict.capitalize()}**\n\n{together(own, prefix)}\n")
                 parts += [f"{each}\n" for each in remarks(prefix, verdict)]
-    pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
-    parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
     return "\n".join(parts)
 
 
@@ -229,11 +227,12 @@ def spread(items: str) -> list[str]:
 
 
 def taken_up(item: str, prefix: str) -> str:
-    """Return a link to the target of an item, or to the errata that name it; else nothing."""
+    """Return a link to the target of an item, or to errata that name it; else nothing."""
     name = target_of(item, prefix)
     if name in TARGETS:
         return f"[{name}](#{name})"
-    return "[errata](../errata.md)" * (item in in_errata(prefix))
+    page = in_errata(prefix).get(item)
+    return f"[errata](../{page})" if page else ""
 
 
 def target_of(item: str, prefix: str) -> str:
@@ -244,24 +243,28 @@ def target_of(item: str, prefix: str) -> str:
 
 
 @functools.cache
-def in_errata(prefix: str) -> set[str]:
-    """Return the numbered items of a paper that the errata name."""
-    errata = (DOCS / "errata.md").read_text("utf-8")
-    by_weight, *own = re.split(r"^## ", errata, flags=re.MULTILINE)[1:]
-    rows = re.findall(rf"^\| {prefix} .+\n", by_weight, re.MULTILINE | re.IGNORECASE)
-    text = "".join([*rows, own[[*PAPERS].index(prefix)]])
-    return {
-        item
-        for kind, form in FORMS.items()
-        for numbers in re.findall(rf"\b{form} ((?:(?:EC\.)?[\d.]*\d(?:, | and |-)?)+)", text)
-        for item in spread(f"{kind} {re.sub(', | and ', ' ', numbers).strip('-')}")
-    }
+def in_errata(prefix: str) -> dict[str, str]:
+    """Return the numbered items of a paper that the errata name, and on which page."""
+    found = {}
+    for page in ("errata.md", "errata-by-paper.md"):
+        text = (DOCS / page).read_text("utf-8")
+        rows = re.findall(rf"^\| {prefix} .+\n", text, re.MULTILINE | re.IGNORECASE)
+        sections = re.split(r"^## ", text, flags=re.MULTILINE)
+        own = "".join([*rows, *(each for each in sections if each.startswith(PAPERS[prefix]))])
+        found |= {
+            item: page
+            for kind, form in FORMS.items()
+            for numbers in re.findall(rf"\b{form} ((?:(?:EC\.)?[\d.]*\d(?:, | and |-)?)+)", own)
+            for item in spread(f"{kind} {re.sub(', | and ', ' ', numbers).strip('-')}")
+        }
+    return found
 
 
 def linked(text: str, prefix: str) -> str:
     """Link the targets of this page and the pages of the site that a text names."""
     text = re.sub(rf"\b{prefix}-[a-z]+(-\w+)+\b", lambda each: f"[{each[0]}](#{each[0]})", text)
-    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", text)
+    pages = r"docs/([\w-]+)\.md"
+    return re.sub(pages, lambda each: f"[{each[1].replace('-', ' ')}](../{each[1]}.md)", text)
 
 
 def section(result: dict, remark: str) -> str:
