@@ -29,7 +29,7 @@ extensions = [
     "sphinx_copybutton",
 ]
 # What developers or few readers want stays in the repository alone.
-APART = ["research.md", "errata-by-paper.md", "results/*.md"]
+APART = ["architecture.md", "research.md", "errata-by-paper.md", "results/*.md"]
 exclude_patterns = ["_build", "jupyter_execute", *APART]
 html_theme = "furo"
 html_title = f"optsched {release}"
@@ -74,7 +74,8 @@ def _copy_notebooks(_: object) -> None:
 
 
 _TO_APART = re.compile(
-    r"\[([^]]+)\]\(((?:research|errata-by-paper|results/[\w-]+)\.md)(#[\w-]+)?\)"
+    r"\[([^]]+)\]"
+    r"\(((?:\.\./CONTRIBUTING|architecture|research|errata-by-paper|results/[\w-]+)\.md)(#[\w-]+)?\)"
 )
 
 

@@ -54,10 +54,10 @@ Every target of the five papers as this version last ran it: {counts}. {kind} A 
 the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
 verdicts and tolerances, and the [errata](errata.md) have counterexamples, and a change with which
 each refuted statement holds. `optsched reproduce NAME` draws the plot of a target and lists all its
-claims. The files linked below show the plots and the claims that decide: those that fail (✗), with
-the limit that they miss, or, where the target holds, our values (bold) beside the printed ones. Of
-several readings they show the nearest, of claims that share a limit the one closest to it, and of
-other like claims the first and the last.
+claims. The files linked below have the plots and the claims that decide: the first that refutes a
+statement, or those that fail (✗), with the limit that they miss; where the target holds, our values
+(bold) beside the printed ones. Of several readings they show the nearest, of claims that share a
+limit the one closest to it, and of other like claims the first and the last.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -268,7 +268,7 @@ def linked(text: str, prefix: str) -> str:
 
 
 def section(result: dict, remark: str) -> str:
-    """Return what there is of a target: plot, claims and remark."""
+    """Return what there is of a target: plot, claims, and a remark unless the errata explain it."""
     name, title = result["target"], plain(result["title"])
     # The reason names the claims that fail, which the list shows.
     known = result["rows"] or result.get("shown")
@@ -279,21 +279,24 @@ def section(result: dict, remark: str) -> str:
         f"{title[0].upper()}{title[1:]}{':' * (not title.endswith('?'))} "
         + f"**{result['verdict']}{' (quick)' * result['quick']}**"
         + f"; {plain(reason)}." * bool(reason)
-        + "; [what mends it](../errata.md#in-order-of-weight)." * mended(result),
+        + "; [errata](../errata.md#in-order-of-weight)." * mended(result),
         f"![{name}](../images/results/{name}.png)",
         *decisive(result.get("shown", claims(deciding(result["rows"]))), result["verdict"]),
-        remark,
+        remark * (not mended(result)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def decisive(parts: list[str], verdict: str) -> list[str]:
-    """Return, of lists and tables of claims, what fails, unless the target holds."""
+    """Return of claims what fails, unless the target holds; of what refutes, the first line."""
     if verdict in HOLD:
         return parts
     lists = [part for part in parts if part.startswith("- ") and "✗" in part]
-    lines = ["\n".join(line for line in part.split("\n") if "✗" in line) for part in lists]
-    return lines + [part for part in parts if part.startswith("|") and "✗" in part] or parts
+    lines = [line for part in lists for line in part.split("\n") if "✗" in line]
+    if verdict in REFUTATIONS:
+        return lines[:1]
+    listed = ["\n".join(lines)] if lines else []
+    return listed + [part for part in parts if part.startswith("|") and "✗" in part] or parts
 
 
 def deciding(rows: list[dict]) -> list[dict]:

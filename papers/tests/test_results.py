@@ -301,7 +301,7 @@ def test_items_are_spread_and_found_in_rows_of_errata(make_results):
 
 @pytest.mark.parametrize("change", ["", "title", "remark"])
 def test_a_target_that_no_folder_has_keeps_its_claims(make_results, change):
-    name = "robust-theorem-5-3"
+    name = "robust-theorem-3-3"
     kept = make_results["found"](name, [])
     texts = {key: getattr(TARGETS[name], key) for key in make_results["TEXTS_OF"]}
     texts |= {change: "something else"} if change else {}
