@@ -52,12 +52,12 @@ PAPERS = {
 HEAD = """\
 Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns
 the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
-verdicts and tolerances, and the [errata](errata.md) have counterexamples, and a change with which
-each refuted statement holds. `optsched reproduce NAME` draws the plot of a target and lists all its
-claims. The files linked below have the plots and the claims that decide: the first that refutes a
-statement, or those that fail (✗), with the limit that they miss; where the target holds, our values
-(bold) beside the printed ones. Of several readings they show the nearest, of claims that share a
-limit the one closest to it, and of other like claims the first and the last.
+verdicts and tolerances, and the [errata](errata.md) have counterexamples and what mends a refuted
+statement. `optsched reproduce NAME` draws the plot of a target and lists all its claims. The files
+linked below have the plots and the claims that decide: the first that refutes a statement, or those
+that fail (✗), with the limit that they miss; where the target holds, our values (bold) beside the
+printed ones. Of several readings they show the nearest, of claims with one limit the closest, and
+of other like claims the first and the last.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -189,7 +189,7 @@ def page(prefix: str, results: list[dict]) -> str:
         parts.append(section(each, linked(plain(remark), prefix)))
     parts.append(
         "\n".join(
-            ["## Numbered items\n", "Those that have no section above:\n", *others(prefix), ""]
+            ["## Numbered items without a section\n", *others(prefix), ""]
         )
     )
     return "\n".join(parts)
