@@ -88,7 +88,7 @@ def _link_pages(_: object, __: str, source: list[str]) -> None:
 def _link_file(link: re.Match[str]) -> str:
     """Link a page apart as a file; a target by its name is one of many, and named alone."""
     text, path, anchor = link.groups()
-    return f"`{text}`" if anchor == f"#{text}" else f"{{download}}`{text} <{path}>`"
+    return f"`{text}`" if anchor == f"#{text}" else f"[{text}](path:{path})"
 
 
 def _set_examples(_: object, __: object, epilog: list[str]) -> None:

@@ -54,10 +54,10 @@ Every target of the five papers as this version last ran it: {counts}. {kind} A 
 the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
 verdicts and tolerances, and the [errata](errata.md) have counterexamples and what mends a refuted
 statement. `optsched reproduce NAME` draws the plot of a target and lists all its claims. The files
-linked below have the plots and the claims that decide: the first that refutes a statement, or those
-that fail (✗), with the limit that they miss; where the target holds, our values (bold) beside the
-printed ones. Of several readings they show the nearest, of claims with one limit the closest, and
-of other like claims the first and the last.
+linked below (`docs/results/` in the repository) have the plots and the claims that decide: the
+first that refutes a statement, or those that fail (✗), with the limit that they miss; where the
+target holds, our values (bold) beside the printed ones. Of several readings they show the nearest,
+of claims with one limit the closest, and of other like claims the first and the last.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
