@@ -187,11 +187,7 @@ def page(prefix: str, results: list[dict]) -> str:
                 see += [said[key]] * (said[key] not in see)
         remark = " ".join([*remark.split(), *([f"See {', '.join(see)}."] if see else [])])
         parts.append(section(each, linked(plain(remark), prefix)))
-    parts.append(
-        "\n".join(
-            ["## Numbered items without a section\n", *others(prefix), ""]
-        )
-    )
+    parts.append("\n".join(["## Numbered items without a section\n", *others(prefix), ""]))
     return "\n".join(parts)
 
 
