@@ -201,6 +201,13 @@ def verify_capacity(certificate: CapacityCertificate, instance: Instance) -> Fra
     return max(Fraction(1), Fraction(sum(kept), scale) / length if length else Fraction(0))
 
 
+def _needed(certificate: CapacityCertificate, instance: Instance) -> Instance:
+    """Return the requests that a certificate is about, if it belongs to the instance."""
+    check_fingerprint(certificate.fingerprint, instance)
+    check_step(certificate.seconds_per_step, certificate.unit, instance)
+    return _unshared(instance) if certificate.shared else instance
+
+
 def _unshared(instance: Instance) -> Instance:
     """Return the requests with only those of their tokens that no other request has."""
     if instance.hash_ids is None or instance.hash_block is None:
@@ -285,11 +292,8 @@ def _demands_in(
     certificate: CapacityCertificate, instance: Instance
 ) -> tuple[list[int | None], int, Fraction]:
     """Return demands in the windows, None if late even alone; their scale, and the length."""
+    instance = _needed(certificate, instance)
     step = certificate.seconds_per_step
-    check_fingerprint(certificate.fingerprint, instance)
-    check_step(step, certificate.unit, instance)
-    if certificate.shared:
-        instance = _unshared(instance)
     numbers = [Fraction(number) for number in certificate.clock]
     origin, *_ = every = instance.arrivals.tolist()
     arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
