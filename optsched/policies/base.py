@@ -46,7 +46,7 @@ class Needs(NamedTuple):
     "hindsight" knows the outputs even beside policies that only know intervals.
     """
 
-    kind: str  # a key of `optsched.simulate.RUNNERS`
+    kind: str  # names its runner (`optsched.simulate.runners`)
     knows: Literal["outputs", "hindsight", "intervals", "either"] = "either"
     rules: bool = False  # whether other rules of admission than the prefix rule may apply
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -343,9 +343,11 @@ class Schedule(Started, Shown):
                 f"request {instance.label(request)} is placed on worker {places[request]}, but "
                 f"workers are numbered from 0 to {len(made) - 1}"
             )
-        values = instance, first_steps, policy, made, places
-        for field, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, field.name, value)
+        object.__setattr__(self, "instance", instance)
+        object.__setattr__(self, "starts", first_steps)
+        object.__setattr__(self, "policy", policy)
+        object.__setattr__(self, "workers", made)
+        object.__setattr__(self, "placement", places)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
