@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import cast
@@ -27,7 +28,9 @@ extensions = [
     "sphinx-mathjax-offline",  # pages show formulas without a network
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "jupyter_execute", "research.md"]  # that page is for developers
+# What developers or few readers want stays in the repository alone.
+APART = ["architecture.md", "research.md", "errata-by-paper.md", "results/*.md"]
+exclude_patterns = ["_build", "jupyter_execute", *APART]
 html_theme = "furo"
 html_title = f"optsched {release}"
 html_static_path = ["_static"]
@@ -70,9 +73,22 @@ def _copy_notebooks(_: object) -> None:
             copy.unlink()
 
 
+_TO_APART = re.compile(
+    r"\[([^]]+)\]"
+    r"\(((?:\.\./CONTRIBUTING|architecture|research|errata-by-paper|results/[\w-]+)\.md)(#[\w-]+)?\)"
+)
+
+
 def _link_pages(_: object, __: str, source: list[str]) -> None:
-    """Let links between docs and notebooks lead to their pages."""
-    source[0] = source[0].replace("(../notebooks/", "(notebooks/").replace("(../docs/", "(../")
+    """Let links between docs and notebooks lead to their pages, or to the file of one apart."""
+    text = source[0].replace("(../notebooks/", "(notebooks/").replace("(../docs/", "(../")
+    source[0] = _TO_APART.sub(_link_file, text)
+
+
+def _link_file(link: re.Match[str]) -> str:
+    """Link a page apart as a file; a target by its name is one of many, and named alone."""
+    text, path, anchor = link.groups()
+    return f"`{text}`" if anchor == f"#{text}" else f"[{text}](path:{path})"
 
 
 def _set_examples(_: object, __: object, epilog: list[str]) -> None:

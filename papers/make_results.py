@@ -52,12 +52,12 @@ PAPERS = {
 HEAD = """\
 Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns
 the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
-verdicts and tolerances, the [errata](errata.md) have the counterexamples, and a change with which
-each refuted statement holds. Each target leads to its plot and to the claims that decide: those
-that fail (✗), with the limit that they miss, or, where the target holds, our values (bold) beside
-the printed ones. Of several readings the page shows the nearest, of claims that share a limit the
-one closest to it, and of other like claims the first and the last; `optsched reproduce` shows them
-all.
+verdicts and tolerances, and the [errata](errata.md) have counterexamples and what mends a refuted
+statement. `optsched reproduce NAME` draws the plot of a target and lists all its claims. The files
+linked below (`docs/results/` in the repository) have the plots and the claims that decide: the
+first that refutes a statement, or those that fail (✗), with the limit that they miss; where the
+target holds, our values (bold) beside the printed ones. Of several readings they show the nearest,
+of claims with one limit the closest, and of other like claims the first and the last.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -119,20 +119,18 @@ def shrink(path: Path, name: str) -> bytes:
 
 
 def overview(by_paper: dict[str, list[dict]]) -> str:
-    """Return the page of all targets, by paper and verdict: one line each, and the contents."""
+    """Return the page of all targets, by paper and verdict: one line each."""
     results = [each for mine in by_paper.values() for each in mine]
     quick = sum(each["quick"] for each in results)
     kind = QUICK.format(quick=quick, all=len(results)) if quick else "All runs are full ones."
     parts = ["# Results\n", fill(HEAD.format(counts=count_labels(results), kind=kind))]
     for prefix, mine in by_paper.items():
-        parts.append(f"## {PAPERS[prefix]}\n")
+        parts.append(f"## {PAPERS[prefix]}\n\n[Plots and claims](results/{prefix}.md)\n")
         for verdict in LABELS:
             own = [each for each in mine if each["verdict"] == verdict]
             if own:
                 parts.append(f"**{verdict.capitalize()}**\n\n{together(own, prefix)}\n")
                 parts += [f"{each}\n" for each in remarks(prefix, verdict)]
-    pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
-    parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
     return "\n".join(parts)
 
 
@@ -189,11 +187,7 @@ def page(prefix: str, results: list[dict]) -> str:
                 see += [said[key]] * (said[key] not in see)
         remark = " ".join([*remark.split(), *([f"See {', '.join(see)}."] if see else [])])
         parts.append(section(each, linked(plain(remark), prefix)))
-    parts.append(
-        "\n".join(
-            ["## Numbered items\n", "Those that have no section above:\n", *others(prefix), ""]
-        )
-    )
+    parts.append("\n".join(["## Numbered items without a section\n", *others(prefix), ""]))
     return "\n".join(parts)
 
 
@@ -229,11 +223,12 @@ def spread(items: str) -> list[str]:
 
 
 def taken_up(item: str, prefix: str) -> str:
-    """Return a link to the target of an item, or to the errata that name it; else nothing."""
+    """Return a link to the target of an item, or to errata that name it; else nothing."""
     name = target_of(item, prefix)
     if name in TARGETS:
         return f"[{name}](#{name})"
-    return "[errata](../errata.md)" * (item in in_errata(prefix))
+    page = in_errata(prefix).get(item)
+    return f"[errata](../{page})" if page else ""
 
 
 def target_of(item: str, prefix: str) -> str:
@@ -244,28 +239,32 @@ def target_of(item: str, prefix: str) -> str:
 
 
 @functools.cache
-def in_errata(prefix: str) -> set[str]:
-    """Return the numbered items of a paper that the errata name."""
-    errata = (DOCS / "errata.md").read_text("utf-8")
-    by_weight, *own = re.split(r"^## ", errata, flags=re.MULTILINE)[1:]
-    rows = re.findall(rf"^\| {prefix} .+\n", by_weight, re.MULTILINE | re.IGNORECASE)
-    text = "".join([*rows, own[[*PAPERS].index(prefix)]])
-    return {
-        item
-        for kind, form in FORMS.items()
-        for numbers in re.findall(rf"\b{form} ((?:(?:EC\.)?[\d.]*\d(?:, | and |-)?)+)", text)
-        for item in spread(f"{kind} {re.sub(', | and ', ' ', numbers).strip('-')}")
-    }
+def in_errata(prefix: str) -> dict[str, str]:
+    """Return the numbered items of a paper that the errata name, and on which page."""
+    found = {}
+    for page in ("errata.md", "errata-by-paper.md"):
+        text = (DOCS / page).read_text("utf-8")
+        rows = re.findall(rf"^\| {prefix} .+\n", text, re.MULTILINE | re.IGNORECASE)
+        sections = re.split(r"^## ", text, flags=re.MULTILINE)
+        own = "".join([*rows, *(each for each in sections if each.startswith(PAPERS[prefix]))])
+        found |= {
+            item: page
+            for kind, form in FORMS.items()
+            for numbers in re.findall(rf"\b{form} ((?:(?:EC\.)?[\d.]*\d(?:, | and |-)?)+)", own)
+            for item in spread(f"{kind} {re.sub(', | and ', ' ', numbers).strip('-')}")
+        }
+    return found
 
 
 def linked(text: str, prefix: str) -> str:
     """Link the targets of this page and the pages of the site that a text names."""
     text = re.sub(rf"\b{prefix}-[a-z]+(-\w+)+\b", lambda each: f"[{each[0]}](#{each[0]})", text)
-    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", text)
+    pages = r"docs/([\w-]+)\.md"
+    return re.sub(pages, lambda each: f"[{each[1].replace('-', ' ')}](../{each[1]}.md)", text)
 
 
 def section(result: dict, remark: str) -> str:
-    """Return what there is of a target: plot, claims and remark."""
+    """Return what there is of a target: plot, claims, and a remark unless the errata explain it."""
     name, title = result["target"], plain(result["title"])
     # The reason names the claims that fail, which the list shows.
     known = result["rows"] or result.get("shown")
@@ -276,21 +275,24 @@ def section(result: dict, remark: str) -> str:
         f"{title[0].upper()}{title[1:]}{':' * (not title.endswith('?'))} "
         + f"**{result['verdict']}{' (quick)' * result['quick']}**"
         + f"; {plain(reason)}." * bool(reason)
-        + "; [what mends it](../errata.md#in-order-of-weight)." * mended(result),
+        + "; [errata](../errata.md#in-order-of-weight)." * mended(result),
         f"![{name}](../images/results/{name}.png)",
         *decisive(result.get("shown", claims(deciding(result["rows"]))), result["verdict"]),
-        remark,
+        remark * (not mended(result)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def decisive(parts: list[str], verdict: str) -> list[str]:
-    """Return, of lists and tables of claims, what fails, unless the target holds."""
+    """Return of claims what fails, unless the target holds; of what refutes, the first line."""
     if verdict in HOLD:
         return parts
     lists = [part for part in parts if part.startswith("- ") and "✗" in part]
-    lines = ["\n".join(line for line in part.split("\n") if "✗" in line) for part in lists]
-    return lines + [part for part in parts if part.startswith("|") and "✗" in part] or parts
+    lines = [line for part in lists for line in part.split("\n") if "✗" in line]
+    if verdict in REFUTATIONS:
+        return lines[:1]
+    listed = ["\n".join(lines)] if lines else []
+    return listed + [part for part in parts if part.startswith("|") and "✗" in part] or parts
 
 
 def deciding(rows: list[dict]) -> list[dict]:

@@ -97,7 +97,7 @@ def test_robust_example_8_2():
 
 
 def test_mc_sf_is_not_optimal_for_equal_prompts_on_finite_integers():
-    """Against Jaillet Theorem 4.2: 22 against 21 (docs/models.md says where the theorem holds)."""
+    """Against Jaillet Theorem 4.2: 22 against 21 (docs/errata.md says where the theorem holds)."""
     instance = Instance([4] * 4, [1, 1, 6, 6], memory=13)
     assert run(instance, "mc-sf").total_latency == 22
     assert optimum(instance) == 21

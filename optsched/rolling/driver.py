@@ -646,7 +646,7 @@ class Driver:
             ),
             order=np.searchsorted(members, ordered[:size]),
             hint=np.where((hint == _NEW) | (hint == _LATER), -1, hint - self._step),
-            seconds=max(_PLANNING * self.policy.budget - (stopwatch() - began), 0.0),
+            seconds=_PLANNING * self.policy.budget,
             seed=self.seed + len(self.counts.seconds),
             rule=self.policy.order.rule,
             method=self.policy.method,

@@ -1,4 +1,4 @@
-"""Fluid: its targets, and what docs/errata.md says of the paper, each shown by a test."""
+"""Fluid: its targets, and what docs/errata-by-paper.md says of the paper, each shown by a test."""
 
 from __future__ import annotations
 

@@ -288,16 +288,20 @@ def test_every_numbered_item_has_a_target_an_erratum_or_a_sentence(make_results,
 
 def test_items_are_spread_and_found_in_rows_of_errata(make_results):
     assert make_results["spread"]("Figure 1-3 EC.1") == [f"Figure {n}" for n in (1, 2, 3, "EC.1")]
-    found = make_results["in_errata"]
-    assert {"Lemma 5.5", "Lemma 5.6", "Algorithm 1", "Algorithm 2"} <= found("jaillet")
-    assert {f"Algorithm {n}" for n in (1, 2, 3, 4, 5)} <= found("sorted-f")
-    assert {"Figure 6", "Lemma 8"} <= found("fluid")
-    assert not {"Lemma 1", "Figure 1", "Figure 2"} & found("fluid")
+    jaillet, sorted_f, fluid, bf_io = map(
+        make_results["in_errata"], ("jaillet", "sorted-f", "fluid", "bf-io")
+    )
+    assert {"Lemma 5.5", "Lemma 5.6", "Algorithm 1", "Algorithm 2"} <= jaillet.keys()
+    assert {f"Algorithm {n}" for n in (1, 2, 3, 4, 5)} <= sorted_f.keys()
+    assert {"Figure 6", "Lemma 8"} <= fluid.keys()
+    assert not {"Lemma 1", "Figure 1", "Figure 2"} & fluid.keys()
+    # The page with the row of the item itself, where both name it.
+    assert (bf_io["Lemma 1"], bf_io["Lemma 3"]) == ("errata.md", "errata-by-paper.md")
 
 
 @pytest.mark.parametrize("change", ["", "title", "remark"])
 def test_a_target_that_no_folder_has_keeps_its_claims(make_results, change):
-    name = "robust-theorem-5-3"
+    name = "robust-theorem-3-3"
     kept = make_results["found"](name, [])
     texts = {key: getattr(TARGETS[name], key) for key in make_results["TEXTS_OF"]}
     texts |= {change: "something else"} if change else {}

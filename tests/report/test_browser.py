@@ -29,9 +29,9 @@ const plots = [...document.querySelectorAll('.plot')], done = arguments[0];
 const next = at => {
   if (at === plots.length) return done(plots.map(p =>
     [p.querySelectorAll('.trace, .bars').length, p.clientWidth]));
-  plots[at].scrollIntoView();
-  const wait = () => plots[at].querySelector('.main-svg') ? next(at + 1) : setTimeout(wait, 20);
-  wait();
+  if (plots[at].querySelector('.main-svg')) return next(at + 1);
+  plots[at].scrollIntoView();  // until it stays: Chromium may still restore where it was
+  setTimeout(() => next(at), 20);
 };
 next(0);
 """
