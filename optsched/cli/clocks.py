@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import optsched
 from optsched.cli import options as cli
 from optsched.cli.options import Options, Output, command, option, take
 from optsched.cli.policies import ENGINE, ENGINE_NAMES, of_engine
@@ -40,7 +41,7 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
 
 @command(
     click.Argument(["source"], metavar="FILE_OR_FOLDER"),
-    option("--out FILE", cli.Written(cli.check_writable), "Write the clock as JSON."),
+    option("--out FILE", cli.FILE, "Write the clock as JSON."),
     *_KERNELS,
     _BASE,
     cli.MEMORY,
@@ -113,13 +114,10 @@ def check(output: Output, given: Options) -> int:
 
 def _log(source: str, options: Options) -> tuple[Instance, Measured, Policy]:
     """Read a measured log, and return it with the engine that served it."""
-    from optsched.policies import get_policy
-    from optsched.workloads import read_measured
-
     memory = cli.memory_of(options.pop("memory"), options)
     how = take(options, "columns time_unit")
-    log = read_measured(source, memory, seconds_per_step=cli.TICK, **how)
-    return *log, of_engine(get_policy("vllm"), options)
+    log = optsched.workloads.read_measured(source, memory, seconds_per_step=cli.TICK, **how)
+    return *log, of_engine(optsched.policies.get_policy("vllm"), options)
 
 
 def _batches(path: Path) -> Path | pd.DataFrame:

@@ -14,7 +14,7 @@ import click
 
 import optsched
 from optsched._internal.extensions import EXTRAS
-from optsched._internal.numbers import proven
+from optsched._internal.numbers import at_least, proven
 from optsched.cli import options as cli
 from optsched.cli.options import Options, Output, command, option, take
 
@@ -36,17 +36,13 @@ _ROUNDING = 1e-9  # relative, by which times on a clock have to differ
 @command(runs=("policies", "policies --json -"))
 def policies(output: Output, _: Options) -> int:
     """List all policies, with their sources."""
-    from optsched.policies import POLICIES
-
-    return _listed(output, POLICIES)
+    return _listed(output, optsched.POLICIES)
 
 
 @command(runs=("families", "families --json -"))
 def families(output: Output, _: Options) -> int:
     """List all families of workloads, with their sources."""
-    from optsched.workloads import FAMILIES
-
-    return _listed(output, FAMILIES)
+    return _listed(output, optsched.workloads.FAMILIES)
 
 
 def _listed(output: Output, known: Mapping[str, Policy | WorkloadFamily]) -> int:
@@ -60,21 +56,12 @@ def _listed(output: Output, known: Mapping[str, Policy | WorkloadFamily]) -> int
     return cli.DONE
 
 
-_FILES = tuple(
-    option(
-        f"--{name} FILE", cli.Written(cli.check_writable), f"Write its {what}.", needs="no --submit"
-    )
-    for name, what in (
-        *(("csv", "requests, as a trace"), ("schedule", "best known schedule")),
-        ("certificate", "proof of the bound"),
-    )
-)
-
-
 @command(
     click.Argument(["name"], required=False),
     option("--trace FILE", str, "File of the public trace of which NAME is made, if it is."),
-    _FILES,
+    option("--csv FILE", cli.FILE, "Write its requests, as a trace.", needs="no --submit"),
+    option("--schedule FILE", cli.FILE, "Write its best known schedule.", needs="no --submit"),
+    option("--certificate FILE", cli.FILE, "Write its proof of the bound.", needs="no --submit"),
     option("--submit FILE", str, "Verify a schedule or a certificate that may be better."),
     runs=("library", "library uniform-8 --csv u8.csv --schedule u8.json"),
 )
@@ -204,8 +191,6 @@ def _kernels() -> str:
 
 
 def _certificate() -> str:
-    from optsched._internal.numbers import at_least
-
     instance = optsched.family("exponential", n=50, seed=1)
     proven = optsched.bound(instance, "lagrangian")
     assert proven.certificate is not None

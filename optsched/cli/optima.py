@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 import optsched
-from optsched._internal.numbers import at_least, proven
+from optsched._internal.numbers import at_least, proven, round_down
 from optsched.cli import options as cli
-from optsched.cli.options import Numbers, Options, Output, Written, command, flag, option, take
+from optsched.cli.options import Numbers, Options, Output, command, flag, option, take
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ _IN_TIME, _ON_WORKERS = f"{_HINDSIGHT} relaxation", f"{_HINDSIGHT} balance"
 )
 def export(output: Output, given: Options) -> int:
     """Write a model to a file for another solver."""
-    from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
     from optsched.optimum.solving import proven_horizon
     from optsched.problem.workers import as_workers
 
@@ -89,16 +88,16 @@ def export(output: Output, given: Options) -> int:
         if size is None:
             raise OptschedError("a batch is selected for a given size; add --size K")
         prompts, outputs = instance.prompts, instance.outputs
-        program = BatchSelection(prompts, outputs, instance.memory, size=size)
+        program = optsched.models.BatchSelection(prompts, outputs, instance.memory, size=size)
     elif model == "balance":
         program = _first_step(instance, *take(given, "workers slots lookahead").values())
     else:
         workers = as_workers(given["workers"] or 1, instance)
         end = proven_horizon(instance, objective, workers) if end is None else end
         if model == "relaxation":
-            program = LatencyRelaxation(instance, end)
+            program = optsched.models.LatencyRelaxation(instance, end)
         else:
-            program = HindsightProgram(instance, end, objective, workers=workers)
+            program = optsched.HindsightProgram(instance, end, objective, workers=workers)
     linear = program.to_linear()
     with output.progress(f"writing {out}"):
         optsched.write_model(linear, out)
@@ -116,13 +115,13 @@ def _first_step(
     import numpy as np
 
     from optsched.models import BalanceProgram, BalanceState
-    from optsched.simulate.cluster import BalanceRouting, Cluster
+    from optsched.simulate.cluster import BalanceRouting
 
     if workers is None or slots is None:
         raise OptschedError("a step is that of a cluster; add --workers G and --slots B")
     if not workers.isdecimal():
         raise OptschedError(f"--workers is {workers!r}, but a step needs a number of equal workers")
-    count = Cluster(int(workers), slots).workers
+    count = optsched.Cluster(int(workers), slots).workers
     BalanceRouting(lookahead)  # refuses what a cluster does
     first = np.flatnonzero(instance.arrivals == instance.arrivals.min())
     waiting = instance.prompts[first]
@@ -251,7 +250,6 @@ def throughput(output: Output, given: Options) -> int:
 def _read(output: Output, options: Options) -> tuple[RequestTypes, Clock, int | None]:
     """Take TYPES and how to read it out of the options; return types, their clock and memory."""
     from optsched._internal.arguments import MAX_TOKENS
-    from optsched.clock import get_clock
     from optsched.problem.request_types import RequestTypes, read_types
 
     asked, how = take(options, "classes rate"), take(options, "skip_invalid")
@@ -269,7 +267,7 @@ def _read(output: Output, options: Options) -> tuple[RequestTypes, Clock, int | 
         )
         types = RequestTypes.from_instance(instance, **asked)
     if clock is not None:
-        given = get_clock(clock)
+        given = optsched.get_clock(clock)
     if given is None:
         raise OptschedError(f"{source} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
     return types, given, memory
@@ -375,7 +373,7 @@ def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, object]:
     option("--lateness L", "forbidden", "Missed deadlines: forbidden, per-step or per-request."),
     option("--penalty P", 0.0, "Penalty of a missed deadline."),
     cli.WORKERS,
-    option("--certificate FILE", Written(cli.check_writable), "Write the proof of the bound."),
+    option("--certificate FILE", cli.FILE, "Write the proof of the bound."),
     cli.HTML,
     runs=(
         "solve family:uniform,n=6",
@@ -486,7 +484,7 @@ def _conflict(
     option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
     option("--storage", ["at-once", "next-batch"], "On a clock: when a new token takes memory."),
     cli.WORKERS,
-    option("--certificate FILE", Written(cli.check_writable), "Write the proof in exact integers."),
+    option("--certificate FILE", cli.FILE, "Write the proof in exact integers."),
     runs=(
         "bound trace.csv --memory 16492 --certificate proof.json",
         "bound trace.csv --memory 16492 --clock llama-2-70b-2xa100",
@@ -495,7 +493,6 @@ def _conflict(
 )
 def bound(output: Output, given: Options) -> int:
     """Prove a lower bound on the total latency of any schedule."""
-    from optsched._internal.numbers import round_down
     from optsched.bounds.on_clock import caveats
     from optsched.problem.work import load_on_clock
     from optsched.problem.workers import as_workers
@@ -569,14 +566,13 @@ def check(output: Output, given: Options) -> int:
 def _check_certificate(output: Output, file: Path, given: Options) -> int:
     from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.on_clock import ClockCertificate
-    from optsched.clock import get_clock
 
     claimed, unit, clock = optsched.read_certificate(file), "steps", given["clock"]
     in_steps = claimed.premises.clock is None
     if isinstance(claimed, ClockCertificate | CapacityCertificate) and not in_steps:
         if clock is None:
             raise OptschedError(f"{file} proves a bound on a clock; name it with --clock")
-        coefficients = get_clock(clock).coefficients
+        coefficients = optsched.get_clock(clock).coefficients
         if coefficients is None or claimed.clock != tuple(coefficients.tolist()):
             raise OptschedError(f"{file} is for another clock than {clock}")
         unit = claimed.unit

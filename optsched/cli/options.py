@@ -119,8 +119,7 @@ _NOTES = "optsched.notes"  # under which a context keeps them
 class Option(click.Option):
     """An option that may count only beside another one: "--nested", "--method a b", "no --clock".
 
-    Without what it `needs` it is refused, without what it counts `beside` that is noted: a script
-    may go through policies or models with the same options.
+    Without what it `needs` it is refused; without what it counts `beside` that is only noted.
     """
 
     def __init__(
@@ -353,7 +352,8 @@ def _check_model(name: str) -> None:
     ending_of(name)
 
 
-HTML = option("--html FILE", Written(check_writable), "Write a report that needs no network.")
+FILE = Written(check_writable)
+HTML = option("--html FILE", FILE, "Write a report that needs no network.")
 LOG = option("--log FILE", Written(check_log), "Write all attempts to a .csv, .csv.gz or .parquet.")
 MODEL_FILE = Written(_check_model)
 JOBS = option("--jobs K", int, "Processes on this machine (default: one per core).")
@@ -422,11 +422,7 @@ TRACE = (
     option(
         "--gpu-memory-utilization X", 0.9, "Share of their memory that vLLM uses.", needs="--llm"
     ),
-    option(
-        "--seconds-per-step S",
-        0.05,
-        "Length of a step where arrivals are in seconds.",
-    ),
+    option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
     option("--rate R", float, "Poisson arrivals for a TRACE without any: requests per second."),
     *COLUMNS,
     *READING,

@@ -64,13 +64,12 @@ def compare(output: Output, given: Options) -> int:
     """Compare policies with each other and with a proven bound."""
     from optsched.bounds.on_clock import caveats
     from optsched.experiments.comparison import compared
-    from optsched.policies import split_names
 
     instance, several = given.pop("instance"), given.pop("several", None)
     policies, schedules, baseline = take(given, "policies schedules baseline").values()
     warm_up = given.pop("warm_up")
     settings = _settings(given)
-    asked = None if policies is None else split_names(policies)
+    asked = None if policies is None else optsched.policies.split_names(policies)
     chosen = [on_its_gpu(policy) for policy in compared(asked, settings)]
     note_unforeseen(chosen)
     if several is not None:
@@ -149,10 +148,8 @@ def _replicated(
 
 
 def _settings(options: Options) -> RunSettings:
-    """Make settings of the options that were given."""
-    from optsched.simulate import RunSettings
-
-    return RunSettings(**{name: value for name, value in options.items() if value is not None})
+    given = {name: value for name, value in options.items() if value is not None}
+    return optsched.RunSettings(**given)
 
 
 def compared_until_interrupted(
@@ -252,11 +249,9 @@ ENGINE_NAMES = cli.names_of(ENGINE)
 )
 def simulate(output: Output, given: Options) -> int:
     """Run one policy and record everything that happened."""
-    from optsched.policies import get_policy
-
     instance: Instance = given.pop("instance")
     policy, log, batches, hash_block = take(given, "policy log batches hash_block").values()
-    chosen = of_engine(get_policy(policy), given)
+    chosen = of_engine(optsched.policies.get_policy(policy), given)
     cli.only_for("hash_block", instance.hash_ids is not None, "for a TRACE with hash_ids")
     if hash_block is not None:
         instance = instance.replace(hash_block=hash_block)
@@ -338,19 +333,17 @@ def of_engine(policy: Policy, options: Options) -> Policy:
 )
 def rolling(output: Output, given: Options) -> int:
     """Plan a window of waiting requests, and keep replanning."""
-    from optsched.policies import RollingPolicy, get_policies, split_names
-
     instance, policies, log = take(given, "instance policies log").values()
     known = _settings(take(given, "intervals seed"))
-    policy = RollingPolicy(**given)
+    policy = optsched.RollingPolicy(**given)
     planned = "where a rolling horizon plans, for which --budget 0 leaves no time"
     cli.only_for("model method window horizon scenarios", policy.budget > 0, planned)
     names = ["a-min", "area-posterior"]
     if policies is not None:
-        names = split_names(policies)
+        names = optsched.policies.split_names(policies)
     elif known.intervals is None:
         names = list(dict.fromkeys([given["fallback"], "mc-sf", "area"]))
-    chosen = [policy, *get_policies(names)]
+    chosen = [policy, *optsched.policies.get_policies(names)]
     comparison, code = compared_until_interrupted(instance, chosen, known, output)
     run = next(iter(comparison))
     if log is not None:
@@ -392,10 +385,9 @@ def rolling(output: Output, given: Options) -> int:
 def regret(output: Output, given: Options) -> int:
     """Compare online policies with the optimum in hindsight."""
     from optsched.experiments.regret_cells import overload_threshold
-    from optsched.policies import split_names
 
     source, policies, seed, threshold = take(given, "source policies seed threshold").values()
-    names, seeds = split_names(policies), given["seeds"]
+    names, seeds = optsched.policies.split_names(policies), given["seeds"]
     given["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:
         result = optsched.regret(source, names, on_progress=update, **given)
@@ -497,15 +489,13 @@ _OF_BF_IO = (
 )
 def cluster(output: Output, given: Options) -> int:
     """Route requests to workers that wait for the slowest."""
-    from optsched.simulate import RunSettings
-    from optsched.simulate.cluster import Cluster
-
     warm_up = given.pop("warm_up")
-    facts = Cluster(**take(given, "workers slots overhead_s seconds_per_token slowness memory"))
+    names = "workers slots overhead_s seconds_per_token slowness memory"
+    facts = optsched.Cluster(**take(given, names))
     chosen = _routings(take(given, f"policies {cli.names_of(_OF_BF_IO)}"))
     read = take(given, "trace seeds limit skip_invalid")
     traces = _traces(output, given["seed"], read)
-    settings = RunSettings(cluster=facts, record_loads=output.html is not None, **given)
+    settings = optsched.RunSettings(cluster=facts, record_loads=output.html is not None, **given)
     comparison, code = compared_until_interrupted(traces, chosen, settings, output, warm_up)
     if output.html is not None:
         _write_report(output, comparison, output.html, given)
@@ -614,7 +604,7 @@ def route(output: Output, given: Options) -> int:
     cli.INTERVALS,
     cli.CLOCK[0],
     *ENGINE,
-    option("--certificate FILE", Written(cli.check_writable), "Write the proof, for check."),
+    option("--certificate FILE", cli.FILE, "Write the proof, for check."),
     cli.HTML,
     runs=(
         "capacity trace.csv --memory 16492 --slo 'latency:p90<=900steps'",

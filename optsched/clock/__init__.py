@@ -1,16 +1,4 @@
-r"""Clocks: how long a batch takes, from what is in it.
-
-Every built-in clock is a weighted sum of the same five counts and of hinges, so that compiled
-simulators can evaluate any of them:
-
-.. math::
-
-    \tau = c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H
-    + m R [P > 0] + \sum_k w_k \max(T - t_k, 0) + \sum_k v_k \min(T, u_k), \quad T = P + D
-
-with prefill tokens :math:`P`, decoding requests :math:`D`, their resident tokens :math:`R`, squared
-prompts :math:`Q` and tokens held :math:`H` (`BatchContent`).
-"""
+"""Clocks: how long a batch takes, from what is in it."""
 
 from __future__ import annotations
 
@@ -71,7 +59,6 @@ def measured_batches(
 
 
 def _table(path: Path) -> Mapping[str, Sequence[str]]:
-    """Read the columns of a CSV file as text."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file)
@@ -95,10 +82,9 @@ class BatchContent(NamedTuple):
     ----------
     prefill_tokens
         Prompt tokens prefilled in the batch; of a prompt in chunks, those of this chunk.
-    decode_requests
-        Requests that were prefilled earlier and make one token each in the batch.
-    resident_tokens
-        Tokens in the KV cache of the decoding requests before the batch: prompts and tokens made.
+    decode_requests, resident_tokens
+        Requests that were prefilled earlier and make one token each, and their tokens in the KV
+        cache before the batch: prompts and tokens made.
     squared_prompts
         Sum of the squares of the prompts prefilled. A chunk counts the square of what is prefilled
         after it less that before it, so that chunks add up to the prompt.
@@ -127,7 +113,13 @@ _MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
 
 @dataclass(frozen=True)
 class LinearClock:
-    """A clock that is a weighted sum of the counts of `BatchContent`.
+    r"""A clock that is a weighted sum of the counts of `BatchContent`.
+
+    A batch of prefill tokens :math:`P`, decoding requests :math:`D`, :math:`T = P + D`, resident
+    tokens :math:`R`, squared prompts :math:`Q` and held tokens :math:`H` takes
+
+    .. math:: c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H + m R [P > 0]
+        + \sum_k w_k \max(T - t_k, 0) + \sum_k v_k \min(T, u_k).
 
     Parameters
     ----------
@@ -142,12 +134,10 @@ class LinearClock:
     mixed_tokens
         Additional time per resident token in a batch that prefills as well: attention kernels read
         the KV cache of decoding requests more slowly beside a prompt.
-    hinges
-        Pairs of a number of batch tokens (prefill tokens and decoding requests) and the additional
-        time that each token beyond it takes.
-    ramps
-        Pairs of a number of batch tokens and the additional time that each token up to it takes, as
-        where a mixture of experts reads more weights for more tokens.
+    hinges, ramps
+        Pairs of a number of batch tokens (:math:`T`) and the additional time that each token beyond
+        it, or up to it, takes; up to it as where a mixture of experts reads more weights for more
+        tokens.
 
     Examples
     --------
@@ -260,11 +250,9 @@ class LinearClock:
             squared_prompts and seconds, one row per batch; other columns are ignored.
         name
             Name of the clock.
-        hinges
-            Numbers of batch tokens beyond which a token may take longer.
-        ramps
-            Numbers of batch tokens up to which a token may take longer. Without these, hinges and
-            `mixed` the clock is a plain sum.
+        hinges, ramps
+            Numbers of batch tokens beyond which, or up to which, a token may take longer. Without
+            these and `mixed` the clock is a plain sum.
         mixed
             Whether resident tokens may take longer in a batch that prefills as well.
 
@@ -389,7 +377,7 @@ class FunctionClock:
     Parameters
     ----------
     function
-        Gives the time of a batch from its `BatchContent`.
+        Returns the time of a batch from its `BatchContent`.
     name, unit
         As of `LinearClock`.
 
@@ -477,13 +465,7 @@ def _parse_affine(text: str, numbers: str) -> LinearClock:
 
 
 def clock_of(model: str, gpu: str, gpus: int) -> str:
-    """Return the name of the profiled clock of a model on its GPUs, the most exact one.
-
-    Raises
-    ------
-    ClockError
-        If no such clock is known.
-    """
+    """Return the name of the most exact profiled clock of a model on its GPUs, or refuse."""
     known = {
         f"{entry['model']} on {entry['gpus']} {entry['gpu']}": name
         for name, entry in clock_facts().items()

@@ -28,7 +28,6 @@ _UNKNOWN = (
     *("quantization_config", "kv_lora_rank", "n_routed_experts", "first_k_dense_replace"),
     *("shared_expert_intermediate_size", "sliding_window_pattern"),
 )
-_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 #: The limit M of Jaillet, Sorted-F and Robust for Llama-2-70B on two A100. It follows from no
 #: reading of the formula printed there, which gives 7,629 tokens (8,192 with GB as 2^30 bytes).
 PAPER_MEMORY = 16_492
@@ -44,10 +43,9 @@ class ModelFacts:
         Name in tables and messages.
     parameters, layers
         Number of weights, and of transformer layers.
-    kv_heads
-        Key-value heads per layer; fewer than query heads where queries share them.
-    head_size
-        Numbers per head.
+    kv_heads, head_size
+        Key-value heads per layer, fewer than query heads where queries share them; numbers per
+        head.
     bytes_per_number
         Bytes of a weight and of a number in the KV cache: 2 for 16-bit formats.
 
@@ -143,10 +141,9 @@ def memory_tokens(
     ----------
     model
         Facts of the model, a name in `MODELS`, or the path of its config.json.
-    gpu
-        Bytes of memory of one GPU, a name in `GPU_BYTES`, or a size such as 24GiB.
-    gpus
-        Number of GPUs that share the model.
+    gpu, gpus
+        Bytes of memory of one GPU, a name in `GPU_BYTES`, or a size such as 24GiB; and the number
+        of GPUs that share the model.
     share
         Share of the memory that weights and KV cache may take; the rest is for activations.
 
@@ -198,19 +195,13 @@ def _bytes_of(gpu: str | int) -> int:
 
 
 def vllm_defaults(gpu: str | int) -> dict[str, int]:
-    """Return what vLLM serves with on a GPU unless it is told: requests at once, tokens a batch.
-
-    Examples
-    --------
-    >>> vllm_defaults("a100-80gb"), vllm_defaults("h100-80gb")["max_num_batched_tokens"]
-    ({'max_num_seqs': 256, 'max_num_batched_tokens': 2048}, 8192)
-    """
-    held, limits = _bytes_of(gpu), (256, 2048)
+    """Return what vLLM serves with on a GPU unless it is told: requests at once, tokens a batch."""
+    held, seqs, tokens = _bytes_of(gpu), 256, 2048
     if held >= 160 * 2**30:
-        limits = 1024, 16_384
+        seqs, tokens = 1024, 16_384
     elif held >= 70 * 2**30 and not str(gpu).startswith("a100"):
-        limits = 1024, 8192
-    return dict(zip(_LIMITS, limits, strict=True))
+        seqs, tokens = 1024, 8192
+    return {"max_num_seqs": seqs, "max_num_batched_tokens": tokens}
 
 
 def _named(what: str, name: str, known: dict[str, T]) -> T:
@@ -246,12 +237,11 @@ def kernel_batches(
     count: int = 4000,
     seed: int = 1,
 ) -> pd.DataFrame:
-    r"""Draw batches as an engine forms them, and sum the times of their kernels.
+    """Draw batches as an engine forms them, and sum the times of their kernels.
 
-    A batch of :math:`T` tokens runs each kernel of a layer once per layer (the norm twice), those
-    outside of layers once, attention over the prompt and the contexts, and what samples once per
-    sequence; times are interpolated linearly in each count. Between `ranks` GPUs each layer reduces
-    its activations twice.
+    A batch runs each kernel of a layer once per layer (the norm twice), those outside of layers
+    once, attention over the prompt and the contexts, and what samples once per sequence; times are
+    interpolated linearly in each count.
 
     Parameters
     ----------
@@ -265,8 +255,8 @@ def kernel_batches(
     memory
         Tokens of KV cache that a batch holds at most.
     ranks, hidden, link_latency, link_bandwidth
-        GPUs that share the model, its hidden size, and of their link the seconds per transfer and
-        the bytes per second.
+        GPUs that share the model, between which each layer reduces its activations twice; its
+        hidden size; and of their link the seconds per transfer and the bytes per second.
     overhead
         Seconds of each batch in which no kernel runs.
     count, seed
@@ -344,11 +334,7 @@ def _drawn(
 
 
 def _attention(
-    table: pd.DataFrame,
-    squares: IntArray,
-    prefill: IntArray,
-    decodes: IntArray,
-    context: IntArray,
+    table: pd.DataFrame, squares: IntArray, prefill: IntArray, decodes: IntArray, context: IntArray
 ) -> FloatArray:
     """Interpolate attention; several prompts count as the one chunk of as much work."""
     from scipy.interpolate import RegularGridInterpolator
@@ -400,7 +386,6 @@ def _pivot(path: Path, name: str) -> pd.DataFrame:
 
 
 def _read(path: Path, name: str) -> pd.DataFrame:
-    """Read a table, checking its columns."""
     import pandas as pd
 
     files = sorted(path.glob(f"{name}.csv*"))

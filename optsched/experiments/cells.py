@@ -1,8 +1,4 @@
-"""Cells that are run anywhere and kept: executors, own code, the store.
-
-Executors generate keys and results in any order; closing them ends the work. Cells whose process
-was killed are done again.
-"""
+"""Cells that are run anywhere and kept: executors, own code, the store."""
 
 from __future__ import annotations
 
@@ -208,10 +204,7 @@ def open_folder(
     overwrite: bool = False,
     option: str = "--resume",
 ) -> None:
-    """Make a folder for results of one kind with these settings, or check that it is one.
-
-    One whose manifest is lost or damaged can be resumed: results say themselves where they belong.
-    """
+    """Make a folder for results of one kind with these settings, or check that it is one."""
     with writing(path):
         if path.exists() and not path.is_dir():
             raise OptschedError(f"cannot write results into {path}: it is not a folder")

@@ -48,11 +48,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replications(View):
-    """Policies on several instances: means with intervals, paired differences, gaps.
+    """Policies on several instances: means with intervals by Student's t, paired differences, gaps.
 
-    Intervals are by Student's t, as if the instances were independent draws from what is asked
-    about. All policies see the same instances, so that shared randomness cancels out of their
-    differences.
+    Intervals hold as if the instances were independent draws. All policies see the same instances,
+    so that shared randomness cancels out of their differences.
 
     Attributes
     ----------
@@ -110,8 +109,7 @@ class Replications(View):
     ) -> ConfidenceInterval:
         """Return how much larger a metric is than that of another policy, paired by instance.
 
-        The intervals of all policies against the same other one hold together with a confidence
-        of 95 % (Bonferroni).
+        Intervals of all policies against the same one hold together (95 %, Bonferroni).
         """
         risk = (1 - CONFIDENCE) / max(1, len(self.policies) - 1)
         return ConfidenceInterval.of(
@@ -220,10 +218,7 @@ class Replications(View):
 
     @property
     def means(self) -> list[JSON]:
-        """One row per policy, by mean latency: interval, paired difference, mean and largest gap.
-
-        A gap is that to the bound of each instance; None where one of them has none that covers it.
-        """
+        """One row per policy, by mean latency; gaps are None unless all instances have a bound."""
         return [
             self._summary(name)
             for name in sorted(self.policies, key=lambda name: self.mean(name).mean)
@@ -306,42 +301,39 @@ def compare(
         The requests; or a list of instances, such as a family under several seeds, each run with a
         seed of its own.
     policies
-        A name, a policy object, a function (as for `run`), or a list of them. None: the basic
-        ones, which take milliseconds; under intervals those that need no outputs; on a clock
-        "work" and "mixed" beside the basic ones; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
+        A name, a policy object, a function (as for `run`), or a list of them. None: the basic ones,
+        which take milliseconds; under intervals those that need no outputs; on a clock "work" and
+        "mixed" too; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
     settings
-        How they are run; None: in steps. Policies that do not ask what is likely run without the
-        beliefs, and one of them at least must ask.
+        How they are run; None: in steps. Beliefs are for policies that ask what is likely, at least
+        one of which must be there.
     bound
         A bound that was found before; None finds one, except for clocks that are functions.
     warm_up
-        On a clock the time before which arrivals and completions do not count in the metrics; on a
-        cluster the steps left out of averages (None: 300, or a quarter of a shorter run).
+        On a clock the time before which nothing counts in the metrics; on a cluster the steps left
+        out of averages (None: 300, or a quarter of a shorter run).
     on_result
         Called with each run as it completes, and the seconds that it took.
     on_progress
-        As for `run`, called by each run.
+        As for `run`.
     **options
-        Fields of `RunSettings` but `workers` and `router`, instead of settings, or to replace some
-        of theirs.
+        Fields of `RunSettings` but `workers` and `router`, instead of settings or over theirs.
 
     Returns
     -------
     Comparison
         All runs, those in steps checked for feasibility; those that never complete are listed
-        apart. For several instances `optsched.experiments.comparison.Replications`: means with
-        confidence intervals, paired differences, and a `Comparison` of each.
+        apart. For several instances `optsched.experiments.comparison.Replications`.
 
     Raises
     ------
-    PolicyError
-        If a policy is unknown, given twice, may know too little or too much, or none completes.
-    ScheduleError
-        If a policy of your own made an infeasible schedule.
+    PolicyError, ScheduleError
+        If a policy is unknown, given twice, or knows too little or too much; if none completes; if
+        one of your own made an infeasible schedule.
 
     Examples
     --------
-    >>> from optsched import Cluster, Instance, compare
+    >>> from optsched import Instance, compare
     >>> comparison = compare(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
     >>> comparison.best.policy, comparison["mc-sf"].total_latency
     ('mc-sf-total', 64)
@@ -350,9 +342,6 @@ def compare(
     >>> timed = compare(Instance([62, 62], [2, 1], 64), clock="affine:0.01,0.001")
     >>> timed.best.policy, round(timed.best.mean_latency, 4)
     ('mc-sf', 0.1465)
-    >>> requests = Instance([9, 1, 8, 2], [2, 2, 2, 2], memory=99)
-    >>> compare(requests, ["fcfs", "lpt"], cluster=Cluster(2, 2)).best.policy
-    'lpt'
     """
     settings = settings_of(settings, options, "compare")
     if settings.workers is not None:

@@ -1,15 +1,4 @@
-r"""Regret against the hindsight optimum, and how it grows.
-
-Growth is measured per tenfold horizon :math:`T`, by a line through :math:`\log_{10} T` for each
-seed; Student's t over the seeds gives the limits of the mean slope. Regret is *bounded* if the
-upper end of its interval (against the proven bound) grows by less than the tolerance, *growing* if
-the lower end (against the best schedule known) grows by more, and *undecided* otherwise. Fewer than
-four horizons or five seeds name no growth.
-
-A finite range of horizons says nothing of those beyond it. Growth by any power of :math:`T` is
-growth per tenfold :math:`T` that itself grows, so the test looks at the upper half of the range,
-where it shows most, and where the empty worker at the start counts least.
-"""
+"""Regret against the hindsight optimum, and whether it grows (docs/regret.md has the test)."""
 
 from __future__ import annotations
 
@@ -238,7 +227,7 @@ class Regret(View):
 
     It is at least the distance to the best schedule known, and at most that to a proven bound.
     Methods take the name of a policy, a load and a horizon; an `OptschedError` says which of these
-    there is no instance of, or not enough.
+    has no instance, or too few.
 
     Attributes
     ----------
@@ -267,8 +256,6 @@ class Regret(View):
     >>> band = result.band("mc-sf", 0.6, 400)
     >>> 0 <= band.low <= band.high < 0.05
     True
-    >>> result.growth("mc-sf", 0.6).verdict
-    'bounded'
     """
 
     source: str
@@ -301,11 +288,7 @@ class Regret(View):
         return sorted({cell.horizon for cell in self.cells if cell.load == load})
 
     def band(self, policy: str, load: float, horizon: int) -> Band:
-        """Return mean interval and confidence limits.
-
-        These are the lower end of the mean regret minus a margin, and the upper end plus a margin,
-        by Student's t over the seeds, each at half the risk.
-        """
+        """Return the mean interval, with confidence limits by Student's t over the seeds."""
         cells = self._cells(load, horizon, policy)
         ends = np.array([cell.regret(policy) for cell in cells])
         ratios = np.array([cell.ratio(policy) for cell in cells])
@@ -350,14 +333,9 @@ class Regret(View):
         if not seeds:
             raise OptschedError("no seed was run at all horizons")
         table = np.array([[ends[horizon][seed] for horizon in horizons] for seed in seeds])
-        table = table.round(_DECIMALS)
+        low, high = np.moveaxis(table.round(_DECIMALS), -1, 0)
         return growth_of(
-            horizons,
-            table[..., 0],
-            table[..., 1],
-            self.tolerance,
-            confidence=self.confidence,
-            unit=self.unit,
+            horizons, low, high, self.tolerance, confidence=self.confidence, unit=self.unit
         )
 
     def growths(self) -> list[tuple[str, float, Growth]]:
@@ -372,10 +350,7 @@ class Regret(View):
         return found
 
     def difference(self, policy: str, other: str) -> pd.DataFrame:
-        """Return by load and horizon how much larger a policy's mean latency is than another's.
-
-        Both see the same instances, so that shared randomness cancels out of the confidence limits.
-        """
+        """Return how much larger mean latencies are than another policy's, paired by instance."""
         rows = []
         for load, horizon in self._groups:
             cells, _ = (self._cells(load, horizon, name) for name in (policy, other))
@@ -399,10 +374,9 @@ class Regret(View):
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per policy, load and horizon, indexed by these.
 
-        `low` and `high` are the mean ends of the regret interval, against the best schedule known
-        and against the bound; `floor` and `ceiling` its confidence limits; `ratio_low`,
-        `ratio_high` and `worst_ratio` the mean ends and the largest lower end of the ratio to the
-        least possible latency; beside them `rate`, `seeds`, `requests`, `mean_latency`, `knows`.
+        `low` and `high` are the mean ends of the regret interval, `floor` and `ceiling` its
+        confidence limits; `ratio_low`, `ratio_high` and `worst_ratio` the mean ends and the largest
+        lower end of the ratio to the least possible latency.
         """
         frame = data_frame([vars(band) for band in self.bands()])
         return frame.set_index(["policy", "load", "horizon"]).sort_index()
@@ -485,7 +459,7 @@ def regret(
     Parameters
     ----------
     source
-        ``family:NAME,key=number,...``, a trace or an instance. The lengths of a trace are drawn
+        A trace, an instance or ``family:NAME,key=number,...``. The lengths of a trace are drawn
         with replacement, and its requests arrive by a Poisson process.
     policies
         Names, policy objects, functions or "module:name", or one of them; they know the outputs.
@@ -493,32 +467,28 @@ def regret(
         Memory-time that arrives per step over the memory: rate times mean :math:`A_i` over
         :math:`M`. On a clock the work that arrives per unit of time.
     horizons
-        Numbers of steps, or seconds on a clock, in which requests arrive. The runs go on until all
-        are completed. None takes 100, 1,000 and 10,000, or ten times as many until the first brings
-        enough requests.
+        Numbers of steps, or seconds on a clock, in which requests arrive; all are then completed.
+        None: 100, 1,000 and 10,000, or ten times as many until the first brings enough requests.
     seeds
-        How many instances per load and horizon, with seeds from 0, or the seeds themselves. Bands
-        need two, and more make them narrower.
+        How many instances per load and horizon, with seeds from 0, or the seeds themselves; bands
+        need two.
     memory
         Memory of the worker in tokens; None: that of the family or the trace.
     clock
         A clock that is a weighted sum, or its name: horizons and regret are in its unit, and bounds
         hold for all ways to form batches. None: steps.
     time_limit
-        Seconds of `optsched.solve` per instance, which is called for instances of up to
-        20,000 requests. With 0 the result does not depend on the speed of the machine.
+        Seconds of `optsched.solve` per instance of up to 20,000 requests. With 0 the result does
+        not depend on the speed of the machine.
     tolerance
-        Growth of regret per tenfold horizon, in steps, that does not count; None means 5 % of the
-        mean output.
+        Growth of regret per tenfold horizon that does not count; None: 5 % of the mean output.
     jobs
         Processes on this machine; None: one per core. Or a Dask `Client` or `Cluster`, or the
         address of its scheduler.
     keep_instances, resume
-        A folder in which the result of each instance is kept, and whether to go on with those that
-        are in it.
+        A folder for the result of each instance, and whether to go on with those that are in it.
     on_progress
-        Called when an instance is finished, with `done`, `count` and `seconds_left`; printed, it
-        is one line.
+        Called when an instance is finished, with `done`, `count` and `seconds_left`.
 
     Returns
     -------
@@ -574,11 +544,9 @@ def _settings(task: regret_cells.RegretTask) -> JSON:
 def _told(value: object) -> Any:
     if isinstance(value, tuple):
         return [_told(each) for each in value]
-    return (
-        value
-        if isinstance(value, runner.PLAIN)
-        else f"{runner.name_of(value)} {fingerprint(value)[:16]}"
-    )
+    if isinstance(value, runner.PLAIN):
+        return value
+    return f"{runner.name_of(value)} {fingerprint(value)[:16]}"
 
 
 def _tasks(

@@ -1,8 +1,4 @@
-r"""One cell of a regret experiment: where it comes from and what it finds.
-
-Jaillet Section 5 calls a system overloaded above an arrival rate :math:`\mu^*`, without a formula.
-No schedule can serve a load above 1 for long; a policy that leaves memory idle even less.
-"""
+"""One cell of a regret experiment: where it comes from and what it finds."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ from optsched.problem.work import most_work
 from optsched.search.delays import start_evenly
 from optsched.simulate import run
 from optsched.simulate.runners import raise_if_interrupted
-from optsched.workloads import family
+from optsched.workloads import family, read_trace
 from optsched.workloads.families import parse_family, poisson
 
 if TYPE_CHECKING:
@@ -178,9 +174,7 @@ class RegretSource:
 
 
 def read_source(
-    source: str | Path | Instance,
-    memory: int | None = None,
-    clock: str | Clock | None = None,
+    source: str | Path | Instance, memory: int | None = None, clock: str | Clock | None = None
 ) -> RegretSource:
     """Read a source: ``family:NAME,key=number,...``, an instance, or the path of a trace."""
     timed = None if clock is None else get_clock(clock)
@@ -196,17 +190,13 @@ def _read_source(source: str | Path | Instance, memory: int | None) -> RegretSou
     if isinstance(source, Instance):
         trace = source if memory is None else source.replace(memory=memory)
         return RegretSource(trace.name, trace=trace)
-    text = str(source)
-    if not text.startswith("family:"):
-        from optsched.workloads import read_trace
-
-        trace = read_trace(text, memory)
-        return RegretSource(trace.name, trace=trace)
-    name, parameters = parse_family(text)
+    if not str(source).startswith("family:"):
+        return _read_source(read_trace(str(source), memory), None)
+    name, parameters = parse_family(str(source))
     for parameter in ("n", "seed", "rate", "load", "seconds_per_step"):
         if parameter in parameters:
             raise InstanceError(
-                f"{text}: {parameter} follows from loads, horizons and seeds; leave it out"
+                f"{source}: {parameter} follows from loads, horizons and seeds; leave it out"
             )
     family(name, n=_FEWEST, memory=memory, **parameters)  # refuses what it does not understand
     return RegretSource(name, parameters, memory=memory)
@@ -341,10 +331,7 @@ def _is_later(run: ClockedRun) -> bool:
 
 
 def _enclosed(
-    instance: Instance,
-    clock: LinearClock,
-    runs: list[ClockedRun],
-    storage: Storage = STORAGES[0],
+    instance: Instance, clock: LinearClock, runs: list[ClockedRun], storage: Storage = STORAGES[0]
 ) -> tuple[float, str, float, str]:
     """Return the best of some runs with its policy, and a bound that covers all of them."""
     best = min(runs, key=lambda each: each.total_latency)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from math import inf, isclose, isnan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,11 +44,10 @@ ROUNDING = 1e-9  # relative, of a mean over sums of batches
 class Comparison(View):
     """Runs of several policies side by side.
 
-    `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
-    one with the fewest unfinished requests and then the least mean latency, without the
-    `references`, which know more than the others; `tied` lists those that are as good, and
-    `best_deployable` is the best that is told no outputs. Methods take a run or the name of its
-    policy. On a cluster there may be several traces.
+    `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` has the
+    fewest unfinished requests and then the least mean latency, without the `references`, which know
+    more than the others. Methods take a run or the name of its policy. On a cluster there may be
+    several traces.
 
     Attributes
     ----------
@@ -113,7 +111,6 @@ class Comparison(View):
 
     @property
     def _view(self) -> tuple[str, str, str]:
-        """Names of table, plot and page in `optsched.report`."""
         if self.timed:
             return "clock_table", "plot_clock_comparison", "clock_page"
         return "comparison_table", "plot_comparison", "comparison_page"
@@ -164,10 +161,7 @@ class Comparison(View):
         return strongest(self.bounds, found.facts)
 
     def gap(self, run: Any) -> float | None:
-        """Return (total latency - bound) / total latency, the most that any schedule can save.
-
-        None where no bound covers the run; `covering` says why.
-        """
+        """Return (total latency - bound) / total latency, or None where no bound covers the run."""
         covering, _ = self.covering(run)
         if covering is None:
             return None
@@ -272,11 +266,10 @@ class Comparison(View):
     def margin(self) -> JSON | None:
         """How much longer latencies of the best deployable policy are than those by arrival.
 
-        "against" is what it is held against: "vllm", "fcfs", or the next best that can be deployed.
-        The difference of their mean latencies has a 95 % confidence interval by Student's t over
-        the consecutive tenths of the log, paired, as if these were independent, and together with
-        those to all other such policies (Bonferroni); "p99" are those of both.
-        None without arrivals, or with fewer than 100 requests.
+        "against" is "vllm", "fcfs", or the next best that can be deployed. The mean difference has
+        a 95 % interval by Student's t over the consecutive tenths of the log, paired, as if these
+        were independent, and together with those to all other such policies (Bonferroni); "p99" are
+        those of both. None without arrivals, or with fewer than 100 requests.
         """
         able = [run for run in self.ranked() if run.knows != "outputs"] if self.comparable else []
         others = [run for run in able[1:] if not run.unfinished]
@@ -332,7 +325,7 @@ class Comparison(View):
         best = self.best
 
         def equal(run: Any) -> bool:
-            alike = isclose(run.mean_latency, best.mean_latency, rel_tol=ROUNDING)
+            alike = math.isclose(run.mean_latency, best.mean_latency, rel_tol=ROUNDING)
             return alike and run.unfinished == best.unfinished
 
         others = [run for run in self.ranked() if run.policy not in self.references and equal(run)]
@@ -343,8 +336,8 @@ class Comparison(View):
         references = self.references
 
         def place(run: Any) -> tuple[bool, int, float]:
-            latency = run.mean_latency
-            return run.policy in references, run.unfinished, inf if isnan(latency) else latency
+            latency = math.inf if math.isnan(run.mean_latency) else run.mean_latency
+            return run.policy in references, run.unfinished, latency
 
         return sorted(self, key=place)
 
@@ -411,7 +404,6 @@ class Comparison(View):
         return content
 
     def _leaders(self) -> JSON:
-        """Return what JSON says of the best policies."""
         able = self.best_deployable
         return {
             "best": self.best.policy if self.comparable else None,
@@ -589,9 +581,7 @@ def _rising(entries: dict[str, JSON], runs: dict[str, ClusterRun]) -> str | None
 
 
 def _interval(values: FloatArray) -> numbers.ConfidenceInterval:
+    if len(values) > 1:
+        return numbers.ConfidenceInterval.of(values)
     mean = float(values.mean())
-    return (
-        numbers.ConfidenceInterval(mean, mean, mean)
-        if len(values) < 2
-        else numbers.ConfidenceInterval.of(values)
-    )
+    return numbers.ConfidenceInterval(mean, mean, mean)

@@ -1,8 +1,4 @@
-"""Sweeps: many settings, resumed where they stopped.
-
-Finished runs are added as part files, which one table replaces in the end. Names of other files
-begin with ``_`` or ``.``, so that readers of Parquet folders leave them out.
-"""
+"""Sweeps: many settings, resumed where they stopped."""
 
 from __future__ import annotations
 
@@ -38,6 +34,7 @@ if TYPE_CHECKING:
     from optsched.experiments.sweep_plan import SweepPlan
 
 
+# Part files become one table in the end; readers of Parquet folders pass over names with "_".
 MANIFEST, TABLE = "_sweep.json", "results.parquet"
 
 FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
@@ -128,10 +125,10 @@ class SweepFolder(runner.Store[JSON]):
 
 @checked()
 def read_sweep(folder: str | Path) -> pd.DataFrame:
-    """Read the results of a sweep, one row per run that is done, as in the example of `sweep`.
+    """Read the results of a sweep, one row per run that is done, in its order once all are.
 
-    Rows are in the order of the sweep once all are done. Whole numbers that are missing in some
-    make a column of type Int64. A folder that holds no sweep raises an `OptschedError`.
+    Whole numbers that are missing in some rows make a column of type Int64. A folder that holds no
+    sweep raises an `OptschedError`.
     """
     path = Path(folder)
     need("pyarrow", "the table of a sweep")
@@ -147,17 +144,6 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
         if str(field.type) == "int64" and column.null_count
     ]
     return frame.astype(dict.fromkeys(gaps, "Int64"))
-
-
-def read_columns(path: Path, names: Sequence[str]) -> list[JSON]:
-    """Read some columns of all rows on disk, as far as there are such columns."""
-    found = _read(path)
-    if found is None:
-        return []
-    rows: list[JSON] = found.select(
-        [name for name in names if name in found.column_names]
-    ).to_pylist()
-    return rows
 
 
 def _read(path: Path) -> pa.Table | None:
@@ -214,7 +200,10 @@ def summarised(path: Path) -> tuple[Rows, list[str]]:
     options = dict.fromkeys(key for each in tables for key in each if key not in ("name", "rule"))
     values = ("seed", "status", "knows", "mean_latency", "unit", "gap")
     groups: dict[str, Rows] = {}
-    for row in read_columns(path, ["source", "policy", *options, *values]):
+    table = _read(path)
+    wanted = ["source", "policy", *options, *values]
+    there = [] if table is None else [name for name in wanted if name in table.column_names]
+    for row in [] if table is None else table.select(there).to_pylist():
         what = json.loads(row.pop("source")) | {name: row.pop(name, None) for name in options}
         groups.setdefault(json.dumps(what | {"policy": row.pop("policy")}), []).append(row)
     found = [json.loads(each) for each in groups]
@@ -372,8 +361,8 @@ def sweep(
 ) -> Sweep:
     """Run policies on instances with seeds, on all cores or a cluster, into a folder of Parquet.
 
-    A run that fails is a row whose status says why. A run whose process is killed is done again.
-    After Ctrl-C, or after this process was killed, `resume` does only what is missing.
+    A run that fails is a row whose status says why. After Ctrl-C, or after this process was killed,
+    `resume` does only what is missing.
 
     Parameters
     ----------
@@ -393,16 +382,14 @@ def sweep(
     seed
         Added to all seeds; another value makes another sweep.
     on_progress
-        Called when a run is done, with `done`, `count`, `failed` and `seconds_left`; printed, it
-        is one line.
+        Called when a run is done, with `done`, `count`, `failed` and `seconds_left`.
 
     Returns
     -------
     Sweep
-        What was done: `runs`, `done`, `carried_out`, `failed` and `failures`, `status` ("complete"
-        or "interrupted"), `seconds`, the results by `to_pandas()`, and their `means` over the seeds
-        with 95 % confidence intervals by Student's t and differences that are paired by seed, and
-        the best of each setting among `notes`; printing, `plot` and `to_html` show them.
+        `runs`, `done`, `carried_out`, `failed`, `failures`, `status` ("complete" or "interrupted")
+        and `seconds`; results by `to_pandas()`; their `means` over seeds with paired differences,
+        and the best of each setting among `notes`, as printing, `plot` and `to_html` show them.
 
     Raises
     ------
@@ -421,10 +408,8 @@ def sweep(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = sweep(config, folder, jobs=1)
     ...     frame = read_sweep(folder)
-    >>> result.done, result.failed
-    (8, 0)
-    >>> sorted(set(frame.policy)), sorted(set(frame.n))
-    (['area', 'area+backfill'], [10, 20])
+    >>> result.done, sorted(set(frame.policy)), sorted(set(frame.n))
+    (8, ['area', 'area+backfill'], [10, 20])
     """
     places = _places(executor, address, jobs)
     began = time.perf_counter()
@@ -448,7 +433,6 @@ def sweep(
 
 
 def _places(executor: str, address: object, jobs: int | None) -> runner.Places:
-    """Check where a sweep is to run."""
     require_known("executor", executor, EXECUTORS, OptschedError)
     if (executor == "dask") != (address is not None):
         raise OptschedError(

@@ -19,7 +19,15 @@ from optsched._internal.fingerprints import fingerprint
 from optsched._version import __version__
 from optsched.errors import InstanceError, OptschedError, nearest, require_known
 from optsched.experiments.cells import Own, carried, carried_option, loaded, name_of, rehearse
+from optsched.policies import get_policy, with_rule
+from optsched.problem.forecasts import check_intervals
 from optsched.problem.premises import strongest
+from optsched.simulate import RunSettings
+from optsched.simulate import run as run_policy
+from optsched.simulate.dispatch import fitted
+from optsched.simulate.runners import raise_if_interrupted
+from optsched.simulate.settings import ON_CLUSTER
+from optsched.workloads import FAMILIES, family, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,8 +56,6 @@ class Source:
         """Return the instance; the seed draws that of a family."""
         if self.trace is not None:
             return self.trace
-        from optsched.workloads import family
-
         parameters = dict(self.parameters)
         return family(parameters.pop("family"), seed=seed, **parameters)
 
@@ -118,14 +124,10 @@ def killed(run: SweepRun) -> JSON:
 
 
 def _executed(planned: SweepRun, instance: Instance) -> JSON:
-    from optsched.policies import get_policy
-    from optsched.simulate import run
-    from optsched.simulate.runners import raise_if_interrupted
-
     policy = loaded(planned.policy)
     options = {name: loaded(value) for name, value in planned.options}
     began = stopwatch()
-    execution = run(instance, policy, seed=planned.seed, **options)
+    execution = run_policy(instance, policy, seed=planned.seed, **options)
     seconds = stopwatch() - began
     raise_if_interrupted(execution)
     metrics = {
@@ -306,8 +308,6 @@ def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterat
 
 
 def _trace(base: Path, trace: object, **parameters: Any) -> Any:
-    from optsched.workloads import read_trace
-
     if not isinstance(trace, str) or trace.startswith("family:"):
         raise OptschedError(
             'a trace is the name of a file in quotes; write a family as family = "uniform"'
@@ -318,8 +318,6 @@ def _trace(base: Path, trace: object, **parameters: Any) -> Any:
 def _policies(
     table: Mapping[str, Any], at: str, instance: Instance
 ) -> Iterator[tuple[str | Own, Parameters]]:
-    from optsched.simulate.settings import ON_CLUSTER, RunSettings
-
     if "name" not in table:
         raise OptschedError(f"{at}: the key 'name' is missing; it names a policy, or several")
     names = _listed(table["name"])
@@ -368,11 +366,6 @@ def _checked(name: Any, options: JSON, instance: Instance) -> str | Own:
         params.check_method(method)
         params.options(options.get("time_limit"))
         return name
-    from optsched.policies import get_policy, with_rule
-    from optsched.problem.forecasts import check_intervals
-    from optsched.simulate import RunSettings
-    from optsched.simulate.dispatch import fitted
-
     fitted(name, RunSettings(**options))
     policy = carried(with_rule(get_policy(name), options.pop("rule", "prefix")))
     if "intervals" in options:
@@ -425,20 +418,14 @@ def _keywords(function: Callable[..., Any], *without: str) -> list[str]:
 
 
 def _keywords_of_traces() -> list[str]:
-    from optsched.workloads import read_trace
-
     return _keywords(read_trace, "path", "note")
 
 
 def _keywords_of_family(name: object, at: str) -> list[str]:
-    from optsched.workloads import FAMILIES, family
-
     if name not in FAMILIES:
         raise InstanceError(f"{at}: there is no family {name!r}; {nearest(str(name), FAMILIES)}")
     return [*_keywords(family, "name", "seed"), *FAMILIES[name].parameters]
 
 
 def _all_of_families() -> set[str]:
-    from optsched.workloads import FAMILIES
-
     return {key for name in FAMILIES for key in _keywords_of_family(name, "")}

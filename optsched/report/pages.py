@@ -1,8 +1,4 @@
-"""Pages of results: one file with a table and interactive plots that needs no network.
-
-A trace names its policy under "meta" (a list: of each bar), and a layout what the page links: plots
-with the same "link" zoom together, one with "only" shows that policy or the one that is picked.
-"""
+"""Pages of results: one file with a table and interactive plots that needs no network."""
 
 from __future__ import annotations
 
@@ -545,7 +541,6 @@ def _bars(plot: Callable[..., Any], comparison: Comparison) -> Figure:
 
 
 def _over_time(timed: Sequence[ClockedRun]) -> dict[str, Figure]:
-    """Draw what runs on a clock do over time."""
     names = [run.policy for run in timed]
     return {
         "waiting": drawn_for(names, runs.plot_waiting, timed, link="time"),
@@ -555,7 +550,6 @@ def _over_time(timed: Sequence[ClockedRun]) -> dict[str, Figure]:
 
 
 def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
-    """Draw a schedule."""
     return {
         "schedule": drawn_for([], runs.plot_schedule, schedule, sample=_ROWS, link="time"),
         "memory": drawn_for([], runs.plot_memory, schedule, bins=_BINS, link="time"),
@@ -676,17 +670,16 @@ def _template(name: str, package: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[[Any], str]] = {
-        "percent": percent,
-        "at_least": at_least,
-        "low": partial(proven, digits=5),
-        "high": partial(proven, up=True, digits=5),
-        "mean": lambda value: f"{value:,.0f}" if value >= 1e4 else f"{value:,.1f}",
-        "short": lambda value: "" if value is None else number(value, 5),
-        "json": _json,
-        "code": _code,
-    }
-    environment.filters.update(filters)
+    environment.filters.update(
+        percent=percent,
+        at_least=at_least,
+        low=partial(proven, digits=5),
+        high=partial(proven, up=True, digits=5),
+        mean=lambda value: f"{value:,.0f}" if value >= 1e4 else f"{value:,.1f}",
+        short=lambda value: "" if value is None else number(value, 5),
+        json=_json,
+        code=_code,
+    )
     return environment.get_template(name)
 
 

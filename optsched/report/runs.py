@@ -85,7 +85,7 @@ def plot_memory(
     first = min(int(schedule.starts.min()) for schedule, _ in chosen)
     ax.set(xlim=(first, None), ylim=(0, None))
     ylabel = "tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else "")
-    return finish(ax, f"time ({common.step_unit(first_drawn.instance)})", ylabel, counts="xy")
+    return finish(ax, common.in_steps(first_drawn.instance), ylabel, counts="xy")
 
 
 def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:
@@ -123,8 +123,7 @@ def plot_schedule(
 ) -> Axes:
     """Plot requests as bars that grow from their prompts to prompts plus outputs.
 
-    By client it is a Gantt chart: a bar for each request while it runs, behind a line while it
-    waits, the requests of a client below each other in one colour, and their labels if asked for.
+    By client it is a Gantt chart: a bar for each request, labelled if asked for, behind its wait.
     """
     from matplotlib.collections import LineCollection, PolyCollection
 
@@ -157,8 +156,8 @@ def plot_schedule(
             PolyCollection(part, facecolors=colour, edgecolors=edge, lw=width, label=label)
         )
     ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
-    xlabel = f"time ({common.step_unit(schedule.instance)})"
-    return finish(ax, xlabel, ylabel, counts="xy", title=plain(schedule.policy))
+    xlabel, title = common.in_steps(schedule.instance), plain(schedule.policy)
+    return finish(ax, xlabel, ylabel, counts="xy", title=title)
 
 
 def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
@@ -193,8 +192,8 @@ def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     ax.set_yticks([])
-    xlabel = f"time ({common.step_unit(instance)})"
-    return finish(ax, xlabel, "requests by client", counts="x", title=plain(schedule.policy))
+    xlabel, title = common.in_steps(instance), plain(schedule.policy)
+    return finish(ax, xlabel, "requests by client", counts="x", title=title)
 
 
 def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
@@ -206,7 +205,7 @@ def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
     ax.fill_between(steps, waste, waste + regret, color=common.BLUE, linewidth=0, label=label)
     ax.set_xlim(0, steps[-1])
     ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
-    xlabel = f"time ({common.step_unit(explanation.schedule.instance)})"
+    xlabel = common.in_steps(explanation.schedule.instance)
     return finish(ax, xlabel, "gap so far (steps of latency)", counts="xy")
 
 
@@ -260,7 +259,7 @@ def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None 
         times, values = common.most_per_bin(run.log.spans[:, 1], run.log.usage, _RUN_BINS)
         ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
     common.memory_limit(ax, listed[0][0].instance.memory)
-    return finish(ax, _time(listed[0][0]), "tokens held", counts="y")
+    return finish(ax, common.in_seconds(listed[0][0]), "tokens held", counts="y")
 
 
 def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
@@ -269,7 +268,7 @@ def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None
     for run, style in listed:
         grid = np.linspace(0, run.makespan, _RUN_BINS)
         ax.plot(grid, run.in_system(grid), label=plain(run.policy), **line_of(style))
-    return finish(ax, _time(listed[0][0]), "requests in the system", counts="y")
+    return finish(ax, common.in_seconds(listed[0][0]), "requests in the system", counts="y")
 
 
 def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
@@ -291,7 +290,7 @@ def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
     [(_, style)], ax = common.styled(run), prepare(ax)
     times, values = common.most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1], _RUN_BINS)
     ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
-    return finish(ax, _time(run), "requests decoding in a batch", counts="y")
+    return finish(ax, common.in_seconds(run), "requests decoding in a batch", counts="y")
 
 
 def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
@@ -362,10 +361,6 @@ def _load(comparison: Comparison) -> float:
     return load.load
 
 
-def _time(run: ClockedRun) -> str:
-    return f"time ({common.clock_unit(run)})"
-
-
 def plot_loads(run: ClusterRun, ax: Axes | None = None, workers: int | None = None) -> Axes:
     """Plot the load of every worker, or of the first few, and the heaviest load of each step."""
     if run.loads is None:
@@ -380,11 +375,7 @@ def plot_loads(run: ClusterRun, ax: Axes | None = None, workers: int | None = No
 
 
 def plot_trajectories(
-    steps: IntArray,
-    loads: FloatArray,
-    heaviest: FloatArray,
-    policy: str,
-    ax: Axes | None = None,
+    steps: IntArray, loads: FloatArray, heaviest: FloatArray, policy: str, ax: Axes | None = None
 ) -> Axes:
     """Plot loads, shape (steps, workers), that were averaged before, as `plot_loads` does."""
     ax = prepare(ax)
@@ -538,9 +529,7 @@ def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = No
         ax.fill_between(grid, mean - reach, mean + reach, color=style.tint, linewidth=0)
         ax.plot(grid, mean, label=plain(name), **line_of(style))
     ax.set_ylim(bottom=0)
-    return finish(
-        ax, f"time ({common.clock_unit(all_runs[0])})", "requests in the system", counts="y"
-    )
+    return finish(ax, common.in_seconds(all_runs[0]), "requests in the system", counts="y")
 
 
 _FLAT = 0.01  # regret up to which the axis is linear
@@ -644,11 +633,11 @@ def plot_losses(result: RoutingLoss, ax: Axes | None = None) -> Axes:
         if each.order is not None and each.placement is not None:
             order[row], placement[row] = 100 * each.order.low, 100 * each.placement.low
     rows, below = np.arange(len(losses)), np.zeros(len(losses))
-    parts: list[tuple[str, FloatArray, str]] = [("order, at least", order, common.BLUE)]
-    parts.append(("placement, at least", placement, common.ORANGE))
-    parts.append(("one of them, at least", np.maximum(low - order - placement, 0), common.SKY))
-    if not order.any() and not placement.any():
-        parts = [("lost, at least", low, common.BLUE)]
+    parts = [("lost, at least", low, common.BLUE)]
+    if order.any() or placement.any():
+        parts = [("order, at least", order, common.BLUE)]
+        parts.append(("placement, at least", placement, common.ORANGE))
+        parts.append(("one of them, at least", np.maximum(low - order - placement, 0), common.SKY))
     parts.append(("open", high - low, common.UNAVOIDABLE))
     for label, widths, colour in parts:
         bars = ax.barh(rows, widths, left=below, height=0.68, color=colour, label=label)
@@ -697,18 +686,12 @@ def plot_placement(schedule: Schedule, ax: Axes | None = None) -> Axes:
     heights += schedule.placement[requests]
     large = areas > np.median(schedule.instance.areas)
     begins, ends = schedule.starts[requests], schedule.completions[requests]
+    lines = np.column_stack([begins, heights, ends, heights]).reshape(-1, 2, 2)
     for mask, colour, label in (
         (~large, common.ORANGE, "smaller half of the requests"),
         (large, common.BLUE, "larger half"),
     ):
-        lines = np.stack(
-            [
-                np.column_stack([begins[mask], heights[mask]]),
-                np.column_stack([ends[mask], heights[mask]]),
-            ],
-            axis=1,
-        )
-        ax.add_collection(LineCollection(list(lines), colors=colour, lw=1.2, label=label))
+        ax.add_collection(LineCollection(list(lines[mask]), colors=colour, lw=1.2, label=label))
     return _finished(schedule, ax)
 
 
@@ -729,5 +712,5 @@ def _bands(schedule: Schedule, ax: Axes | None) -> Axes:
 
 
 def _finished(schedule: Schedule, ax: Axes) -> Axes:
-    xlabel = f"time ({common.step_unit(schedule.instance)})"
+    xlabel = common.in_steps(schedule.instance)
     return finish(ax, xlabel, "worker", counts="x", title=plain(schedule.policy))

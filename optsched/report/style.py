@@ -1,9 +1,4 @@
-"""One look for all plots: colours, dashes and markers per policy; curves and series.
-
-A step t is the time from t - 1 to t: tokens held at step t are drawn over that interval.
-
-What else a plot is given goes to `Axes.set`: labels, with units, and scales of the axes.
-"""
+"""One look for all plots. Step t is drawn from t - 1 to t; more keywords go to `Axes.set`."""
 
 from __future__ import annotations
 
@@ -205,12 +200,7 @@ def name_ranked(ax: Axes, comparison: Comparison) -> list[str]:
 def note_bar(ax: Axes, note: str, end: float, row: int) -> None:
     """Write beside the end of a horizontal bar."""
     ax.annotate(
-        note,
-        (end, row),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=TEXT_SIZE,
+        note, (end, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=TEXT_SIZE
     )
 
 
@@ -240,6 +230,16 @@ def step_unit(instance: Instance) -> str:
     return "steps" if seconds is None else f"steps of {seconds:g} s"
 
 
+def in_steps(instance: Instance) -> str:
+    """Return the label of an axis of time in steps."""
+    return f"time ({step_unit(instance)})"
+
+
+def in_seconds(run: ClockedRun) -> str:
+    """Return the label of an axis of time on a clock."""
+    return f"time ({clock_unit(run)})"
+
+
 def clock_unit(run: ClockedRun) -> str:
     """Return the unit of a run's times, for the label of an axis."""
     return "seconds" if run.clock.unit == "s" else run.clock.unit
@@ -261,12 +261,7 @@ def legend_above(ax: Axes, title: str | None = None) -> None:
         while columns > 1 and _legend_width(labels, columns) > room:
             columns -= 1
     ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=columns,
-        borderpad=0,
-        title=title,
-        **_LEGEND,
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0, title=title, **_LEGEND
     )
 
 
@@ -555,8 +550,7 @@ def plot_series(
 ) -> Axes:
     """Plot one line per name in column `by`, with a band between columns `low` and `high`.
 
-    Repeats, which the column `over` tells apart where the table has it, become their mean, with the
-    95 % confidence interval by Student's t as the band.
+    Repeats, told apart by the column `over`, become their mean with a 95 % band by Student's t.
     """
     _require(table, x, y, by, low, high)
     keys = [x] if by is None else [by, x]
@@ -583,7 +577,6 @@ def plot_series(
 
 
 def _require(table: pd.DataFrame, *names: str | None) -> None:
-    """Refuse columns that are not there."""
     for name in names:
         if name is not None and name not in table:
             raise OptschedError(
@@ -665,12 +658,7 @@ def plot_means(result: Replications | Sweep, ax: Axes | None = None) -> Axes:
 
 
 def plot_stack(
-    table: pd.DataFrame,
-    *,
-    x: str,
-    parts: Sequence[str],
-    ax: Axes | None = None,
-    **axes: Any,
+    table: pd.DataFrame, *, x: str, parts: Sequence[str], ax: Axes | None = None, **axes: Any
 ) -> Axes:
     """Plot a bar per row, made of at most six columns on top of each other, the first lowest."""
     ax = prepare(ax)

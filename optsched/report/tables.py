@@ -1,7 +1,4 @@
-"""Tables of results, described once for the terminal, for notebooks and for pages.
-
-Bounds are rounded down and gaps up, so that what a table says is proven.
-"""
+"""Tables of results, for the terminal, notebooks and pages; bounds rounded down, gaps up."""
 
 from __future__ import annotations
 
@@ -74,9 +71,7 @@ _STEPS: _Columns = (
     ("total latency", "total_latency", "{:,}".format),
     ("gap", "gap", percent),
     ("mean", "mean_latency", "{:,.1f}".format),
-    ("p50", "p50_latency", "{:,.0f}".format),
-    ("p90", "p90_latency", "{:,.0f}".format),
-    ("p99", "p99_latency", "{:,.0f}".format),
+    *((tail, f"{tail}_latency", "{:,.0f}".format) for tail in ("p50", "p90", "p99")),
     ("mean TTFT", "mean_ttft", "{:,.1f}".format),
     ("makespan", "makespan", "{:,}".format),
     ("waited", "waited", "{:,}".format),
@@ -115,13 +110,10 @@ _CLUSTER: _Columns = (
     ("tokens/s", "throughput", "{:,.0f}".format),
     ("TPOT, ms", "tpot", lambda seconds: f"{1e3 * seconds:,.2f}"),
     ("energy, kJ", "energy_joule", lambda joule: f"{1e-3 * joule:,.1f}"),
-    ("completed", "completed", "{:,.0f}".format),
-    ("running", "running", "{:,.0f}".format),
-    ("waiting", "waiting", "{:,.0f}".format),
+    *((count, count, "{:,.0f}".format) for count in ("completed", "running", "waiting")),
     ("tokens waiting", "tokens_waiting", "{:,.0f}".format),
     ("max wait", "max_wait_steps", "{:,.0f}".format),
-    ("stuck", "stuck", "{:,.0f}".format),
-    ("missed", "missed", "{:,.0f}".format),
+    *((count, count, "{:,.0f}".format) for count in ("stuck", "missed")),
 )
 _BLAMED: _Columns = (
     *((number, number, "{:,}".format) for number in ("prompt", "output", "arrival", "start")),
@@ -147,10 +139,7 @@ def _policies(
     best: str = "best",
     width: int = 160,
 ) -> Table:
-    """Return a row per policy, the best first, and the bound of each column that `footer` names.
-
-    On a cluster the best is that of least imbalance.
-    """
+    """Return a row per policy, the best first: on a cluster that of least imbalance."""
     entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
     names, references = [run.policy for run in comparison.ranked()], comparison.references
     marked = [run.policy for run in comparison.tied] if comparison.comparable else []

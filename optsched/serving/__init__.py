@@ -1,7 +1,4 @@
-"""What the operator of a server needs beyond the papers: engines, capacity, a plugin for vLLM.
-
-It stands on the core, which never imports it, and adds to it what is named here.
-"""
+"""What the operator of a server needs beyond the papers; the core never imports it."""
 
 from optsched._internal.extensions import extend
 

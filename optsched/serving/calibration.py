@@ -30,13 +30,11 @@ class ClockCheck:
 
     Attributes
     ----------
-    clock
-        Name of the clock.
     measured, simulated
         Latency, TTFT and TPOT of the same requests in seconds, nan where they are not measured.
     """
 
-    clock: str
+    clock: str  # its name
     measured: Times
     simulated: Times
 
@@ -96,12 +94,11 @@ def check_clock(
     --------
     >>> import numpy as np
     >>> from optsched import Instance
-    >>> from optsched.policies import VllmPolicy
+    >>> from optsched.policies import get_policy
     >>> from optsched.workloads import Measured
     >>> log = Instance([100] * 4, [3] * 4, 4096, seconds_per_step=1.0)
     >>> seen = Measured(np.zeros(4), np.full(4, 0.05), np.full(4, 0.07))
-    >>> engine = VllmPolicy("vllm", "an engine")
-    >>> check_clock("llama-3.1-8b-rtx4090", log, seen, engine).error() < 0.2
+    >>> check_clock("llama-3.1-8b-rtx4090", log, seen, get_policy("vllm")).error() < 0.2
     True
     """
     found = get_clock(clock)
@@ -116,11 +113,10 @@ def check_clock(
 def calibrated(
     clock: str | LinearClock, instance: Instance, measured: Measured, policy: Policy
 ) -> ClockFit:
-    """Scale a clock, and change its constant, until it meets a measured run.
+    """Scale a clock, and change its constant, until it meets a measured run; see `check_clock`.
 
     The mean latency, TTFT and TPOT of every second request are met as closely as the two numbers
-    allow; the errors that are returned are those of the mean latency of the other requests, and of
-    their single latencies. Parameters and errors are those of `check_clock`.
+    allow; the errors are those of the latencies of the other requests.
     """
     from scipy.optimize import minimize
 

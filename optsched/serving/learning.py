@@ -1,11 +1,4 @@
-"""What is learned while requests come and go: outputs, trust in clients, lengths of waits.
-
-Completed outputs are counted in bins of a quarter of an octave, in groups from wide to narrow: all;
-prompts within such a bin; those with the same limit, priority and turn too; one client's; one
-client's of the same kind. A narrower group begins with what the wider one says. What a client
-claims of an output counts by the errors of its claims before, and moves nothing beyond what its
-record allows.
-"""
+"""What is learned while requests come and go: outputs, trust in clients, lengths of waits."""
 
 from __future__ import annotations
 
@@ -77,10 +70,7 @@ class Expected(NamedTuple):
         return max(1, self.mean - made)
 
     def planned(self, made: int) -> int:
-        """Return the tokens that a plan counts on after so many, at least one.
-
-        With more than the median, memory stood idle where little is known.
-        """
+        """Return the tokens after so many that a plan counts on, at least one."""
         return max(1, self.median - made)
 
 
@@ -159,10 +149,9 @@ class OutputLearner:
 class TokenCounters:
     """Serves clients in turn, by virtual counters of their tokens (Sheng et al., OSDI 2024).
 
-    A request is tagged with its client's counter, which then rises by the tokens of its prompt and
-    twice those that are expected of its output, over its weight; what the output differs by is made
-    up for at its end. The least tag is served first. A client that was away begins where those
-    served last began.
+    A request is tagged with its client's counter, which then rises by its prompt and twice its
+    expected output, over its weight. The least tag is served first; who was away begins with those
+    served last.
     """
 
     def __init__(self) -> None:
@@ -190,10 +179,9 @@ class TokenCounters:
 class Aging:
     """Lets waiting requests age, so that none waits much longer than by arrival.
 
-    Over a scale in seconds, a key is its logarithm plus the arrival over the scale. By the load,
-    the scale follows the wait of the request that would be admitted next by arrival, had as much
-    work been admitted so; and keys far above those of small requests hardly differ. Either way the
-    key of a request never changes while it waits.
+    Over a scale in seconds, a key is its logarithm plus the arrival over the scale; by the load,
+    the scale follows how long requests would wait by arrival. The key of a waiting request never
+    changes.
     """
 
     def __init__(self, scale: Scale) -> None:

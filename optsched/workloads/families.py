@@ -110,17 +110,15 @@ def family(
     ----------
     name
         The family.
-    n
-        Number of requests; None: the paper's.
+    n, memory
+        Number of requests, and memory :math:`M` of the worker in tokens; None: the paper's.
     seed
         Seed of the random generator: the same seed gives the same requests, and neither `rate` nor
         `load` changes their lengths.
-    memory
-        Memory :math:`M` of the worker in tokens; None: the paper's.
     rate
         Requests per step of a Poisson process of arrivals (of a bounded number per step for
-        equal-prompts), or per second where the length of a step is given; None: all arrive at step
-        0, unless the family says otherwise. In conversations this is about first turns.
+        equal-prompts), or per second where the length of a step is given; in conversations, first
+        turns. None: all arrive at step 0, unless the family says otherwise.
     load
         Sets the rate so that the requests bring this share of the memory-time that passes between
         arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.
@@ -164,12 +162,8 @@ def family(
     if n is not None:
         require_requests(n)
     rng = np.random.default_rng(as_count("seed", seed, 0, MAX_SEED))
-    requests = chosen.draw(rng, n, memory, **parameters)
-    fields: Fields = (
-        requests
-        if isinstance(requests, dict)
-        else dict(zip(("prompts", "outputs", "arrivals"), requests, strict=False))
-    )
+    drawn, names = chosen.draw(rng, n, memory, **parameters), ("prompts", "outputs", "arrivals")
+    fields: Fields = drawn if isinstance(drawn, dict) else dict(zip(names, drawn, strict=False))
     if "pauses" in fields:
         fields["pauses"] = np.rint(fields["pauses"] / (seconds_per_step or 1)).astype(np.int64)
     instance = Instance(**fields, memory=memory, name=name, seconds_per_step=seconds_per_step)
@@ -578,12 +572,7 @@ def _jaillet_random(rng: Generator, n: int | None, memory: int, delay: int = 2) 
 
 @workload("robust-two-point", 400, None, "Robust Theorem 5.1")
 def _robust_two_point(
-    rng: Generator,
-    n: int | None,
-    memory: int,
-    short: int = 4,
-    long: int = 20,
-    share: float = 0.5,
+    rng: Generator, n: int | None, memory: int, short: int = 4, long: int = 20, share: float = 0.5
 ) -> Requests:
     """no prompts, outputs short or long: A_min is bounded by (3 - short / long) / 2, where the
     share of short ones is long / (short + long)"""

@@ -32,14 +32,7 @@ from optsched._internal.extensions import need
 from optsched.errors import InstanceError, nearest, require, require_known
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Collection,
-        Generator,
-        Iterable,
-        Iterator,
-        Sequence,
-    )
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
     from io import BufferedReader
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
@@ -143,10 +136,7 @@ class Table:
     def rows(
         self, steps: Sequence[str], texts: Mapping[str, bool], size: int, keep: Keep
     ) -> Iterator[Block]:
-        """Yield the cells of JSON, `size` rows at a time; where `texts` says so, texts as they are.
-
-        `keep` says whether an object is a request. A row that is no object is too short.
-        """
+        """Yield the cells of the JSON that `keep` takes, `size` rows at a time."""
         columns = [(column.split("|"), text) for column, text in texts.items()]
         paths = [path for path, _ in columns]
         spread = ((n, row) for n, each in self.records for row in _spread(each, steps, paths))
@@ -270,7 +260,6 @@ def _cell(value: object, text: bool) -> str:
 
 
 def _csv_header(line: bytes, path: Path) -> list[str]:
-    """Split a header line into the names of its columns."""
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -501,11 +490,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """What the columns of a trace mean.
-
-    In JSON a column is a path of keys, such as ``request.output_tokens``; several alternatives have
-    ``|`` between them.
-    """
+    """What columns of a trace mean: in JSON paths of keys, with ``|`` between alternatives."""
 
     name: str
     columns: dict[str, str]  # by role: a field of `Instance`, or what one is made from
@@ -606,10 +591,7 @@ def _fitting(keys: frozenset[str], given: Mapping[str, str]) -> TraceFormat | No
 def _check_unread(
     form: TraceFormat, keys: list[str], present: Mapping[str, str], plain: bool, where: str
 ) -> None:
-    """Refuse a column that is there twice, and one that is not read but seems to be meant.
-
-    In a trace that is `plain` any of our columns may be meant, else only the arrivals.
-    """
+    """Refuse a column that is there twice, and one that is not read but seems to be meant."""
     own, used = NATIVE.columns, set(present.values())
     if twice := next((name for name in used if keys.count(name) > 1), None):
         times = f"is there {keys.count(twice)} times"
@@ -624,7 +606,6 @@ def _check_unread(
 
 
 def _unknown(keys: list[str], given: Mapping[str, str], is_csv: bool, where: str) -> InstanceError:
-    """Say why no format fits."""
     hint = "--columns prompt=COLUMN,output=COLUMN,arrival=COLUMN says what columns mean"
     column = next((column for column in given.values() if column not in keys), None)
     form = max(FORMATS, key=lambda form: len(set(form.columns.values()) & set(keys)))

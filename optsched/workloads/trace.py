@@ -100,12 +100,9 @@ class Trace:
             said = f"follows counts rows, so that none can be left out; correct {skipped[0]}"
             raise InstanceError(said)
         seconds = seconds_per_step if "clock" in columns else None
-        fields |= {
-            "memory": memory,
-            "name": formats.bare_name(self.path),
-            "seconds_per_step": seconds,
-        }
-        return Instance(**fields | self._blocks_of_tokens(fields)), skipped
+        fields |= self._blocks_of_tokens(fields)
+        name = formats.bare_name(self.path)
+        return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
 
     def note(self) -> str:
         """Say what was read as what, what was not read, and what was changed."""
@@ -337,10 +334,9 @@ def read_trace(
     order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``, ``label``,
     ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other tools are recognised by
-    their columns; the page "From a trace to an answer" lists them. Each may be CSV, JSON lines, a
-    JSON list of objects, lists side by side in one object, or parquet; plain or packed as ``.gz``,
-    ``.xz``, ``.bz2``, ``.zst`` or ``.zip``. Ids of blocks become ``hash_ids``; tenant, conversation
-    and turn become ``labels``, such as ``text/159/2``, and conversations ``clients``.
+    their columns; the page "From a trace to an answer" lists them, and how files may be written and
+    packed. Ids of blocks become ``hash_ids``; tenant, conversation and turn become ``labels``, such
+    as ``text/159/2``, and conversations ``clients``.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, because a request cannot start before it arrives. Requests are sorted by arrival.
@@ -349,7 +345,7 @@ def read_trace(
     Parameters
     ----------
     path
-        The file, or ``family:NAME,n=...,seed=...`` with parameters of `optsched.family`.
+        The file, or a text ``family:NAME,n=...,seed=...`` with parameters of `optsched.family`.
     memory
         Memory of the worker in tokens; overrides that of a JSON instance or a family.
     limit
@@ -413,20 +409,13 @@ def read_measured(
     path, memory, how
         As in `read_trace`, without `skip_invalid`. Columns of a log of your own may also be
         ``ttft`` and ``latency`` (durations), or ``first_token`` and ``last_token`` (on the clock of
-        the arrivals).
+        the arrivals). A log without times of tokens raises an `InstanceError`.
 
     Returns
     -------
-    Instance
-        The requests, sorted by arrival.
-    Measured
-        Seconds of each: its arrival since the first one; from it to its first token and to its
-        last; nan where that is unknown.
-
-    Raises
-    ------
-    InstanceError
-        If `read_trace` would raise one, or the log has no times of tokens.
+    Instance, Measured
+        The requests, sorted by arrival; and of each the seconds of its arrival since the first one,
+        and from it to its first token and to its last, nan where that is unknown.
     """
     instance, _, trace = _read(path, memory, measured=True, **how)
     seconds = {} if trace is None else trace.measured

@@ -1,11 +1,4 @@
-"""The library: named instances, each with the best schedule and the best bound that are known.
-
-A request is in every batch of its worker from its start on until it has all its tokens. A batch
-begins when the one before has ended and all that start in it have arrived. So what such a schedule
-costs is verified without a simulator, and its memory by `Schedule.check`, batches being steps.
-
-Of requests only recipes are kept: a family with its seed, or rows of a public trace.
-"""
+"""The library: named instances, by recipes, with the best schedules and bounds that are known."""
 
 from __future__ import annotations
 
@@ -23,7 +16,7 @@ import numpy as np
 from optsched import errors
 from optsched._internal.arguments import checked
 from optsched._internal.files import JSON, read_object
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import percent, proven, round_down
 from optsched.certificates.prices import read_certificate, verify
 from optsched.clock import LinearClock, get_clock
 from optsched.problem.premises import World, uncovered
@@ -83,6 +76,8 @@ _ROUNDING = 1e-9  # relative, of times that are added up in another order
 
 def in_batches(run: ClockedRun | RoutedRun) -> Schedule:
     """Return the starts of a run in batches; no request may be stopped, or prefilled in chunks.
+
+    A batch begins when the one before has ended and all that start in it have arrived.
 
     Examples
     --------
@@ -186,11 +181,9 @@ class Record:
         Whether all requests are there at step 0, whatever the trace says.
     criterion
         What is least: "total-latency" or, in steps, "makespan".
-    objective, bound
-        That of the best schedule, and the best proven lower bound, in steps or in the unit of the
-        clock.
-    schedule_by, bound_by
-        How they were found.
+    objective, bound, schedule_by, bound_by
+        That of the best schedule, the best proven lower bound, and how they were found; in steps or
+        in the unit of the clock.
 
     Examples
     --------
@@ -298,8 +291,6 @@ class Record:
 
     def proven(self, certificate: AnyCertificate, instance: Instance) -> float:
         """Verify a certificate, and return the bound that it proves."""
-        from optsched._internal.numbers import round_down
-
         workers = self.memories if self.clock is None and self.workers != "1" else None
         fingerprint = instance.fingerprint if workers is None else workers.fingerprint(instance)
         facts = World(fingerprint, len(self.memories), objective=self.criterion)

@@ -208,10 +208,7 @@ def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
 
 
 def _game(rows: FloatArray, allowed: int) -> FloatArray:
-    """Return weights of rows, 1 in all, such that as much as possible is left of them.
-
-    What is left is their weighted sum without its largest entries, as many as are allowed.
-    """
+    """Return weights of rows, 1 in all, such that most is left without so many of the largest."""
 
     def answer(weights: FloatArray) -> FloatArray:
         kept = np.ones(rows.shape[1])
@@ -230,11 +227,12 @@ def _best_weights(
     """Return weights, so many of which are 1 in all, against which an answer leaves the most.
 
     An answer is what each weight counts for once others have done their best. Further weights have
-    no sum; the first prices are tried for them. Cuts solve it: each round adds the best answer to
-    weights between the best so far and those that are best against all answers.
+    no sum; the first prices are tried for them.
     """
     from scipy.optimize import linprog
 
+    # Cuts: each round adds the best answer to weights between the best so far and those that are
+    # best against all answers.
     begins = [np.append(np.full(count, 1 / count), each) for each in prices]
     best, value, cuts = begins[0], -np.inf, []
     costs = np.append(np.zeros(len(best)), -1.0)
@@ -268,16 +266,13 @@ class Attempt:
 
     Attributes
     ----------
-    held
-        Of how many runs all objectives are met.
-    runs
-        How many there are: one for each instance.
+    held, runs
+        Of how many runs, one for each instance, all objectives are met.
     attained
         The least that any objective reaches in the mean of the runs: a share of the requests, or
         the limit over the mean.
     reached
-        The least limit of each objective that all runs meet; of an objective with several limits
-        what they are to be multiplied by.
+        The least limit of each objective that all runs meet; of several limits their factor.
     """
 
     held: int
@@ -310,8 +305,7 @@ class CapacityPlan:
     knows
         What policy and router are told of outputs: "outputs", "forecast" or "nothing".
     alone
-        What is reached where each request is alone on an idle worker; None where two requests meet
-        however far apart they are.
+        What is reached where each request is alone; None where two meet however far apart.
     """
 
     policy: str
@@ -483,23 +477,11 @@ _MAX_SETS = 3  # objectives of which all combinations are tried
 
 @dataclass(frozen=True)
 class AtLeast:
-    """What is proven for some objectives.
+    """What is proven for some objectives: no scheduler meets them with fewer workers."""
 
-    Attributes
-    ----------
-    workers
-        No scheduler meets the objectives with fewer; 1 where nothing more is proven.
-    slos
-        The objectives that the proof is about.
-    certificate
-        What proves it; None for objectives about which nothing is known, such as a mean of TPOT.
-    why
-        The proof in a clause.
-    """
-
-    workers: int
+    workers: int  # 1 where nothing more is proven
     slos: tuple[Slo, ...]
-    certificate: CapacityCertificate | None = None
+    certificate: CapacityCertificate | None = None  # None where nothing is known, as of mean TPOT
     why: str = "one worker is needed by anyone"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.arrays import MAX_STEP
 from optsched._internal.aside import stopwatch
-from optsched._internal.extensions import draw, html, text, write
+from optsched._internal.extensions import View, draw, text
 from optsched._internal.numbers import proven
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
@@ -37,7 +37,6 @@ from optsched.simulate.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Capacity:
+class Capacity(View):
     """How many workers the requests need for the objectives.
 
     Attributes
@@ -58,14 +57,13 @@ class Capacity:
     instance
         The requests; of several instances that which the proof is about.
     proof
-        What is proven: `workers`, of which no scheduler needs fewer, the certificate, and `why`;
-        None where no number of workers meets the objectives, or no bound is known on the clock.
+        What is proven: `workers`, the certificate, and `why`; None where no number of workers is
+        enough, or no bound is known on the clock.
     plans
         The fewest workers of each policy with each router, in the order asked for.
-    impossible
-        Requests that miss a limit even alone on an idle worker.
-    possible
-        Whether any number of workers can meet the objectives.
+    impossible, possible
+        Requests that miss a limit even alone on an idle worker, and whether any number of workers
+        can meet the objectives.
     world
         The requests, batches and engines that the proof is about.
     loads
@@ -92,6 +90,7 @@ class Capacity:
     cost: float | None = None
     interrupted: bool = False
     loads: dict[float, Capacity] = field(default_factory=dict)
+    _view = ("capacity_table", "plot_attainment", "capacity_page")
 
     @property
     def unit(self) -> str:
@@ -124,8 +123,8 @@ class Capacity:
     def estimate(self) -> float | None:
         """Workers whose work keeps up with the mean rate of arrivals: an estimate, no bound.
 
-        That is the stability condition of Nie, Si and Zhou (arXiv 2605.04595) with the time of a
-        batch that fills the memory. None where all arrive at once, and on functions as clocks.
+        It is the stability condition of Nie, Si and Zhou (arXiv 2605.04595) with the time of a
+        batch that fills the memory; None where all arrive at once, and on functions as clocks.
         """
         load = math.inf
         if not self.world.timed:
@@ -212,10 +211,7 @@ class Capacity:
 
     @property
     def price(self) -> tuple[float, float]:
-        """Cost per hour: of the workers that are proven to be needed, and of those that suffice.
-
-        Those that suffice may be of a plan that is told the outputs.
-        """
+        """Cost per hour of the workers that are proven to be needed, and of those that suffice."""
         each = self.cost or 0.0
         least = math.inf if self.at_least is None else float(_cost_of(self.at_least, each))
         return least, math.inf if self.at_most is None else float(_cost_of(self.at_most, each))
@@ -251,20 +247,9 @@ class Capacity:
             ]
         return content
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot what the plans attain with each number of workers, and what is proven impossible."""
-        return draw("plot_attainment", self, ax)
-
     def plot_growth(self, ax: Axes | None = None) -> Axes:
         """Plot the workers needed against the load, for a result with several loads."""
         return draw("plot_growth", self, ax)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write the answer, the table and the plots as one HTML file that needs no network."""
-        write("capacity_page", path, self)
-
-    def _repr_html_(self) -> str:
-        return html("capacity_table", self)
 
     def __repr__(self) -> str:
         most = "" if self.at_most is None else f", at most {self.at_most}"
@@ -292,8 +277,7 @@ def fewest(
 ) -> None:
     """Try numbers of workers until the fewest that are enough, from `least` on, are `known`.
 
-    More workers need not be better, so that some numbers on both sides of the answer are tried, and
-    the search goes on from the smallest one that is enough.
+    More workers need not be better, so some numbers on both sides of the answer are tried as well.
     """
 
     def enough(count: int) -> bool:
@@ -421,8 +405,8 @@ def capacity(
     slo
         The objectives: one or several `Slo`, or their texts, with limits in the unit of time.
     policies, routers
-        Every policy runs with every router, as for `run`. None: on a clock "vllm",
-        "vllm:work+plan" and "work", in steps "fcfs" and "area".
+        Every policy runs with every router, as for `run`. None: on a clock "vllm", "vllm:work+plan"
+        and "work", in steps "fcfs" and "area".
     workers
         Try only this number of workers.
     loads
@@ -434,8 +418,8 @@ def capacity(
     on_progress
         Called with what is being done, in a few words.
     **options
-        Fields of `RunSettings`, such as clock, intervals or seed. `max_num_seqs` limits the
-        batches of all, in the proof and in engines.
+        Fields of `RunSettings`, such as clock, intervals or seed. `max_num_seqs` limits the batches
+        of all, in the proof and in engines.
 
     Returns
     -------
@@ -450,8 +434,7 @@ def capacity(
     Examples
     --------
     >>> from optsched import capacity, family
-    >>> trace = family("uniform", n=60, load=2.5, seed=2)
-    >>> found = capacity(trace, "latency:p90<=70steps", "area")
+    >>> found = capacity(family("uniform", n=60, load=2.5, seed=2), "latency:p90<=70steps", "area")
     >>> 1 < found.at_least <= found.at_most
     True
     """
@@ -504,12 +487,10 @@ def capacity(
 
 
 def _tell_of_load(tell: Callable[[str], object], load: float, news: str) -> None:
-    """Say what is being done at another load."""
     tell(f"load x {load:g}: {news}")
 
 
 def _settings(options: dict[str, Any]) -> RunSettings:
-    """Return the settings of all runs."""
     settings = settings_of(None, options, "capacity")
     if settings.cluster is not None or settings.workers is not None or settings.router is not None:
         raise PolicyError(

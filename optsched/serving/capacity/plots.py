@@ -6,17 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.numbers import number, proven
+from optsched.report import style as common
 from optsched.report.pages import drawn_for, page_of
-from optsched.report.style import (
-    LIMIT,
-    REFERENCE,
-    VERMILLION,
-    finish,
-    hover,
-    line_of,
-    line_styles,
-    prepare,
-)
+from optsched.report.style import finish, hover, line_of, line_styles, prepare
 from optsched.report.tables import Row, Table
 from optsched.serving.capacity.slo import as_percent
 
@@ -31,7 +23,7 @@ if TYPE_CHECKING:
     from optsched.serving.capacity.slo import Slo
 
 #: Numbers of workers that are proven to be too few; shows through to any background.
-_REFUTED: dict[str, Any] = {"color": VERMILLION, "alpha": 0.18, "linewidth": 0}
+_REFUTED: dict[str, Any] = {"color": common.VERMILLION, "alpha": 0.18, "linewidth": 0}
 
 
 def capacity_table(result: Capacity) -> Table:
@@ -74,7 +66,6 @@ def capacity_table(result: Capacity) -> Table:
 
 
 def _limits(slo: Slo) -> str:
-    """Return the limits of an objective, with their unit."""
     return " & ".join(f"{number(limit, 6)} {slo.unit}" for limit in slo.limits.values())
 
 
@@ -87,7 +78,7 @@ def _looks(plans: Sequence[CapacityPlan]) -> list[tuple[str, LineStyle]]:
 
 def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
     """Plot what plans attain with each number of workers, and how many are proven too few."""
-    ax = prepare(ax, height=3.6)
+    ax = prepare(ax)
     last = max((max(plan.attempts) for plan in result.plans if plan.attempts), default=2)
     for plan, (name, look) in zip(result.plans, _looks(result.plans), strict=True):
         counts = list(plan.attempts)
@@ -101,7 +92,7 @@ def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
             ax.plot([plan.workers], [at], "o", color=look.colour, markersize=10, fillstyle="none")
     wanted = {slo.share for slo in result.slos if slo.share is not None}
     if len(wanted) == 1:
-        ax.axhline(100 * float(*wanted), **REFERENCE)
+        ax.axhline(100 * float(*wanted), **common.REFERENCE)
     low, high = ax.get_ylim()
     if result.at_least is not None and result.at_least > 1:
         few = [0.5, result.at_least - 0.5]
@@ -112,12 +103,12 @@ def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
 
 def plot_growth(result: Capacity, ax: Axes | None = None) -> Axes:
     """Plot the workers that plans need against the load, and how many are proven too few."""
-    ax = prepare(ax, height=3.6)
+    ax = prepare(ax)
     every = dict(sorted({1.0: result, **result.loads}.items()))
     loads = list(every)
     least = [each.at_least or 0 for each in every.values()]
     ax.fill_between(loads, 0, least, label="proven too few", **_REFUTED)
-    ax.plot(loads, least, color=LIMIT, linewidth=1)
+    ax.plot(loads, least, color=common.LIMIT, linewidth=1)
     for row, (name, look) in enumerate(_looks(result.plans)):
         pairs = [
             (load, each.plans[row].workers)

@@ -1,14 +1,8 @@
-"""Objectives, and the demand against which they are held.
+"""Objectives, and the demand against which they are held; docs/bounds.md has the proof.
 
-Charge each batch's seconds to its requests as the bounds on a clock do (`LeastWork`, `Share`): what
-a batch charges is at most what it lasts, so that :math:`G` workers serve charges of at most
-:math:`G (e - b)` in a window :math:`[b, e]`. A request that arrives at :math:`a` and is due at
-:math:`d` is at each moment no further along its own batches than if it ran alone since :math:`a`,
-and no further back than where it would still be in time alone: the batches in between must run
-inside the window (docs/bounds.md has the proof). In steps, a batch takes one.
-
-Weights on several windows count together. Where some requests may miss their limits, those of them
-with the largest weighted demand are left out, which is the best that any scheduler can do.
+Batches charge their seconds to requests (`LeastWork`, `Share`), never more than they last, so that
+G workers serve charges of at most G (e - b) in a window [b, e]. Requests that may miss their limits
+are taken to be those of the largest weighted demand, the best that any scheduler can do.
 """
 
 from __future__ import annotations
@@ -60,21 +54,17 @@ def is_whole(clock: Clock | None) -> bool:
 class Slo:
     """A service level objective.
 
-    ``METRIC:STATISTIC<=VALUE`` limits the `latency`, `ttft` (time to first token) or `tpot` (time
-    per output token after the first) of the requests: their `mean`, their `max`, or a percentile
-    such as `p99`, which says that at least 99 % of them have at most VALUE.
-    ``within:CONDITION&CONDITION:99%`` asks that 99 % of the requests meet all conditions, such as
-    ``ttft<=1s``. With ``TENANT/`` before it an objective is about the requests whose labels begin
-    with it. Values carry their unit, ``s``, ``ms`` or ``steps``; without one they are seconds on a
-    clock, and refused elsewhere. `limits` are in seconds or in steps.
+    The text ``METRIC:STATISTIC<=VALUE`` limits the `latency`, `ttft` (time to first token) or
+    `tpot` (time per output token after the first) of the requests: their `mean`, their `max`, or a
+    percentile such as `p99`: 99 % of them have at most VALUE. ``within:CONDITION&CONDITION:99%``
+    asks that 99 % of the requests meet all conditions, such as ``ttft<=1s``. With ``TENANT/``
+    before it an objective is about the requests whose labels begin with it. Values carry their
+    unit, ``s``, ``ms`` or ``steps``; without one they are seconds on a clock, and refused
+    elsewhere. `limits` are in seconds or in steps.
 
     A request with a single token has no TPOT: ``tpot:...`` leaves it out, ``within`` counts the
-    condition as met. A request that never completes meets nothing.
-
-    Raises
-    ------
-    OptschedError
-        If the text is none of these.
+    condition as met. One that never completes meets nothing. A text that is none of these raises an
+    `OptschedError`.
 
     Examples
     --------
@@ -195,13 +185,13 @@ class Slo:
             asked &= instance.outputs > 1
         if self.tenant is not None:
             begin = f"{self.tenant}/"
-            labels = instance.labels or ()
-            if not any(label.startswith(begin) for label in labels):
+            own = [label.startswith(begin) for label in instance.labels or ()]
+            if not any(own):
                 raise self._wrong(
                     f"is about the tenant {self.tenant!r}, but no label begins with {begin!r}; "
                     "add a column label such as acme/17, or leave the tenant out"
                 )
-            asked &= np.array([label.startswith(begin) for label in labels])
+            asked &= np.array(own)
         return asked
 
     def within(self, times: Times) -> BoolArray:
@@ -403,10 +393,7 @@ class Demand:
     def within(
         self, begin: float, end: float, due: FloatArray | None = None
     ) -> tuple[slice, FloatArray, BoolArray]:
-        """Return requests that may demand something in a window, what they do, and which wholly.
-
-        Those that are wholly in the window are also charged by time.
-        """
+        """Return requests that may demand something in a window, what they do, and which wholly."""
         low = int(np.searchsorted(self.arrivals, begin - self.longest))
         high = int(np.searchsorted(self.arrivals, end))
         some = slice(low, high)

@@ -42,22 +42,18 @@ class VllmPolicy(NamedPolicy):
     The options have vLLM's names, and its defaults. Outputs are unknown. A batch has one budget of
     tokens: running requests take what they lack in order of admission, then waiting ones are
     admitted, long prompts in chunks. A running request that finds no free block preempts the one
-    that was admitted last or, by priority, that of the largest (priority, arrival). It loses its
+    that was admitted last or, by priority, that of the largest (priority, arrival), which loses its
     blocks, keeps its tokens, and goes to the front of the queue.
 
     Parameters
     ----------
-    num_gpu_blocks
-        Blocks of the KV cache, one of which vLLM does not use. None: as many as hold the memory of
-        the instance.
-    block_size
-        Tokens of a block.
-    max_num_seqs
-        Maximum number of requests that run at once.
+    num_gpu_blocks, block_size
+        Blocks of the KV cache, one of which vLLM does not use (None: as many as hold the memory of
+        the instance), and the tokens of a block.
+    max_num_seqs, max_num_active_seqs
+        Maximum number of requests that run at once, the second where it is less.
     max_num_batched_tokens
         Maximum number of tokens in a batch.
-    max_num_active_seqs
-        Maximum number of requests that run at once, where it is less than `max_num_seqs`.
     max_model_len
         Most tokens of a prompt and its output; longer requests are refused here, while vLLM cuts
         their outputs. None: as many as the memory holds.
@@ -81,8 +77,8 @@ class VllmPolicy(NamedPolicy):
         Let full blocks be found again: after a preemption, and by requests whose `hash_ids` say
         that they begin alike.
     order
-        By whose keys priorities are set, and again when a request is preempted, for the tokens that
-        are then expected. None: as `scheduling_policy` says.
+        By whose keys priorities are set, and again at a preemption, for the tokens then expected.
+        None: as `scheduling_policy` says.
     aging
         Seconds over which the keys of the order age (`optsched.serving.learning`), "load" for as
         fast as the load allows, or None.
@@ -91,14 +87,13 @@ class VllmPolicy(NamedPolicy):
     learned
         Expect of outputs what completed requests of the run have shown: by prompt, `output_upper`,
         priority, turn and client, and by `output_estimates` as far as a client's earlier ones were
-        right (`optsched.serving.learning`). The outputs and intervals of the run are not looked at.
-        In an order, a preempted request goes on first.
+        right. The outputs and intervals of the run are not looked at. In an order, a preempted
+        request goes on first.
     fair
         Serve `clients` in turn, by virtual counters of their tokens over `weights`, in place of an
         order; outputs are learned for that.
     deviations
-        Where there are beliefs, a plan leaves this many standard deviations of the blocks that
-        running requests are likely to hold free.
+        Standard deviations of the likely blocks that a plan leaves free where there are beliefs.
     version
         "0.32": by priority or an order, a request that preempts itself keeps those behind it out of
         the batch. In "0.33" they go on.

@@ -46,11 +46,7 @@ _UNSEEN: dict[str, None] = dict.fromkeys(("output_lower", "output_upper", "hash_
 def reranking(
     task: Task, known: Forecast | None, planned: IntArray, arrivals: IntArray
 ) -> Iterator[tuple[FloatArray, Callback]]:
-    """Return the keys of all requests, and what a kernel calls for those that change.
-
-    Where outputs are learned, requests get the output to be planned for when they arrive. Arrivals
-    are those that come out.
-    """
+    """Return the keys of all requests, and what a kernel calls for those that change."""
     keys = _Keys(task, known, planned, arrivals)
     with called_back(_Told, keys.tell, 0.0) as callback:
         yield keys.given.copy(), callback
@@ -277,7 +273,6 @@ def serve_vllm(task: Task) -> ClockedRun:
 
 
 def _run_of(task: Task, server: vllm.VllmServer, served: Records) -> ClockedRun:
-    """Return what an engine did for some requests."""
     log, policy = server.log.finished(), task.policy
     run = served_run(task, served, log, "recomputed")
     run = replace(run, intervals=None if policy.foresees == "nothing" else task.settings.intervals)
@@ -320,11 +315,9 @@ class VllmWorkers(EngineWorkers):
     """Schedulers of vLLM that are paused when a request arrives."""
 
     def _new_records(self, requests: EngineRequests) -> Records:
-        """Return what engines note of requests."""
         return vllm.new_records(requests)
 
     def _new_engine(self, served: Records, index: int, timer: Timer) -> Server:
-        """Return an engine for the requests that fit it."""
         limits = vllm_limits(self._task.policy, self._fitting(index)[1])
         queue, until = self._queue(index), self._task.settings.until
         return vllm.VllmServer(served, queue, limits, timer, until, prefixes=self._prefixes)

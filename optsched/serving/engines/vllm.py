@@ -1,13 +1,4 @@
-"""The scheduler of vLLM, with its block cache.
-
-A full block has a name, that of all tokens up to its end, from when it is scheduled until it is
-taken for something else. A request that is admitted goes on behind the longest run of blocks that
-it finds, used by others or free. Several blocks may have one name; the oldest is found.
-
-A request holds blocks for the tokens that are *computed*; the token that a batch makes is stored in
-the next one. Asynchronously a batch is formed while the one before runs: a token in flight counts
-before it is back. Blocks are only counted, unless they can be found again (`block_cache`).
-"""
+"""The scheduler of vLLM, with its block cache: a token in flight counts before it is back."""
 
 from __future__ import annotations
 
@@ -549,7 +540,6 @@ def _hold(engine: VllmEngine, index: int, tokens: int) -> bool:
 
 @compiled_inside
 def _release(engine: VllmEngine, cache: Cache | None, index: int) -> None:
-    """Free the blocks of a request."""
     request = engine.requests[index]
     blocks = request.room // engine.limits.block_size
     if cache is not None and request.slot >= 0:
@@ -681,10 +671,7 @@ def _fits_to_the_end(
     foreign: IntArray,
     room: tuple[int, int, int],
 ) -> bool:
-    """Whether requests are expected to keep to the blocks until they end, batches ahead.
-
-    Of the blocks of each some are foreign: another one holds them longer.
-    """
+    """Whether requests are expected to keep to the blocks that others do not hold longer."""
     usable, block_size, lag = room
     for ahead in ends:
         blocks = 0

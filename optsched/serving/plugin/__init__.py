@@ -1,7 +1,6 @@
 """Orders and plans of optsched inside a real vLLM; imports vLLM when a scheduler is asked for.
 
-Name one of two classes when the server starts: `OrderedScheduler` sets the priority of a request by
-an order, and again when it is preempted; `PlannedScheduler` also admits a request only if none is
+`OrderedScheduler` sets priorities; `PlannedScheduler` also admits a request only if none is
 expected to be preempted. Nothing else of vLLM's scheduler changes, asynchronous or not.
 """
 

@@ -1,9 +1,4 @@
-"""What a scheduler inside vLLM goes by, what it foresees of requests, and the plan of what fits.
-
-A plan is made once in a `schedule()`, when the first request waits to be admitted, and each
-admission adds a slice to it. Blocks that several requests share count once, until the last of those
-requests is expected to end.
-"""
+"""What a scheduler inside vLLM goes by, what it foresees of requests, and the plan of what fits."""
 
 from __future__ import annotations
 
@@ -41,7 +36,6 @@ def _number(value: object) -> float:
 
 
 def _positive(value: object) -> bool:
-    """Whether a value is a finite number above 0."""
     return 0 < _number(value) < inf
 
 
@@ -95,19 +89,18 @@ class Settings:
         Standard deviations of the memory that a plan leaves free where it goes by beliefs.
     aging
         Seconds by which a request must have come earlier to come before a key 2.7 times as small,
-        in orders of optsched: they go by the logarithm of the key, plus the arrival over `aging`.
-        "load": as many as the next request by arrival would have waited, had as much work been
-        admitted by arrival, and only what is small comes earlier. None, or a patience: keys alone.
+        in orders of optsched. "load": as many as the next request by arrival would have waited, had
+        as much work been admitted by arrival, and only what is small comes earlier. None, or a
+        patience: keys alone.
     trusted
-        Believe what clients say of outputs. If not, what one says counts by how right it has been
-        (`optsched.serving.learning`), and before that no less than the median of similar
-        requests is.
+        Believe what clients say of outputs. If not, it counts by how right a client has been
+        (`optsched.serving.learning`), and at first no less than the median of similar requests.
     fair
         Serve clients in turn, by virtual counters of their tokens, in place of the order; with
         weights of some, a token of a client of weight 2 counts half.
     room
-        Share of the blocks that a plan counts on. Below 1 it leaves blocks to what nobody uses now
-        but may be found in the prefix cache again.
+        Share of the blocks that a plan counts on; the others are left to what nobody uses now but
+        may be found in the prefix cache again.
     dry_run
         Form vLLM's own batches, and count what would be done.
     record
@@ -119,10 +112,6 @@ class Settings:
     --------
     >>> Settings(order="work", clock="llama-2-70b-2xa100").policy().name
     'work'
-    >>> Settings(factor=0)
-    Traceback (most recent call last):
-        ...
-    optsched.errors.OptschedError: optsched.vllm: factor is 0, but must be a finite number above 0
     """
 
     order: str | PriorityPolicy | Callable[[Instance], object] | None = "area"
@@ -296,7 +285,6 @@ class Foresight:
         return float(self._policy.keys(alone, self.clock)[0])
 
     def _row(self, request: Request, forecast: float | None) -> int:
-        """Return the row of the belief about a request."""
         at = request.num_prompt_tokens if forecast is None else ceil(forecast) - 1
         rows = self._rows[forecast is None]
         return POINT if rows is None else int(rows[min(at, len(rows) - 1)])

@@ -1,9 +1,4 @@
-"""The scheduler classes, on top of those of vLLM, and what they count.
-
-The scheduler runs in another process than vLLM's page `/metrics`. So the metrics have a page of
-their own, or they are on vLLM's if the server starts with `PROMETHEUS_MULTIPROC_DIR`, in which case
-Prometheus' client leaves out the series of the process (`process_*`).
-"""
+"""The scheduler classes, on top of those of vLLM, and what they count."""
 
 from __future__ import annotations
 
@@ -113,10 +108,7 @@ class Watch:
         self._output += (output - self._output) / self._completed
 
     def tell(self, now: float, waiting: int, running: int) -> None:
-        """Bring the metrics up to date each second, and write a line each minute.
-
-        An idle server asks for nothing more, so that an empty queue is told at once.
-        """
+        """Bring the metrics up to date each second, or once idle; log a line each minute."""
         if now < self._next_s and (waiting or not self._queue):
             return
         self._next_s, self._queue = now + 1, waiting
@@ -440,7 +432,6 @@ class Scheduler(Base):
                 request.priority = (client, key) if self._by_client else key
 
     def _key(self, request: vllm.Request) -> float:
-        """Return the key of a request that waits."""
         made = request.num_output_tokens
         seen, prompt = self._look(request, made), request.num_prompt_tokens + made
         key = plain = seen.tag
@@ -481,7 +472,6 @@ class Scheduler(Base):
         return super()._free_request(request, *args, **more)
 
     def _ends(self, request: vllm.Request) -> None:
-        """Take note of what a request has made."""
         made = request.num_output_tokens
         seen = self._look(request, made)  # a session may have gone on and ended at once
         complete = made > 0 and request.status.name in _COMPLETE
