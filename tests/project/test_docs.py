@@ -60,9 +60,7 @@ WITH_CODE = [
 def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for block in re.findall(
-        r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
-    ):
+    for block in re.findall(r"```python\n(.*?)```", _text(page), flags=re.DOTALL):
         exec(compile(block, f"{page.name}: {block.splitlines()[0]}", "exec"), namespace)
         pyplot.close("all")
 
@@ -82,15 +80,13 @@ def test_links_lead_somewhere():
 def test_every_page_is_in_the_contents():
     listed = set()
     for page in PAGES:
-        for contents in re.findall(
-            r"```{toctree}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
-        ):
+        for contents in re.findall(r"```{toctree}\n(.*?)```", _text(page), flags=re.DOTALL):
             names = [line for line in contents.splitlines() if line and line[0] != ":"]
             listed |= {(page.parent / f"{name}.md").resolve() for name in names}
     pages = {page for page in PAGES if "docs" in page.parts}
     missing = pages - listed - {ROOT / "docs" / "index.md"}
     # What is not on the site is named in its settings, and a page of the site links to it.
-    settings = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    settings = _text(ROOT / "docs" / "conf.py")
     patterns = ast.literal_eval(re.search(r"^APART = (.+)$", settings, re.MULTILINE)[1])
     assert missing == {page for each in patterns for page in (ROOT / "docs").glob(each)}
     links = {
