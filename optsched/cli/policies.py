@@ -600,7 +600,7 @@ def route(output: Output, given: Options) -> int:
     option("--loads X,Y", Numbers(float), "The same where all arrive so many times as fast."),
     option("--cost-per-hour cost C", float, "Cost of a worker per hour, for the table."),
     option("--seeds K", int, "Meet the objectives on a family under K seeds, from --seed on."),
-    flag("--at-least-only", "Only prove how many workers anyone needs."),
+    flag("--at-least-only", "Only prove how many workers any scheduler needs."),
     cli.INTERVALS,
     cli.CLOCK[0],
     *ENGINE,

@@ -54,8 +54,8 @@ def check_lateness(lateness: str, penalty: float, error: type[OptschedError]) ->
     require_known("lateness", lateness, LATENESS, error)
     if penalty and not 1 / MAX_WEIGHT <= penalty <= MAX_WEIGHT:
         raise error(
-            f"penalty is {penalty}, but cannot be negative, nor beyond {1 / MAX_WEIGHT:g} to "
-            f"{MAX_WEIGHT:g} unless it is 0"
+            f"penalty is {penalty}, but cannot be negative; pass 0, or a number from "
+            f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
         )
     if lateness != "forbidden" and not penalty:
         raise error(

@@ -70,7 +70,7 @@ class Expected(NamedTuple):
         return max(1, self.mean - made)
 
     def planned(self, made: int) -> int:
-        """Return the tokens after so many that a plan counts on, at least one."""
+        """Return the tokens that a plan counts on after so many, at least one."""
         return max(1, self.median - made)
 
 
@@ -150,8 +150,8 @@ class TokenCounters:
     """Serves clients in turn, by virtual counters of their tokens (Sheng et al., OSDI 2024).
 
     A request is tagged with its client's counter, which then rises by its prompt and twice its
-    expected output, over its weight. The least tag is served first; who was away begins with those
-    served last.
+    expected output, over its weight. The least tag is served first; a client that was away begins
+    with those served last.
     """
 
     def __init__(self) -> None:

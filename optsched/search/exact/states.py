@@ -431,7 +431,7 @@ class Graph:
     def restricted(
         self, multipliers: Int32Array, slack: int, tracked: int, memory_limit: float
     ) -> Graph | None:
-        """Leave out what no path of at most `slack` visits, and track; None without the memory."""
+        """Drop states that no path within `slack` visits, and track; None if memory is short."""
         slack = min(slack - int(multipliers.sum(dtype=np.int64)), FAR // 2)
         kept: list[tuple[IntArray, Int32Array]] = []  # states, twice the number, and cost to come
         costs = self._far(-1)

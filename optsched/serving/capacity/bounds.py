@@ -208,7 +208,7 @@ def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
 
 
 def _game(rows: FloatArray, allowed: int) -> FloatArray:
-    """Return weights of rows, 1 in all, such that most is left without so many of the largest."""
+    """Return weights of rows, 1 in all, whose sum keeps most without its largest entries."""
 
     def answer(weights: FloatArray) -> FloatArray:
         kept = np.ones(rows.shape[1])
@@ -482,7 +482,7 @@ class AtLeast:
     workers: int  # 1 where nothing more is proven
     slos: tuple[Slo, ...]
     certificate: CapacityCertificate | None = None  # None where nothing is known, as of mean TPOT
-    why: str = "one worker is needed by anyone"
+    why: str = "any scheduler needs one worker"
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class Capacity(View):
 
     @property
     def at_least(self) -> int | None:
-        """Workers that anyone needs; None where no number is enough."""
+        """Workers that any scheduler needs; None where no number is enough."""
         if not self.possible:
             return None
         return 1 if self.proof is None else self.proof.workers
@@ -454,7 +454,7 @@ def capacity(
     world = _world(instances[0], settings, chosen, limit)
     found = Capacity(instances[0], slos, None, (), (), True, world, 0.0, price)
     tell = on_progress or (lambda _: None)
-    tell("proving how many workers anyone needs")
+    tell("proving how many workers any scheduler needs")
     if isinstance(settings.batch_clock, LinearClock):
         found = _proven_of(found, instances)
     plans = PlanSearch(instances, found, settings, tell)

@@ -671,7 +671,7 @@ def _fits_to_the_end(
     foreign: IntArray,
     room: tuple[int, int, int],
 ) -> bool:
-    """Whether requests are expected to keep to the blocks that others do not hold longer."""
+    """Whether requests are expected to fit into the blocks that no others hold for longer."""
     usable, block_size, lag = room
     for ahead in ends:
         blocks = 0

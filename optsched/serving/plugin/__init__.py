@@ -83,7 +83,7 @@ def plugin() -> None:
     try:
         kind = import_module("vllm.config").VllmConfig
         made = kind.__post_init__
-    except (ImportError, AttributeError):  # the classes say so themselves, to whom asks for them
+    except (ImportError, AttributeError):  # the classes say so themselves, to whoever asks for them
         return
     if made.__module__ == __name__:
         return  # a process may load its plugins twice

@@ -99,8 +99,8 @@ class Settings:
         Serve clients in turn, by virtual counters of their tokens, in place of the order; with
         weights of some, a token of a client of weight 2 counts half.
     room
-        Share of the blocks that a plan counts on; the others are left to what nobody uses now but
-        may be found in the prefix cache again.
+        Share of the blocks that a plan counts on; the others are left to what no request uses
+        now but may be found in the prefix cache again.
     dry_run
         Form vLLM's own batches, and count what would be done.
     record
