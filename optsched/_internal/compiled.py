@@ -106,8 +106,9 @@ class _Compiling(event.Listener):  # type: ignore[misc]
             return
         if threading.current_thread() is threading.main_thread():
             if not self._depth and callable(before := signal.getsignal(signal.SIGINT)):
-                self._before = before
+                # It raises where Ctrl-C came just before; then nothing is held back.
                 signal.signal(signal.SIGINT, lambda number, _: self._heard.append(number))
+                self._before = before
             self._depth += 1
         aside.begin()
 

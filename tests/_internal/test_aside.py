@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 
 import pytest
+from interrupts import ctrl_c
 
 from optsched._internal.aside import Aside, interruptible
 
@@ -22,10 +20,7 @@ def test_results_and_errors_come_back():
 
 
 def test_ctrl_c_is_heard_while_the_call_goes_on():
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     began = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), ctrl_c(0.3):
         interruptible(time.sleep, 6)
     assert time.perf_counter() - began < 3
-    timer.join()

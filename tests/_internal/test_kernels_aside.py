@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 
 import numpy as np
 import pytest
+from interrupts import ctrl_c
 
 from optsched import family, run
 from optsched._internal import aside
@@ -28,17 +27,10 @@ def turn_until_stopped(stop):
 def test_ctrl_c_is_heard_while_a_kernel_runs():
     stop = np.zeros(3, dtype=np.int64)
     turn_until_stopped(stop + 1)
-    struck = []
-
-    def strike():
-        struck.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Timer(0.2, strike).start()
     given_up = threading.Timer(10, stop.fill, [1])
     given_up.start()
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), ctrl_c(0.2) as struck:
             aside.interruptible_kernel(turn_until_stopped, 10**6)(stop)
         assert time.perf_counter() - struck[0] < 1
     finally:

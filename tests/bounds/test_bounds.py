@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from fractions import Fraction
 
@@ -15,6 +12,7 @@ from brute_force import feasible_starts
 from effort import examples
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from interrupts import ctrl_c
 from literal import lagrangian, mean_busy_time_bound, optimum
 from literal_orders import relaxed_optimum
 from scipy.stats import kendalltau
@@ -220,13 +218,10 @@ def test_ctrl_c_is_heard_inside_kernels(monkeypatch):
     instance = family("uniform", n=20_000, seed=1)
     bound(instance, "closed-form")
     monkeypatch.setattr(ascent, "certify", deaf)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     began = time.perf_counter()
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), ctrl_c(0.5):
         bound(instance, "lagrangian")
     assert time.perf_counter() - began < 3
-    timer.join()
 
 
 def test_the_better_bound_is_left_out_where_it_takes_long(monkeypatch):

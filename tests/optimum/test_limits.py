@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 
 import pytest
 from fresh import printed
+from interrupts import ctrl_c
 
 import optsched.optimum.plan
 import optsched.optimum.stages
@@ -61,10 +61,8 @@ def test_a_limit_holds_while_a_stage_is_in_a_kernel(deafen):
 
 def test_ctrl_c_is_heard_while_a_stage_is_in_a_kernel(deafen):
     deafen(DEAF)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    result, seconds = timed()
-    timer.join()
+    with ctrl_c(0.5):
+        result, seconds = timed()
     assert result.status == "interrupted"
     assert seconds < DEAF / 2
 
@@ -74,12 +72,10 @@ def test_ctrl_c_ends_a_solve_of_several_workers_with_its_interval(deafen, at):
     instance = family("uniform", n=60, seed=1)
     solve(instance, workers=[100, 60, 60], time_limit=0.1)  # its kernels are loaded from here on
     deafen(DEAF)
-    timer = threading.Timer(at, os.kill, (os.getpid(), signal.SIGINT))
     began = time.perf_counter()
-    timer.start()
-    found = solve(instance, workers=[100, 100, 100])
+    with ctrl_c(at):
+        found = solve(instance, workers=[100, 100, 100])
     seconds = time.perf_counter() - began
-    timer.join()
     assert found.status == "interrupted"
     assert found.schedule.check() == []
     assert 0 < found.bound <= found.objective == found.schedule.total_latency
@@ -109,13 +105,11 @@ def test_ctrl_c_is_heard_before_there_is_a_schedule(monkeypatch):
     instance = family("uniform", n=60, seed=1)
     solve(instance, time_limit=0.1)
     monkeypatch.setattr(optsched.optimum.plan, "bound", lambda *_: time.sleep(DEAF))
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     began = time.perf_counter()
-    with pytest.raises(OptschedError, match=r"no schedule was found in .* s \(interrupted\)"):
+    words = r"no schedule was found in .* s \(interrupted\)"
+    with pytest.raises(OptschedError, match=words), ctrl_c(0.5):
         solve(instance)
     assert time.perf_counter() - began < DEAF / 2
-    timer.join()
 
 
 def test_the_token_is_heard_while_a_stage_is_in_a_kernel(deafen):

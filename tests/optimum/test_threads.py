@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
+from interrupts import ctrl_c
 
 from optsched import SolveParams, bound, family, solve
 
@@ -35,24 +36,6 @@ def computing():
     return min(spent)
 
 
-@pytest.fixture
-def signalled():
-    """Send SIGINT in a moment, to a handler of the test's own."""
-    timers = []
-
-    def send(handler):
-        before.append(signal.signal(signal.SIGINT, handler))
-        timers.append(threading.Timer(AFTER, os.kill, (os.getpid(), signal.SIGINT)))
-        timers[-1].start()
-
-    before = []
-    yield send
-    for timer in timers:
-        timer.join()
-    for handler in before:
-        signal.signal(signal.SIGINT, handler)
-
-
 @pytest.mark.parametrize("workers", [None, 3])
 @pytest.mark.parametrize(
     ("end", "status"),
@@ -65,12 +48,12 @@ def signalled():
         ("callback", Struck),
     ],
 )
-def test_no_thread_computes_after_the_end(end, status, workers, signalled):
+def test_no_thread_computes_after_the_end(end, status, workers):
     stop, began = threading.Event(), time.perf_counter()
     params = {"threads": 3, "stop": stop}
     options = {"method": "search", "time_limit": 2 * AFTER if status == "time limit" else 30}
     options |= {} if workers is None else {"workers": workers}
-    instance = INSTANCE
+    instance, signalled = INSTANCE, nullcontext()
     if end == "optimal":
         instance, options["method"] = family("uniform", n=6, seed=1), "auto"
     elif end == "token":
@@ -79,22 +62,18 @@ def test_no_thread_computes_after_the_end(end, status, workers, signalled):
         params["on_progress"] = lambda _: time.perf_counter() - began < AFTER or strike()
     else:
         handlers = {"ctrl-c": signal.default_int_handler, "handler": strike}
-        signalled(handlers.get(end, signal.SIG_IGN))
+        signalled = ctrl_c(AFTER, handlers.get(end, signal.SIG_IGN))
     options |= {"params": SolveParams(**params)}
-    if status is Struck:
-        with pytest.raises(Struck):
-            solve(instance, **options)
-    else:
+    with pytest.raises(Struck) if status is Struck else nullcontext(), signalled:
         assert str(solve(instance, **options).status) == status
     assert time.perf_counter() - began < 15
     assert computing() < 0.03  # a machine that is busy gives little to a thread that goes on
 
 
-def test_a_bound_that_is_given_up_is_not_computed_to_its_end(signalled):
+def test_a_bound_that_is_given_up_is_not_computed_to_its_end():
     """It went on for 12 seconds at 100,000 requests."""
     long = family("chat-and-summaries", n=100_000, seed=1)
     bound(family("uniform", n=60, seed=1), "lagrangian")
-    signalled(signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), ctrl_c(AFTER):
         bound(long, "lagrangian")
     assert computing() < 0.03

@@ -86,10 +86,15 @@ def pages(tmp_path_factory):
 
 
 def open_page(browser, path, size):
-    """Open a fresh page."""
+    """Open a fresh page, and wait until it is there, for which `get` does not always wait."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
     browser.get_log("browser"), browser.get_log("performance")
     browser.set_window_size(*size)
+    browser.execute_script("window.before = true")
     browser.get(path.as_uri())
+    opened = "return !window.before && document.readyState === 'complete'"
+    WebDriverWait(browser, 60, 0.02).until(lambda _: browser.execute_script(opened))
 
 
 def pick(browser, policy):
@@ -388,8 +393,8 @@ def test_print_and_no_script_show_pictures(browser, pages):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     open_page(browser, page, DESKTOP)
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert browser.execute_script(pictures) == 3
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 @pytest.mark.parametrize("kind", ["compare", "reproduce"])

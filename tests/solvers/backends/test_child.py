@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pickle
@@ -16,6 +15,7 @@ import time
 import fake_back_end
 import numpy as np
 import pytest
+from interrupts import ctrl_c
 from tiny_models import knapsack, market_split
 
 from optsched import SolveParams, solve
@@ -256,21 +256,12 @@ def test_a_start_survives_a_child_that_finds_nothing():
     assert solution.bound == 8
 
 
-@contextlib.contextmanager
-def interrupt_after(seconds):
-    """Press Ctrl-C in a while."""
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    yield
-    timer.join()
-
-
 @pytest.mark.parametrize("in_child", [False, True])
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
 def test_ctrl_c_returns_what_is_known(solver, in_child):
     params = SolveParams(in_child=in_child)
     solve(knapsack(), method=solver, params=params)  # all that is imported is there from here on
-    with interrupt_after(1.0):
+    with ctrl_c(1.0):
         solution = solve(market_split(), method=solver, params=params)
     assert solution.status is Stopped.INTERRUPTED
     assert solution.has_answer
@@ -279,7 +270,7 @@ def test_ctrl_c_returns_what_is_known(solver, in_child):
 
 def test_ctrl_c_ends_a_deaf_child():
     run_fake("good")  # whatever has to be imported is there
-    with interrupt_after(0.3):
+    with ctrl_c(0.3):
         solution = run_fake("deaf")
     assert solution.status is Stopped.INTERRUPTED
     assert solution.seconds < 0.3 + GRACE + 1
