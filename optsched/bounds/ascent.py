@@ -372,7 +372,7 @@ def bound_makespan(
     """Return the bound by sizes, of items or of growth, that prove so many steps after one."""
     alone = workers.pool(instance).fingerprint
     fingerprint = alone if len(workers) == 1 else workers.fingerprint(instance)
-    value = max(since + steps, Fraction(longest(instance)))
+    value = Fraction(max(since + math.ceil(steps), longest(instance)))
     certificate = MakespanCertificate(since, sizes, fingerprint, value, growth)
     premises, seconds = certificate.premises, stopwatch() - began
     return Bound(

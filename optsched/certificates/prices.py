@@ -19,6 +19,7 @@ as there are requests that can be in that state by the end of the phase.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, chain
@@ -160,8 +161,8 @@ def verify_makespan(
         raise CertificateError(f"no request arrives from step {certificate.since} on")
     instance = instance.take(later)
     total, capacity = (_grown if certificate.growth else _sized)(certificate, instance, memories)
-    steps = Fraction(total, capacity) if capacity else Fraction(0)
-    return max(certificate.since + steps, Fraction(alone))
+    steps = math.ceil(Fraction(total, capacity)) if capacity else 0  # whole, as is every step
+    return Fraction(max(certificate.since + steps, alone))
 
 
 def _sized(

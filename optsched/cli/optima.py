@@ -480,6 +480,7 @@ def _conflict(
         ["auto", "closed-form", "lagrangian", "sawtooth", "stalls"],
         "How to find it (auto: the better of closed-form and lagrangian).",
     ),
+    cli.OBJECTIVE,
     cli.CLOCK[0],
     option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
     option("--storage", ["at-once", "next-batch"], "On a clock: when a new token takes memory."),
@@ -492,17 +493,18 @@ def _conflict(
     ),
 )
 def bound(output: Output, given: Options) -> int:
-    """Prove a lower bound on the total latency of any schedule."""
+    """Prove a lower bound on the total latency of any schedule, or on another objective."""
     from optsched.bounds.on_clock import caveats
     from optsched.problem.work import load_on_clock
     from optsched.problem.workers import as_workers
 
     instance, certificate, _ = take(given, "instance certificate seed").values()
-    clock, workers = given["clock"], given["workers"]
+    clock, workers, objective = given["clock"], given["workers"], given["objective"]
     if certificate is not None and clock is None:
+        proves = "sawtooth" if objective == "makespan" else "lagrangian"
         if given["method"] == "closed-form":
-            raise OptschedError("the closed form has no certificate; use --method lagrangian")
-        given["method"] = given["method"].replace("auto", "lagrangian")
+            raise OptschedError(f"the closed form has no certificate; use --method {proves}")
+        given["method"] = given["method"].replace("auto", proves)
     with output.progress("finding a lower bound"):
         found = optsched.bound(instance, **given)
     if certificate is not None and found.certificate is not None:
@@ -519,10 +521,13 @@ def bound(output: Output, given: Options) -> int:
         for caveat in caveats(instance, linear):
             output.note(caveat)
         share = load.load if load is not None and load.span else None
-        content |= {"mean_latency": round_down(mean), "load": share}
+        content["load"] = share
+        if objective != "makespan":
+            content["mean_latency"] = round_down(mean)
+    each = "" if objective == "makespan" else f"{shown(mean)} per request; "
     output.say(
-        f"no schedule {where} has a total latency below {shown(found.value)} {unit} "
-        f"({shown(mean)} per request; {found.method}, {found.seconds:.3f} s)"
+        f"no schedule {where} has a {objective.replace('-', ' ')} below {shown(found.value)} {unit} "
+        f"({each}{found.method}, {found.seconds:.3f} s)"
     )
     output.result(content | {"premises": found.premises.to_dict()})
     return cli.DONE
@@ -595,10 +600,11 @@ def _check_certificate(output: Output, file: Path, given: Options) -> int:
     if premises.storage != "at-once":
         batches += " whose tokens take memory one batch later"
     output.say(
-        f"the certificate proves that no schedule{batches} has a total latency below "
-        f"{proven(value, decimals=3)} {unit}"
+        f"the certificate proves that no schedule{batches} has a "
+        f"{premises.objective.replace('-', ' ')} below {proven(value, decimals=3)} {unit}"
     )
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
-    output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
+    numbers = {"value": float(value), "claimed": float(claimed.value)}
+    output.result({"valid": valid, **numbers, "objective": premises.objective})
     return cli.DONE if valid else cli.NO

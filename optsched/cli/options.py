@@ -391,7 +391,7 @@ CLOCK = (
     ),
 )
 OBJECTIVE = option(
-    "--objective O", "total-latency", "Minimise total-latency, weighted-latency or makespan."
+    "--objective O", "total-latency", "What counts: total-latency, weighted-latency or makespan."
 )
 SEED = option("--seed N", 0, "Seed of all randomness, and of a family without a seed of its own.")
 SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")

@@ -53,6 +53,7 @@ class World:
             "preemption": self.preemption,
             "workers": self.workers,
             "max_num_seqs": self.max_num_seqs,
+            "objective": self.objective,
         }
 
 

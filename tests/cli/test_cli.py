@@ -83,11 +83,27 @@ def test_bound_and_its_certificate(optsched_command, trace, tmp_path):
     proof["value"] = [46, 1]
     certificate.write_text(json.dumps(proof))
     code, out, _ = optsched_command(*("check", trace, certificate, "--memory", 64, "--json", "-"))
-    assert (code, json.loads(out)) == (1, {"valid": False, "value": 43.0, "claimed": 46.0})
+    said = {"valid": False, "value": 43.0, "claimed": 46.0, "objective": "total-latency"}
+    assert (code, json.loads(out)) == (1, said)
     code, out, _ = optsched_command("check", trace, certificate, "--memory", 64)
     assert (code, "claims 46.000" in out) == (1, True)
     code, _, err = optsched_command("check", trace, certificate, "--memory", 65)
     assert (code, "belongs to another instance" in err) == (2, True)
+
+
+@pytest.mark.parametrize("clock", ["unit", "affine:0.1,0.001"])
+@pytest.mark.parametrize("objective", ["total-latency", "weighted-latency", "makespan"])
+def test_a_bound_and_its_certificate_say_what_they_bound(
+    objective, clock, optsched_command, tmp_path
+):
+    """Every certificate was said to bound the total latency."""
+    source, proof = ("family:uniform,n=20", "--clock", clock), tmp_path / "proof.json"
+    command = ("bound", *source, "--objective", objective, "--certificate", proof)
+    code, out, _ = optsched_command(*command)
+    words = f"a {objective.replace('-', ' ')} below"
+    assert (code, words in out, "per request" in out) == (0, True, objective != "makespan")
+    code, out, _ = optsched_command("check", source[0], proof, *source[1:])
+    assert (code, words in out) == (0, True)
 
 
 def test_bound_speaks(optsched_command, trace):
