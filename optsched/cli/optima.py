@@ -524,10 +524,10 @@ def bound(output: Output, given: Options) -> int:
         content["load"] = share
         if objective != "makespan":
             content["mean_latency"] = round_down(mean)
-    each = "" if objective == "makespan" else f"{shown(mean)} per request; "
+    cost, each = objective.replace("-", " "), f"{shown(mean)} per request; "
     output.say(
-        f"no schedule {where} has a {objective.replace('-', ' ')} below {shown(found.value)} {unit} "
-        f"({each}{found.method}, {found.seconds:.3f} s)"
+        f"no schedule {where} has a {cost} below {shown(found.value)} {unit} "
+        f"({each * (cost != 'makespan')}{found.method}, {found.seconds:.3f} s)"
     )
     output.result(content | {"premises": found.premises.to_dict()})
     return cli.DONE
