@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
@@ -176,7 +176,7 @@ class Bound:
     seconds: float
     certificate: (
         Certificate | SawtoothCertificate | ConfigurationCertificate | MakespanCertificate | None
-    ) = None
+    ) = field(default=None, repr=False)
     interrupted: bool = False
     premises: World = NOWHERE
     workers: Workers | None = None

@@ -39,7 +39,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,9 +73,9 @@ class ClockCertificate:
     objective: str = "total-latency"
     width: float = 1.0  # of bins, from step `origin` on
     denominator: int = 1  # of all prices
-    memory_prices: tuple[int, ...] = ()  # of bins; all that are not given are zero
-    begins: tuple[int, ...] = ()  # first bin of the prices of each request
-    prices: tuple[tuple[int, ...], ...] = ()
+    memory_prices: tuple[int, ...] = field(default=(), repr=False)  # of bins; all others are zero
+    begins: tuple[int, ...] = field(default=(), repr=False)  # first bin of prices, by request
+    prices: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
     value: Fraction = Fraction(0)
     max_num_seqs: int = 0  # 0: no limit of requests per batch
     by_requests: int = 0

@@ -20,7 +20,7 @@ as there are requests that can be in that state by the end of the phase.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
@@ -60,9 +60,9 @@ class ConfigurationCertificate:
 
     price_denominator: int  # the price of step t is prices[t - 1] / price_denominator
     size_denominator: int
-    prices: tuple[int, ...]  # of steps 1 to T; later steps are free
+    prices: tuple[int, ...] = field(repr=False)  # of steps 1 to T; later steps are free
     ends: tuple[int, ...]  # last step of each phase, ascending; the last one is T
-    sizes: tuple[tuple[int, ...], ...]  # a row for each phase, in the order of `items`
+    sizes: tuple[tuple[int, ...], ...] = field(repr=False)  # a row a phase, as `items`
     fingerprint: str  # of the instance
     value: Fraction = Fraction(0)  # claimed; `verify_configuration` finds what is proven
 
@@ -116,7 +116,7 @@ class MakespanCertificate:
     """
 
     since: int  # the step a
-    sizes: tuple[int, ...]  # in the order of `items`, of the requests that arrive from then on
+    sizes: tuple[int, ...] = field(repr=False)  # as `items`, of what arrives from then on
     fingerprint: str  # of the instance, with the workers if there are several
     value: Fraction = Fraction(0)  # claimed; `verify_makespan` finds what is proven
     growth: tuple[int, ...] = ()  # m and H; there are no sizes then
@@ -312,8 +312,8 @@ class SawtoothCertificate:
 
     denominator: int
     size: int  # tokens of a request that are charged for at most
-    prices: tuple[int, ...]  # of a token at steps 1 to T, times the denominator
-    charges: tuple[int, ...]  # beside them, for each of the first `size` tokens of a request
+    prices: tuple[int, ...] = field(repr=False)  # of a token at steps 1 to T, times the denominator
+    charges: tuple[int, ...] = field(repr=False)  # and of each of a request's first `size` ones
     fingerprint: str  # of the instance, with the workers if there are several
     value: Fraction = Fraction(0)  # claimed; `verify_sawtooth` finds what is proven
     objective: str = "total-latency"
@@ -419,7 +419,7 @@ class Certificate:
     """
 
     denominator: int
-    prices: tuple[int, ...]
+    prices: tuple[int, ...] = field(repr=False)
     fingerprint: str
     value: Fraction = Fraction(0)
     objective: str = "total-latency"

@@ -440,7 +440,8 @@ def _explanation(result: Optimum, output: Output) -> dict[str, object] | None:
     try:
         explanation = result.explain()
     except OptschedError as error:
-        output.note(str(error))
+        if not result.proven_optimal:
+            output.note(str(error))
         return None
     return {
         "gap": explanation.gap,

@@ -209,6 +209,14 @@ def test_sizes_beyond_64_bits_are_refused_not_wrapped():
         bound(instance)
 
 
+def test_a_bound_is_shown_without_its_thousands_of_prices():
+    instance = family("uniform", n=60, seed=1, rate=6, seconds_per_step=0.01)
+    clocked = [{"clock": "llama-2-7b-a100", "method": how} for how in ("lagrangian", "stalls")]
+    for options in ({}, {"method": "sawtooth"}, {"workers": 2}, *clocked):
+        found = bound(instance, **options)
+        assert max(len(repr(found)), len(repr(found.certificate))) < 1000
+
+
 def test_ctrl_c_is_heard_inside_kernels(monkeypatch):
     """A bound of a million requests answered after a minute and a half."""
 
