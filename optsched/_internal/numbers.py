@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
 
 
-def in_units(numbers: npt.NDArray[np.number]) -> tuple[Fraction, list[int]]:
+def in_units(numbers: npt.NDArray[np.number | np.object_]) -> tuple[Fraction, list[int]]:
     """Write numbers as whole multiples of the largest number that divides them all."""
     ratios = [number.as_integer_ratio() for number in numbers.tolist()]
-    common = max((below for _, below in ratios), default=1)
+    common = math.lcm(*{below for _, below in ratios})
     whole = [above * (common // below) for above, below in ratios]
     divisor = math.gcd(*whole) or common
     return Fraction(divisor, common), [number // divisor for number in whole]
@@ -44,7 +44,8 @@ def proven(
     exact = _exact(value)  # a float counts as the decimal that it is written as
     shown = decimals
     if shown is None:
-        shown = 0 if exact.denominator == 1 else max(0, digits - 1 - _magnitude(exact))
+        first = math.floor(math.log10(abs(exact))) if exact else 0  # power of ten, or one above
+        shown = 0 if exact.denominator == 1 else max(0, digits - 1 - first)
     whole = (math.ceil if up else math.floor)(exact * 10**shown)
     units, rest = divmod(abs(whole), 10**shown)
     text = f"{'-' * (whole < 0)}{units:,}" + (f".{rest:0{shown}d}" if shown else "")
@@ -53,11 +54,6 @@ def proven(
 
 def _exact(value: SupportsFloat) -> Fraction:
     return value if isinstance(value, Fraction) else Fraction(str(value))
-
-
-def _magnitude(exact: Fraction) -> int:
-    """Return the power of ten of the first digit, or the one above it; the least of zero."""
-    return math.floor(math.log10(abs(exact))) if exact else 0
 
 
 def percent(share: SupportsFloat, decimals: int = 1) -> str:

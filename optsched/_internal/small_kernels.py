@@ -14,7 +14,7 @@ from optsched._internal.compiled import compiled, compiled_inside
 def copy(
     source: IntArray | FloatArray, target: IntArray | FloatArray, first: int, last: int
 ) -> None:
-    """Copy entries `first` .. `last - 1` from one array to the other."""
+    """Copy entries `first` .. `last - 1`, from the left, to another array or the same one."""
     for index in range(first, last):
         target[index] = source[index]
 

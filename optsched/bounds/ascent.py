@@ -21,23 +21,7 @@ from optsched._internal.aside import Budget, pieces, stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import PriceSums, price_of_start
-from optsched.bounds.lagrangian import (
-    FAR,
-    NEAR,
-    PIECE,
-    Objective,
-    certify,
-    cheapest_starts,
-    closed_form,
-    common_denominator,
-    dual_prices,
-    held_by,
-    kinds_of,
-    least_ahead,
-    relax,
-    slope_at,
-    weights_of,
-)
+from optsched.bounds import lagrangian
 from optsched.certificates.prices import (
     Certificate,
     ConfigurationCertificate,
@@ -158,8 +142,6 @@ class Bound:
         How it was found: "closed-form", "lagrangian", "sawtooth", "configuration" or "sizes"; on
         several workers "pool", which is "lagrangian" for the memory of all, or "nested", with
         prices of parts.
-    seconds
-        Time it took.
     certificate
         The proof, if prices or sizes prove it; the closed form is proven on paper (docs/bounds.md),
         and evaluated with an allowance for rounding.
@@ -192,23 +174,23 @@ class Bound:
         return self.certificate if isinstance(self.certificate, ConfigurationCertificate) else None
 
 
-def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
+def find_bound(instance: Instance, method: BoundMethod, objective: lagrangian.Objective) -> Bound:
     """Bound the cost of every schedule of one worker in steps."""
     began = stopwatch()
     # An interrupted request has its token-steps early at best where it runs through (docs).
     premises = World(instance.fingerprint, preemption="resumed", objective=objective)
-    weights = weights_of(instance, objective)
-    relaxation = relax(instance, weights)
+    weights = lagrangian.weights_of(instance, objective)
+    relaxation = lagrangian.relax(instance, weights)
     horizon = relaxation.horizon(instance.memory)
     if objective == "makespan":
         if method == "lagrangian":
             raise OptschedError("the makespan has no Lagrangian bound; use the closed form")
         last = float(max(horizon, longest(instance)))
         return Bound(last, "closed-form", stopwatch() - began, premises=premises)
-    value = closed_form(instance, weights, relaxation)
+    value = lagrangian.closed_form(instance, weights, relaxation)
     simple = Bound(value, "closed-form", stopwatch() - began, premises=premises)
     slow = len(instance) * math.sqrt(horizon) > _MAX_SEARCH  # but for few kinds of requests
-    long = horizon > _MAX_PRICES or (slow and kinds_of(instance, horizon) is None)
+    long = horizon > _MAX_PRICES or (slow and lagrangian.kinds_of(instance, horizon) is None)
     if method == "closed-form" or (method == "auto" and (long or not has_room(horizon, _PRICE))):
         return simple
     if horizon > _MAX_PRICES:
@@ -219,13 +201,13 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
     require_room(horizon, _PRICE, "prices of steps", "use the closed form or longer steps")
     guesses = relaxation.last_starts(instance)
     try:
-        prices = dual_prices(instance, weights, relaxation)
-        certificate = certify(instance, prices, guesses, objective)
+        prices = lagrangian.dual_prices(instance, weights, relaxation)
+        certificate = lagrangian.certify(instance, prices, guesses, objective)
     except OptschedError:
         if method == "lagrangian":
             raise
         return simple
-    free = certify(instance, np.zeros(0), guesses, objective)
+    free = lagrangian.certify(instance, np.zeros(0), guesses, objective)
     certificate = max(certificate, free, key=lambda candidate: candidate.value)
     value = round_down(certificate.value)
     seconds = stopwatch() - began
@@ -248,7 +230,9 @@ def improve_prices(schedule: Schedule, certificate: Certificate, budget: Budget 
     began = stopwatch()
     ascent = _Ascent(schedule, certificate)
     interrupted = ascent.climb(budget.work / ascent.round_work, budget)
-    found = certify(schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective)
+    found = lagrangian.certify(
+        schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective
+    )
     found = max(found, certificate, key=lambda candidate: candidate.value)
     seconds = stopwatch() - began
     value, premises = round_down(found.value), found.premises
@@ -268,7 +252,8 @@ def _horizon(schedule: Schedule, certificate: Certificate | SawtoothCertificate)
 class _Ascent(PolyakAscent):
     def __init__(self, schedule: Schedule, certificate: Certificate) -> None:
         instance = schedule.instance
-        self._instance, self._weights = instance, weights_of(instance, certificate.objective)
+        self._instance = instance
+        self._weights = lagrangian.weights_of(instance, certificate.objective)
         horizon = _horizon(schedule, certificate)
         given = np.zeros(horizon)
         given[: len(certificate.prices)] = np.array(certificate.prices) / certificate.denominator
@@ -284,12 +269,12 @@ class _Ascent(PolyakAscent):
 
     def _evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
         instance = self._instance
-        unit = common_denominator(instance, prices, self._weights)
+        unit = lagrangian.common_denominator(instance, prices, self._weights)
         integers = np.rint(prices * unit).astype(np.int64)
         scaled = np.floor(self._weights * unit).astype(np.int64)
-        self.guesses, costs = cheapest_starts(instance, integers, scaled, self.guesses)
+        self.guesses, costs = lagrangian.cheapest_starts(instance, integers, scaled, self.guesses)
         value = float(costs.sum() - instance.memory * integers.sum()) / unit
-        return value, slope_at(instance, self.guesses, prices)
+        return value, lagrangian.slope_at(instance, self.guesses, prices)
 
 
 _SIZE, _REACH = 0.18, 0.8  # of the memory, and of the steps between completions, to begin with
@@ -304,7 +289,7 @@ _SCALE = 8.0  # by which charges are multiplied in an ascent
 _AHEAD = 0.3  # of the usual target, as its prices have been raised before
 
 
-def find_sawtooth(instance: Instance, workers: Workers, objective: Objective) -> Bound:
+def find_sawtooth(instance: Instance, workers: Workers, objective: lagrangian.Objective) -> Bound:
     """Bound the cost of every schedule by prices and charges from scratch."""
     if objective == "makespan":
         return makespan_by_growth(instance, workers)
@@ -392,7 +377,7 @@ def sawtooth_bound(
     objective = certificate.objective
     prices = np.array(certificate.prices) / certificate.denominator
     pool, largest = workers.pool(instance), max(workers.memories)
-    starts = relax(pool, weights_of(instance, objective)).last_starts(pool)
+    starts = lagrangian.relax(pool, lagrangian.weights_of(instance, objective)).last_starts(pool)
     completions = np.sort(starts + instance.outputs)
     at = np.searchsorted(completions, np.arange(1, len(prices) + 1))
     before, after = np.maximum(at - _AROUND, 0), np.minimum(at + _AROUND, len(instance) - 1)
@@ -442,7 +427,7 @@ def certify_charges(
     objective: str = "total-latency",
 ) -> SawtoothCertificate:
     """Round prices and charges to integers and evaluate the bound at them exactly."""
-    weights = weights_of(instance, objective)
+    weights = lagrangian.weights_of(instance, objective)
     found = _evaluated(instance, workers, prices, charges, size, guesses, weights)
     several = len(workers) > 1
     alone = workers.pool(instance)
@@ -471,7 +456,7 @@ def _evaluated(
 ) -> _Evaluation:
     """Round prices and charges to integers, and find the cheapest starts and the bound at them."""
     pool = workers.pool(instance)
-    unit = common_denominator(pool, prices + charges, weights)
+    unit = lagrangian.common_denominator(pool, prices + charges, weights)
     while True:
         paid = np.rint(prices * unit).astype(np.int64)
         # No charge reaches farther than there are prices, nor so far that credits take long.
@@ -509,7 +494,7 @@ class _SawtoothAscent(PolyakAscent):
     def __init__(self, schedule: Schedule, certificate: SawtoothCertificate) -> None:
         self._instance, self._workers = schedule.instance, schedule.workers
         self._size, self._objective = certificate.size, certificate.objective
-        self._weights = weights_of(self._instance, certificate.objective)
+        self._weights = lagrangian.weights_of(self._instance, certificate.objective)
         self.horizon = _horizon(schedule, certificate)
         point = np.zeros((2, self.horizon))
         point[:, : len(certificate.prices)] = certificate.prices, certificate.charges
@@ -536,7 +521,7 @@ class _SawtoothAscent(PolyakAscent):
         longest = np.where(owed > 0, float(_LONGEST), 0.0)
         reach = np.divide(owed, prices, out=longest, where=owed < most)
         count, distance = completions_within(starts + outputs, reach)
-        held = held_by(prompts, outputs, starts, self.horizon)
+        held = lagrangian.held_by(prompts, outputs, starts, self.horizon)
         slope[0] = held - self._workers.total + largest / size * distance
         slope[1] = charged_by(prompts, outputs, starts, size, self.horizon) - largest * count
         slope[1] /= _SCALE
@@ -552,7 +537,7 @@ def charged_by(
     full, steps = np.clip(size - prompts, 0, outputs), np.arange(1, horizon + 1)
     later = np.searchsorted(np.sort(starts + full), steps)
     later -= np.searchsorted(np.sort(starts + outputs), steps)
-    counted: IntArray = held_by(prompts, full, starts, horizon) + size * later
+    counted: IntArray = lagrangian.held_by(prompts, full, starts, horizon) + size * later
     return counted
 
 
@@ -569,7 +554,7 @@ def regrets_of(schedule: Schedule, certificate: SawtoothCertificate) -> IntArray
     instance, size = schedule.instance, certificate.size
     paid, counted = np.array([certificate.prices, certificate.charges], dtype=np.int64)
     sums = _sums_of(paid, counted, _credits(paid, counted, size, max(schedule.workers.memories)))
-    weights = weights_of(instance, certificate.objective)
+    weights = lagrangian.weights_of(instance, certificate.objective)
     scaled = np.floor(weights * certificate.denominator).astype(np.int64)
     _, least = _cheapest_starts(instance, scaled, schedule.starts, size, sums)
     requests = instance.prompts, instance.outputs, instance.arrivals, scaled, schedule.starts
@@ -582,17 +567,16 @@ def _sums_of(paid: IntArray, counted: IntArray, credited: IntArray) -> IntArray:
     later = np.zeros((2, len(credited) - 1 - len(paid)), dtype=np.int64)  # steps that are free
     tokens, charged = np.concatenate([[paid, counted], later], axis=1)
     levels = [(tokens, charged, -credited)]
-    levels += zip(*map(least_ahead, levels[0]), strict=True)
+    levels += zip(*map(lagrangian.least_ahead, levels[0]), strict=True)
     return np.array([[*PriceSums.of(p), *PriceSums.of(q), -credit] for p, q, credit in levels])
 
 
 def _cheapest_starts(
     instance: Instance, weights: IntArray, guesses: IntArray, size: int, sums: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the cheapest start of each request and its cost."""
     starts, costs = np.array([guesses, guesses])
     given = instance.prompts, instance.outputs, instance.arrivals, weights, starts, costs
-    for part in pieces(len(instance), PIECE):
+    for part in pieces(len(instance), lagrangian.PIECE):
         _find_cheapest(size, sums, *(each[part] for each in given))
     return starts, costs
 
@@ -640,7 +624,6 @@ def _costs_of(
     weights: IntArray,
     starts: IntArray,
 ) -> IntArray:
-    """Return what the start of each request costs."""
     exact, costs = sums[0], np.empty(len(prompts), dtype=np.int64)
     for request in range(len(prompts)):
         weight, start = weights[request], starts[request]
@@ -664,7 +647,7 @@ def _find_cheapest(
     exact, near_sums, far_sums = sums[0], sums[1], sums[2]
     horizon = exact.shape[1] - 1
     most = 0
-    for block in range(0, horizon + 1, FAR):
+    for block in range(0, horizon + 1, lagrangian.FAR):
         most = max(most, far_sums[4, block])
     for request in range(len(prompts)):
         prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
@@ -676,16 +659,16 @@ def _find_cheapest(
         cost = _cost(prompt, output, weight, guess, size, exact)
         if cost < best:
             cheapest, best = guess, cost
-        for far in range(arrival, horizon, FAR):
+        for far in range(arrival, horizon, lagrangian.FAR):
             if weight * (far + output) - most >= best:
                 break  # later starts cost even more
             if _cost(prompt, output, weight, far, size, far_sums) >= best:
                 continue
-            far_end = min(far + FAR, horizon)
-            for near in range(far, far_end, NEAR):
+            far_end = min(far + lagrangian.FAR, horizon)
+            for near in range(far, far_end, lagrangian.NEAR):
                 if _cost(prompt, output, weight, near, size, near_sums) >= best:
                     continue
-                for start in range(near, min(near + NEAR, far_end)):
+                for start in range(near, min(near + lagrangian.NEAR, far_end)):
                     cost = _cost(prompt, output, weight, start, size, exact)
                     if cost < best:
                         cheapest, best = start, cost

@@ -376,9 +376,6 @@ def bound(
     >>> result = bound(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
     >>> result.method, result.value <= 45
     ('lagrangian', True)
-    >>> joint = bound(Instance([1] * 4, [2] * 4, memory=3), workers=2)
-    >>> joint.method, 10 < joint.value <= 12
-    ('pool', True)
     >>> at_once = Instance([500, 100], [40, 80], memory=1000)
     >>> round(bound(at_once, clock="llama-2-7b-a100").value, 1)
     1.1
@@ -464,7 +461,6 @@ def _closed_form(
     max_num_seqs: int | None,
     storage: Storage,
 ) -> ClockCertificate:
-    """Return the bound in closed form."""
     weights = weights_of(instance, objective)
     if objective == "makespan":
         shares = on_clock.shares_of(instance, max_num_seqs or 0, storage)

@@ -197,12 +197,13 @@ class Problem(NamedTuple):
     first: IntArray
     place: IntArray
     workers: int  # equal ones
+    group: IntArray  # of each request
 
     @classmethod
     def of(cls, instance: Instance, workers: int = 1) -> Problem:
         """Group the requests of an instance."""
         rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
-        groups, counts = np.unique(rows, axis=0, return_counts=True)
+        groups, group, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         prompts, outputs, arrivals = groups.T.copy()
         if outputs.sum() * (instance.memory + 1) > _CELLS:
             raise too_large(instance)
@@ -221,7 +222,7 @@ class Problem(NamedTuple):
             raise too_large(instance)
         tokens, left = pairs.T.copy()
         requests = outputs, arrivals, counts, first, place
-        return cls(instance.memory, width, tokens, left, *requests, workers)
+        return cls(instance.memory, width, tokens, left, *requests, workers, group.reshape(-1))
 
     def copies(self, ends: IntArray) -> IntArray:
         """Count how many requests can be each item by the end of each phase, or fit as such."""
@@ -302,9 +303,7 @@ def charges_of_starts(
     shape = len(certificate.ends), len(problem.tokens)  # also where there is nothing
     sizes = np.array(certificate.sizes, dtype=np.int64).reshape(shape)
     phase = np.searchsorted(certificate.ends, np.arange(1, len(prices) + 1))
-    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
-    _, group = np.unique(rows, axis=0, return_inverse=True)
-    return start_costs(problem, prices, phase, sizes, unit), group.reshape(-1), unit
+    return start_costs(problem, prices, phase, sizes, unit), problem.group, unit
 
 
 @compiled

@@ -43,7 +43,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from optsched._internal.files import read_object, write_object
 from optsched.certificates.checks import check_fingerprint, check_step, read_fields
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from optsched.problem.instance import Instance
 
-FORMAT = "optsched-capacity-certificate"
 _METRICS = ("latency", "ttft", "tpot")
 _UNITS = 2**40  # parts of a multiplier
 _FINE = 2**80  # parts of what is charged by time
@@ -85,6 +84,8 @@ class Goal(NamedTuple):
 @dataclass(frozen=True)
 class CapacityCertificate:
     """Proof that goals take at least so many workers."""
+
+    FORMAT: ClassVar[str] = "optsched-capacity-certificate"
 
     workers: int
     goals: tuple[Goal, ...]
@@ -149,7 +150,7 @@ class CapacityCertificate:
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON."""
         goals = [goal._asdict() for goal in self.goals]
-        return write_object({"format": FORMAT, **vars(self), "goals": goals}, path)
+        return write_object({"format": self.FORMAT, **vars(self), "goals": goals}, path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> CapacityCertificate:

@@ -1,17 +1,20 @@
-"""What verifiers of certificates check first."""
+"""What certificates have in common, and what their verifiers check first."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from optsched._internal.files import write_object
 from optsched.errors import CertificateError
+from optsched.problem.premises import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -20,6 +23,25 @@ if TYPE_CHECKING:
     from optsched.problem.workers import Workers
 
     Exact = npt.NDArray[Any]  # of 64-bit integers, or of Python's own
+
+
+class Claimed:
+    """A proof with the value that it claims until it is verified."""
+
+    FORMAT: ClassVar[str]  # in JSON
+    fingerprint: str
+    value: Fraction
+    objective: str = "total-latency"
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it proves a bound."""
+        return World(self.fingerprint, None, preemption="restarted", objective=self.objective)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the certificate as JSON, and write it to `path` if one is given."""
+        value = [self.value.numerator, self.value.denominator]
+        return write_object({"format": self.FORMAT, **vars(self), "value": value}, path)
 
 
 def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:

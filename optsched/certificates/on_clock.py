@@ -44,8 +44,8 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from optsched._internal.files import read_object, write_object
-from optsched.certificates.checks import check_fingerprint, check_step, read_fields
+from optsched._internal.files import read_object
+from optsched.certificates.checks import Claimed, check_fingerprint, check_step, read_fields
 from optsched.errors import CertificateError
 from optsched.problem.premises import STORAGES, Storage, World
 
@@ -55,15 +55,16 @@ if TYPE_CHECKING:
 
     from optsched.problem.instance import Instance
 
-FORMAT = "optsched-clock-certificate"
 _MAX_BINS = 2**24
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
 PARTS = 16  # into which the constant of batches is divided between requests and their tokens
 
 
 @dataclass(frozen=True)
-class ClockCertificate:
+class ClockCertificate(Claimed):
     """Proof of a bound on the total or the weighted latency, or the makespan, on a clock."""
+
+    FORMAT = "optsched-clock-certificate"
 
     clock: tuple[float, ...]  # its constant and its five coefficients
     seconds_per_step: float  # of arrivals; 1 on a clock whose unit is "steps"
@@ -128,16 +129,11 @@ class ClockCertificate:
             objective=self.objective,
         )
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Write the certificate as JSON."""
-        value = [self.value.numerator, self.value.denominator]
-        return write_object({"format": FORMAT, **vars(self), "value": value}, path)
-
     @classmethod
     def from_json(cls, source: str | Path) -> ClockCertificate:
         """Read a certificate from a JSON file or from JSON text."""
         content, where = read_object(source, CertificateError, "a clock and prices")
-        if content.get("format") != FORMAT:
+        if content.get("format") != cls.FORMAT:
             raise CertificateError(f"{where} is not a certificate of a bound on a clock")
         depths = {"workers": 0, "denominator": 0, "memory_prices": 1, "begins": 1, "prices": 2}
         names = ("max_num_seqs", "by_requests", "origin")

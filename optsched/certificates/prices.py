@@ -29,8 +29,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.files import read_object, write_object
-from optsched.certificates import capacity, on_clock
-from optsched.certificates.checks import check_fingerprint, check_prices, least_costs, read_fields
+from optsched.certificates import capacity, checks, on_clock
 from optsched.errors import CertificateError
 from optsched.problem.premises import Preemption, World
 from optsched.problem.workers import Workers, as_workers
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, IntArray
-    from optsched.certificates.checks import Exact
     from optsched.problem.instance import Instance
 
     AnyCertificate: TypeAlias = (
@@ -51,12 +49,12 @@ if TYPE_CHECKING:
         " | on_clock.ClockCertificate | capacity.CapacityCertificate"
     )
 
-CONFIGURATION, MAKESPAN = "optsched-configuration-certificate", "optsched-makespan-certificate"
-
 
 @dataclass(frozen=True)
-class ConfigurationCertificate:
+class ConfigurationCertificate(checks.Claimed):
     """Prices of steps and sizes of running requests that prove a bound on the total latency."""
+
+    FORMAT = "optsched-configuration-certificate"
 
     price_denominator: int  # the price of step t is prices[t - 1] / price_denominator
     size_denominator: int
@@ -83,29 +81,18 @@ class ConfigurationCertificate:
         if len(self.sizes) != len(self.ends):
             raise CertificateError(f"{len(self.ends)} phases, but {len(self.sizes)} rows of sizes")
 
-    @property
-    def premises(self) -> World:
-        """Of which runs it proves a bound."""
-        return World(self.fingerprint, None, preemption="restarted")
-
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Write the certificate as JSON."""
-        value = [self.value.numerator, self.value.denominator]
-        content = {"format": CONFIGURATION, **vars(self), "value": value}
-        return write_object(content, path)
-
     @classmethod
     def from_json(cls, source: str | Path) -> ConfigurationCertificate:
         """Read a certificate from a JSON file or from JSON text."""
         content, where = read_object(source, CertificateError, "prices and sizes")
-        if content.get("format") != CONFIGURATION:
+        if content.get("format") != cls.FORMAT:
             raise CertificateError(f"{where} is not a certificate of the configuration bound")
         depths = {"price_denominator": 0, "size_denominator": 0, "prices": 1, "ends": 1, "sizes": 2}
-        return cls(**read_fields(content, where, **depths))
+        return cls(**checks.read_fields(content, where, **depths))
 
 
 @dataclass(frozen=True)
-class MakespanCertificate:
+class MakespanCertificate(checks.Claimed):
     r"""Sizes of running requests that prove a bound on the makespan.
 
     Let no set of items that can run together on worker :math:`g` be larger than :math:`F_g`. Those
@@ -114,6 +101,9 @@ class MakespanCertificate:
     alone. Sizes of `growth`, tokens :math:`m` and steps :math:`H`, are those of the sawtooth
     (docs/bounds.md).
     """
+
+    FORMAT = "optsched-makespan-certificate"
+    objective = "makespan"
 
     since: int  # the step a
     sizes: tuple[int, ...] = field(repr=False)  # as `items`, of what arrives from then on
@@ -129,22 +119,12 @@ class MakespanCertificate:
                 f"growth is {self.growth}, but must be tokens, at least 1, and steps, at least 0"
             )
 
-    @property
-    def premises(self) -> World:
-        """Of which runs it proves a bound."""
-        return World(self.fingerprint, None, preemption="restarted", objective="makespan")
-
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Return the certificate as JSON, and write it to `path` if one is given."""
-        value = [self.value.numerator, self.value.denominator]
-        return write_object({"format": MAKESPAN, **vars(self), "value": value}, path)
-
     @classmethod
     def from_json(cls, source: str | Path) -> MakespanCertificate:
         """Read a certificate from a JSON file or from JSON text."""
         content, where = read_object(source, CertificateError, "sizes")
         content = {"growth": [], **content}
-        return cls(**read_fields(content, where, since=0, sizes=1, growth=1))
+        return cls(**checks.read_fields(content, where, since=0, sizes=1, growth=1))
 
 
 def verify_makespan(
@@ -153,7 +133,7 @@ def verify_makespan(
     """Find the bound on the makespan that a certificate of sizes proves."""
     if workers is not None and len(workers) == 1:
         instance, workers = workers.pool(instance), None
-    check_fingerprint(certificate.fingerprint, instance, workers)
+    checks.check_fingerprint(certificate.fingerprint, instance, workers)
     memories = (instance.memory,) if workers is None else workers.memories
     alone = int((instance.arrivals + instance.outputs).max())  # each runs as soon as it arrives
     later = np.flatnonzero(instance.arrivals >= certificate.since)
@@ -222,7 +202,7 @@ def verify_configuration(
     certificate: ConfigurationCertificate, instance: Instance, workers: Workers | None = None
 ) -> Fraction:
     """Find the bound on the total latency that a configuration certificate proves."""
-    check_fingerprint(certificate.fingerprint, instance, workers)
+    checks.check_fingerprint(certificate.fingerprint, instance, workers)
     count = 1
     if workers is not None:
         if not workers.equal:
@@ -269,10 +249,10 @@ def verify_configuration(
 def _capacities(
     instance: Instance,
     pairs: IntArray,
-    sizes: Exact,
+    sizes: checks.Exact,
     ends: tuple[int, ...],
     memory: int,
-) -> Exact:
+) -> checks.Exact:
     """Find for each phase the largest total size of items that can run together."""
     phases = len(ends)
     last = np.array(ends, dtype=np.int64)
@@ -299,16 +279,15 @@ def _capacities(
                 new = best[able, count + 1, tokens : tokens + room + 1]
                 best[able, count + 1, tokens : tokens + room + 1] = np.maximum(new, grown)
             filled += 1
-    capacities: Exact = best.max(axis=(1, 2))
+    capacities: checks.Exact = best.max(axis=(1, 2))
     return capacities
 
 
-SAWTOOTH = "optsched-sawtooth-certificate"
-
-
 @dataclass(frozen=True)
-class SawtoothCertificate:
+class SawtoothCertificate(checks.Claimed):
     """Prices of memory and charges for growth that prove a bound on the latency."""
+
+    FORMAT = "optsched-sawtooth-certificate"
 
     denominator: int
     size: int  # tokens of a request that are charged for at most
@@ -319,7 +298,7 @@ class SawtoothCertificate:
     objective: str = "total-latency"
 
     def __post_init__(self) -> None:
-        check_prices(self.denominator, self.prices, self.objective)
+        checks.check_prices(self.denominator, self.prices, self.objective)
         if self.size < 1:
             raise CertificateError(f"the size is {self.size}, but must be positive")
         if len(self.charges) != len(self.prices):
@@ -333,21 +312,11 @@ class SawtoothCertificate:
                     "times the steps over the size"
                 )
 
-    @property
-    def premises(self) -> World:
-        """Of which runs it proves a bound."""
-        return World(self.fingerprint, None, preemption="restarted", objective=self.objective)
-
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Return the certificate as JSON, and write it to `path` if one is given."""
-        value = [self.value.numerator, self.value.denominator]
-        return write_object({"format": SAWTOOTH, **vars(self), "value": value}, path)
-
     @classmethod
     def from_json(cls, source: str | Path) -> SawtoothCertificate:
         """Read a certificate from a JSON file or JSON text; its value is a claim until verified."""
         content, where = read_object(source, CertificateError, "prices and charges")
-        fields = read_fields(content, where, denominator=0, size=0, prices=1, charges=1)
+        fields = checks.read_fields(content, where, denominator=0, size=0, prices=1, charges=1)
         return cls(**fields, objective=content.get("objective", "total-latency"))
 
 
@@ -360,10 +329,10 @@ def verify_sawtooth(
         pool, largest = workers.pool(instance), max(workers.memories)
         if len(workers) == 1:
             instance, workers = pool, None
-    check_fingerprint(certificate.fingerprint, instance, workers)
+    checks.check_fingerprint(certificate.fingerprint, instance, workers)
     unit, prices, charges = certificate.denominator, certificate.prices, certificate.charges
     credited = _credits(certificate, largest)
-    total = least_costs(
+    total = checks.least_costs(
         pool, prices, unit, certificate.objective, charges, certificate.size, credited
     )
     return Fraction(total - pool.memory * sum(prices), unit)
@@ -386,11 +355,11 @@ def _credits(certificate: SawtoothCertificate, memory: int) -> list[int]:
     return [-(-memory * value // size) for value in accumulate(accumulate(bends))]
 
 
-_ALONE, _SEVERAL = "optsched-certificate", "optsched-joint-certificate"
+_SEVERAL = "optsched-joint-certificate"
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(checks.Claimed):
     """Prices of memory that prove a lower bound on the total or the weighted latency.
 
     Parameters
@@ -418,6 +387,8 @@ class Certificate:
     True
     """
 
+    FORMAT = "optsched-certificate"
+
     denominator: int
     prices: tuple[int, ...] = field(repr=False)
     fingerprint: str
@@ -429,7 +400,7 @@ class Certificate:
         if self.pools and len(self.prices) % len(self.pools):
             raise CertificateError("prices of pools must be for the same steps")
         for row in self.rows:
-            check_prices(self.denominator, row, self.objective)
+            checks.check_prices(self.denominator, row, self.objective)
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
@@ -450,7 +421,7 @@ class Certificate:
         value = [self.value.numerator, self.value.denominator]
         content = vars(self) | {"value": value}
         if not self.pools:
-            kind, keys = _ALONE, ["fingerprint", "denominator", "prices", "value", "objective"]
+            kind, keys = self.FORMAT, ["fingerprint", "denominator", "prices", "value", "objective"]
         else:
             kind = _SEVERAL
             keys = ["denominator", "pools", "prices", "fingerprint", "value", "objective"]
@@ -463,9 +434,9 @@ class Certificate:
         content, where = read_object(source, CertificateError, "denominator and prices")
         objective = content.get("objective", "total-latency")
         if content.get("format") != _SEVERAL:
-            fields = read_fields(content, where, denominator=0, prices=1)
+            fields = checks.read_fields(content, where, denominator=0, prices=1)
             return cls(**fields, objective=objective)
-        fields = read_fields(content, where, denominator=0, pools=2, prices=2)
+        fields = checks.read_fields(content, where, denominator=0, pools=2, prices=2)
         pools, rows = fields["pools"], fields.pop("prices")
         if not pools or len(pools) != len(rows):
             raise CertificateError(f"{where}: {len(pools)} pools, but prices of {len(rows)}")
@@ -486,13 +457,11 @@ def read_certificate(source: str | Path) -> AnyCertificate:
     True
     """
     content, _ = read_object(source, CertificateError, "prices")
-    kinds: dict[str, type[AnyCertificate]] = {
-        CONFIGURATION: ConfigurationCertificate,
-        MAKESPAN: MakespanCertificate,
-        SAWTOOTH: SawtoothCertificate,
-        on_clock.FORMAT: on_clock.ClockCertificate,
-        capacity.FORMAT: capacity.CapacityCertificate,
-    }
+    made: tuple[type[AnyCertificate], ...] = (
+        *(ConfigurationCertificate, MakespanCertificate, SawtoothCertificate),
+        *(on_clock.ClockCertificate, capacity.CapacityCertificate),
+    )
+    kinds = {kind.FORMAT: kind for kind in made}
     return kinds.get(str(content.get("format")), Certificate).from_json(source)
 
 
@@ -558,7 +527,7 @@ def _verify_prices(
         if len(workers) > 1:
             raise CertificateError("the certificate is for one worker; leave the workers out")
         instance, workers = workers.pool(instance), None
-    check_fingerprint(certificate.fingerprint, instance, workers)
+    checks.check_fingerprint(certificate.fingerprint, instance, workers)
     owners = Workers([instance.memory]) if workers is None else workers
     pools, unit = certificate.pools or ((0,),), certificate.denominator
     members = np.zeros((len(pools), len(owners)), dtype=np.bool_)
@@ -572,7 +541,7 @@ def _verify_prices(
         rows = zip(members, certificate.rows, strict=True)
         paid = [prices for inside, prices in rows if not (places & ~inside).any()]
         charged = paid[0] if len(paid) == 1 else [sum(step) for step in zip(*paid, strict=True)]
-        total += least_costs(instance.take(requests), charged, unit, certificate.objective)
+        total += checks.least_costs(instance.take(requests), charged, unit, certificate.objective)
     return Fraction(total, unit)
 
 

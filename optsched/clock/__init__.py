@@ -248,8 +248,6 @@ class LinearClock:
         batches
             A table, or a CSV file: columns prefill_tokens, decode_requests, resident_tokens,
             squared_prompts and seconds, one row per batch; other columns are ignored.
-        name
-            Name of the clock.
         hinges, ramps
             Numbers of batch tokens beyond which, or up to which, a token may take longer. Without
             these and `mixed` the clock is a plain sum.

@@ -292,7 +292,6 @@ def _drifts(drift: npt.ArrayLike, requests: int, steps: int) -> IntArray:
 
 
 def _first(bad: BoolArray) -> list[int]:
-    """Return the position of the first bad entry."""
     return list(np.argwhere(bad)[0].tolist())
 
 

@@ -33,7 +33,7 @@ from optsched.models.program import (
     safe_horizon,
     workers_of,
 )
-from optsched.problem.schedule import Schedule, Violation
+from optsched.problem.schedule import Schedule, Usage, Violation
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -186,9 +186,6 @@ class HindsightProgram(Program):
     >>> point = program.write_point(Schedule(instance, [2, 0, 0]))
     >>> model.violations(point), model.objective(point), program.read(point).starts
     ([], 7.0, array([2, 0, 0]))
-    >>> native = program.to_pyomo()
-    >>> print(native.memory[1].expr)
-    64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
     """
 
     instance: Instance
@@ -424,7 +421,6 @@ class HindsightProgram(Program):
         )
 
     def _costs(self, request: IntArray, step: IntArray) -> FloatArray:
-        """Return the cost of starting a request at a step."""
         instance = self.instance
         completion = step + instance.outputs[request]
         cost = (completion - instance.arrivals[request]).astype(np.float64)
@@ -456,11 +452,8 @@ class HindsightProgram(Program):
         cost = schedule_cost(schedule, self.objective, self.lateness, self.penalty)
         if self.memory_prices is None:
             return float(cost)
-        held = np.zeros(len(self.memory_prices), dtype=np.int64)
-        rows = zip(self.instance.prompts, self.instance.outputs, schedule.starts, strict=True)
-        for prompt, output, start in rows:
-            steps = held[start - self.now : start - self.now + output]
-            steps += prompt + 1 + np.arange(len(steps))
+        usage = Usage(schedule.starts, self.instance.prompts, self.instance.outputs)
+        held = usage.at(self.now + 1 + np.arange(len(self.memory_prices)))
         return float(cost + exact_dot(self.memory_prices, held))
 
     @property
@@ -545,7 +538,6 @@ class HindsightProgram(Program):
         return np.concatenate([point, (steps <= schedule.makespan).astype(np.float64)])
 
     def _start_values(self, values: npt.ArrayLike) -> FloatArray:
-        """Take the start columns out of a point."""
         starts = len(self._columns[1])
         busy = self.horizon - self.now if self.objective == "makespan" else 0
         return as_point(values, starts + busy)[:starts]
@@ -624,12 +616,10 @@ class EventProgram(Shown):
     ----------
     instance
         The requests. Deadlines are hard.
-    objective
-        As of `HindsightProgram`.
     latest
         Last start of each request, shape (n,). None takes `latest_starts`, with which some optimal
         schedule is kept, and the deadlines; other values are for the caller to prove.
-    now, running, workers
+    objective, now, running, workers
         As of `HindsightProgram`.
     kept
         The starts of each request that an optimum may have, ascending; None takes all up to

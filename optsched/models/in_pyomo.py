@@ -70,7 +70,6 @@ def _add_variables(result: Native, model: Native) -> Native:
 
 
 def _add_rows(result: Native, model: Native, columns: Native) -> None:
-    """Add the rows."""
     import pyomo.environ as pyo
 
     matrix = model.matrix

@@ -32,7 +32,7 @@ from optsched._internal.extensions import Shown, lines_as_html
 from optsched._internal.numbers import percent, proven
 from optsched.errors import InfeasibleError, ModelError, SolverError, require, shown
 from optsched.problem.instance import Instance
-from optsched.problem.schedule import Schedule
+from optsched.problem.schedule import Schedule, Usage
 from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
@@ -202,13 +202,10 @@ class Running:
     def load(self, steps: int) -> IntArray:
         """Return the tokens they hold in each of the next steps."""
         require_room(steps, 40, "steps of running requests", "plan fewer", ModelError)
-        ends = np.minimum(self.remaining, steps)
-        change = np.zeros(steps + 1, dtype=np.int64)  # of the requests active and what they held
-        held = np.zeros(steps + 1, dtype=np.int64)
-        change[0], held[0] = len(ends), self.tokens.sum()
-        np.subtract.at(change, ends, 1)
-        np.subtract.at(held, ends, self.tokens)
-        return (np.cumsum(held) + np.cumsum(change) * np.arange(1, steps + 2))[:steps]
+        if not len(self.tokens):
+            return np.zeros(steps, dtype=np.int64)
+        usage = Usage(np.zeros_like(self.tokens), self.tokens, self.remaining)
+        return usage.at(np.arange(1, steps + 1))
 
     def fit(self, memory: int, now: int) -> None:
         """Reject a `now` that is not a step, and running requests that overfill the memory."""
@@ -348,8 +345,6 @@ class Solution(Shown):
         For linear programs the price of each row: how the objective changes per unit of its bound.
     raw_status
         The solver's own status, and what else is to be said about how it ended.
-    model
-        Name of the model.
     answer
         The answer in the terms of the problem; `values` where the problem is an array.
 
@@ -360,10 +355,6 @@ class Solution(Shown):
     model: optimal after 0.20 s (HiGHS 1.14.0)
       objective 22
       bound     22, proven optimal
-    >>> Solution(Stopped.INFEASIBLE, "HiGHS", 0.1).require()
-    Traceback (most recent call last):
-        ...
-    optsched.errors.InfeasibleError: model: infeasible after 0.10 s (HiGHS), without an answer
     """
 
     status: str

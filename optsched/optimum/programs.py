@@ -34,18 +34,11 @@ from optsched.optimum.plan import first_of
 from optsched.optimum.state import TOO_LARGE, SolveParams
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
+from optsched.solvers import selection
 from optsched.solvers.backends import cpsat, highs, pyomo
 from optsched.solvers.backends.base import INFEASIBLE, Options, Progress
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.balance import assign_balanced
-from optsched.solvers.selection import (
-    BATCH_METHODS,
-    OWN_METHODS,
-    Batch,
-    select_by_programs,
-    select_here,
-    suited,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -218,25 +211,25 @@ def _solve_batch(
     program: BatchSelection, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
     began = stopwatch()
-    method = suited(program, method)
-    used = OWN_METHODS.get(method, _OF_SIZES)
+    method = selection.suited(program, method)
+    used = selection.OWN_METHODS.get(method, _OF_SIZES)
     params.check_used((*used, "on_progress"), f"the method {method!r}")  # a bar of a notebook
     if pyomo.capabilities(method) is None:
-        require_known("method", method, BATCH_METHODS, SolverError)
-    if program.size is not None and method not in OWN_METHODS:
+        require_known("method", method, selection.BATCH_METHODS, SolverError)
+    if program.size is not None and method not in selection.OWN_METHODS:
         found = _solve_model(program.to_linear(), method, time_limit, params)
 
-        def read(values: FloatArray) -> Batch:
+        def read(values: FloatArray) -> selection.Batch:
             members = program.read(values)
-            return Batch(members, program.ratio(members), method)
+            return selection.Batch(members, program.ratio(members), method)
 
         return found.with_answer(read)
     options = params.options(time_limit)
     try:
         batch = (
-            select_here(program, method, params.epsilon, params.seed)
-            if method in OWN_METHODS
-            else select_by_programs(
+            selection.select_here(program, method, params.epsilon, params.seed)
+            if method in selection.OWN_METHODS
+            else selection.select_by_programs(
                 program,
                 method,
                 lambda model, left: _solve_model(model, method, left, params),
@@ -334,16 +327,12 @@ def explain_infeasibility(
     Examples
     --------
     >>> from optsched import Instance, explain_infeasibility
-    >>> from optsched.models import Running
     >>> instance = Instance([3, 3, 3, 9], [3, 3, 3, 1], memory=12, labels=["a", "b", "c", "d"])
     >>> print(explain_infeasibility(instance, horizon=5))
     requests a, b and c cannot all complete in time: whatever their starts, they hold more than the
     memory of 12 tokens at one of the steps 3, 5; no smaller set of requests conflicts
     >>> explain_infeasibility(instance, horizon=9) is None
     True
-    >>> print(explain_infeasibility(instance, 9, running=Running(tokens=[2, 1], remaining=[9, 4])))
-    request d cannot complete in time beside running request 0: whatever its start, they hold more
-    than the memory of 12 tokens at one of the steps 1..9; no smaller set of requests conflicts
     """
     Options(time_limit)
     if not isinstance(problem, Instance):

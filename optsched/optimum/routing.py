@@ -56,8 +56,6 @@ class RouterLoss:
 
     Attributes
     ----------
-    run
-        What they did.
     best
         Between what the best schedule of all workers costs; for engines that store tokens one
         batch later, with that storage.
@@ -132,8 +130,6 @@ class RoutingLoss:
         the papers' model, unless only engines ran that store tokens one batch later.
     method
         What proves it.
-    seconds
-        How long it took.
 
     Examples
     --------
@@ -283,10 +279,8 @@ def routing_loss(
 
     Parameters
     ----------
-    instance
-        The requests; its memory is that of each worker where only their number is passed.
-    workers
-        The workers, as for `run`.
+    instance, workers
+        As for `run`.
     routers, policies
         Every router is run with every policy, as for `run`.
     clock

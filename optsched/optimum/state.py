@@ -68,10 +68,8 @@ class SolveParams:
 
     Parameters
     ----------
-    threads
-        Number of threads.
-    seed
-        Seed of all random numbers.
+    threads, seed
+        Number of threads, and seed of all random numbers.
     work
         Instances, with the method "search": seconds' worth of work on a slow core, in place of
         time. The same work, seed and threads give the same answer however fast the machine is,
@@ -107,10 +105,6 @@ class SolveParams:
     --------
     >>> SolveParams(threads=2, seed=5)
     SolveParams(threads=2, seed=5)
-    >>> SolveParams(threads=0)
-    Traceback (most recent call last):
-        ...
-    optsched.errors.SolverError: threads is 0, but must be a whole number from 1 to 2147483647
     """
 
     threads: int = 1

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.compiled import compiled
 from optsched.bounds.lagrangian import expected_starts
 from optsched.bounds.on_clock import PARTS, best_share
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import BatchPolicy, NamedPolicy, Needs, PriorityPolicy
 from optsched.problem.work import work_on_clock
-from optsched.solvers.selection import BatchMethod, LocalSwap, select_batch
+from optsched.solvers.selection import BatchMethod, LocalSwap, fill, select_batch
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -198,8 +197,9 @@ class LPSwap(LocalSwap):
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
         order = self._expected.order()
-        members = self._rank[order[_fitting(self._peaks[self._rank[order]], self._memory)]]
-        batch = self.improve(self.take(np.sort(members)))
+        chosen = np.zeros(len(self._rank), dtype=np.bool_)
+        fill(self._peaks, self._rank[order], self._memory, chosen)
+        batch = self.improve(self.take(np.flatnonzero(chosen)))
         self._expected.waiting = order[~np.isin(order, batch)]
         return batch
 
@@ -218,19 +218,6 @@ SORTED_LP = (
         source="Sorted-F Alg. 7",
     ),
 )
-
-
-@compiled
-def _fitting(peaks: IntArray, memory: int) -> IntArray:
-    """Find those that fit, taken one after another, passing over what does not."""
-    chosen = np.empty(len(peaks), dtype=np.int64)
-    count = 0
-    for place in range(len(peaks)):
-        if peaks[place] <= memory:
-            memory -= peaks[place]
-            chosen[count] = place
-            count += 1
-    return chosen[:count]
 
 
 #: How prompts and decodes share batches.

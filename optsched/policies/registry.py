@@ -64,10 +64,6 @@ def get_policy(policy: PolicyLike) -> Policy:
     ('area+backfill', 'rolling:relax-lp')
     >>> get_policy(lambda instance: -instance.outputs)
     PriorityPolicy(name='<lambda>', ...
-    >>> get_policy("aera")
-    Traceback (most recent call last):
-        ...
-    optsched.errors.PolicyError: unknown policy 'aera': did you mean 'area'? Known: ...
     """
     if isinstance(policy, Policy):
         return policy

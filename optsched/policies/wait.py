@@ -45,8 +45,6 @@ class TypeQueues(NamedTuple):
 
 
 class _InQueues(Policy):
-    """What both policies have in common."""
-
     name: str
     window: float | None
     thresholds: tuple[int, ...] | None

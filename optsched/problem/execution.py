@@ -262,7 +262,6 @@ class Run(ABC):
         return html("facts_table", self)
 
     def _by_request(self, **columns: object) -> pd.DataFrame:
-        """Return a table with a row per request."""
         every, clients = range(len(self.instance)), self.instance.clients
         labels = [self.instance.label(request) for request in every]
         known = {} if clients is None else {"client": clients}

@@ -320,10 +320,6 @@ def forecast(
     >>> known = forecast(instance, "classes:100")
     >>> known.lower, known.upper
     (array([  1, 101]), array([100, 200]))
-    >>> forecast(instance, "common:1,100")
-    Traceback (most recent call last):
-        ...
-    optsched.errors.InstanceError: request 1: the output 130 is outside its interval [1, 100]
     """
     lower, upper = _bounds(instance, intervals)
     outputs = instance.outputs

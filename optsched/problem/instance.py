@@ -127,11 +127,6 @@ class Instance(Shown):
     ('0', '2')
     >>> Instance.from_json(instance.to_json()) == instance
     True
-    >>> instance.replace(memory=63)
-    Traceback (most recent call last):
-        ...
-    optsched.errors.InstanceError: request 0: prompts 63 + outputs 1 is more than fits, but the
-    memory holds 63; leave the request out or raise the memory to 64
     """
 
     prompts: IntArray
@@ -441,7 +436,6 @@ class Instance(Shown):
 
 
 def _equal(mine: object, its: npt.ArrayLike) -> bool:
-    """Whether two values of a field are equal."""
     if isinstance(mine, tuple) and isinstance(its, tuple):
         return len(mine) == len(its) and all(map(_equal, mine, its))
     return bool(np.array_equal(mine, its) if isinstance(mine, np.ndarray) else mine == its)

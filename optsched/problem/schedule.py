@@ -295,8 +295,6 @@ class Schedule(Started, Shown):
     >>> schedule = Schedule(instance, starts=[2, 0, 0])
     >>> schedule.completions, schedule.total_latency, schedule.memory_profile()
     (array([3, 2, 2]), 7, array([ 0,  4,  6, 64]))
-    >>> Schedule.from_json(schedule.to_json(), instance) == schedule
-    True
     >>> Schedule(instance, starts=[0, 0, 1]).check()[0].usage
     66
     >>> several = Schedule(instance, starts=[0, 0, 0], workers=2, placement=[0, 1, 1])

@@ -497,10 +497,6 @@ class Cluster:
     16 workers of 72 slots; a step takes 5 ms and 92 ns per token of the heaviest
     >>> Cluster(workers=2, slots=[3, 4]).per_worker("slots")
     array([3, 4])
-    >>> Cluster(workers=0, slots=72)
-    Traceback (most recent call last):
-        ...
-    optsched.errors.InstanceError: workers is 0, but must be a whole number from 1 to 1048576
     """
 
     workers: int

@@ -390,7 +390,7 @@ def _descend(
     before, begin = begin_of(large.begins, row), begin_of(large.begins, row + 1)
     first, kept, last = begin - base, before + reach - base, begin + reach - base
     usage, background = nodes.usage[side, node], large.background
-    _copy(nodes.usage[1 - side, parent, first:kept], usage[first:])
+    copy(nodes.usage[1 - side, parent], usage, first, kept)
     for step in range(kept, last):
         usage[step] = background[base + step] if base + step < len(background) else 0
     started, ahead = nodes.started[side, node], nodes.started[1 - side, parent]
@@ -412,13 +412,6 @@ def _descend(
     nodes.costs[side, node], nodes.tails[side, node] = children.costs[child], tail
     nodes.values[side, node] = children.values[child]
     nodes.hashes[side, node] = children.hashes[child]
-
-
-@compiled_inside
-def _copy(source: Usage, target: Usage) -> None:
-    """Copy one row to the front of another, or of itself, from the left."""
-    for place in range(len(source)):
-        target[place] = source[place]
 
 
 @compiled_inside
@@ -457,7 +450,7 @@ def sweep(
         if end + counts[REACH] - counts[BASE] > nodes.usage.shape[2]:
             for node in range(counts[NODES]):
                 usage = nodes.usage[side, node]
-                _copy(usage[begin - counts[BASE] :], usage)
+                copy(usage[begin - counts[BASE] :], usage, 0, len(usage) - begin + counts[BASE])
             counts[BASE] = begin
         base = counts[BASE]
         _join(large, active, counts, row)
@@ -744,7 +737,7 @@ def plan_window(
         listed, waits, soonest = chosen[:count], later[:count], least[:count]
         for child in range(plan * _EACH, (plan + 1) * _EACH):
             own, ours = made.usage[child], made.starts[child]
-            _copy(usage, own)
+            copy(usage, own, 0, len(usage))
             copy(starts, ours, 0, len(starts))
             leg = Leg(_MOVES * count, _HOT * scale, _COLD * scale)
             added, work = _anneal(

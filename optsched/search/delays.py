@@ -17,18 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched import admission
 from optsched._internal.arrays import FloatArray, IntArray, ranks_in
 from optsched._internal.aside import Budget, interruptible_kernel, stopwatch
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import copy, pop, push
-from optsched.admission import (
-    NEVER,
-    admit_by_priority,
-    admit_on_budget,
-    empty_worker,
-    let_wait,
-    require_steps,
-)
 from optsched.bounds.lagrangian import PricedStarts, relax
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
@@ -117,7 +110,7 @@ def serve(instance: Instance, key: IntArray, releases: IntArray) -> IntArray:
         instance.prompts[order], instance.outputs[order], instance.memory, releases[order]
     )
     starts = np.empty_like(order)
-    starts[order] = admit_by_priority(released, np.argsort(key[order], kind="stable"))
+    starts[order] = admission.admit_by_priority(released, np.argsort(key[order], kind="stable"))
     return starts
 
 
@@ -402,8 +395,8 @@ def _on_budget(instance: Instance) -> Iterator[IntArray]:
         free = int(np.searchsorted(sizes, sizes[int(smallest * (count - 1))], side="left"))
         for pace in _PACES:
             starts, spent = np.zeros(count, dtype=np.int64), areas / (pace * memory)
-            worker = empty_worker(int(outputs.max()))
-            admit_on_budget(
+            worker = admission.empty_worker(int(outputs.max()))
+            admission.admit_on_budget(
                 prompts, outputs, arrivals, memory, priority, spent, free, starts, *worker
             )
             yield starts
@@ -441,7 +434,7 @@ def list_on_workers(
     sorted_places = places._replace(kind=places.kind[order])
     areas = instance.areas[order].astype(np.float64)
     least = np.minimum.accumulate(areas[::-1])[::-1].copy()
-    require_steps(instance.outputs, len(workers))
+    admission.require_steps(instance.outputs, len(workers))
     ring = 1 << int(instance.outputs.max() + 1).bit_length()
     starts, placement = np.full((2, len(instance)), -1, dtype=np.int64)
     admit = interruptible_kernel(admit_on_workers, len(instance))
@@ -504,8 +497,8 @@ def admit_on_workers(
             index = arriving[released]
             released += 1
             not_before[index] = clock
-            begin, end = let_wait(waiting, begin, end, index)
-        due = releases[arriving[released]] if released < count else NEVER
+            begin, end = admission.let_wait(waiting, begin, end, index)
+        due = releases[arriving[released]] if released < count else admission.NEVER
         for worker in range(workers):
             known[worker], most[worker] = 0, -1.0
         for kind in range(len(seen)):
@@ -520,7 +513,7 @@ def admit_on_workers(
             if seen[kind] >= length:
                 continue
             area = areas[index]
-            chosen, tightest, wait = -1, NEVER, NEVER
+            chosen, tightest, wait = -1, admission.NEVER, admission.NEVER
             if not_before[index] <= clock and (open_workers > 0 or area <= highest):
                 prompt, output = prompts[index], outputs[index]
                 for worker in range(workers):
@@ -556,7 +549,7 @@ def admit_on_workers(
                     for other in range(place - 1, begin - 1, -1):
                         waiting[other] = waiting[other - 1]
                     continue
-                if wait < NEVER:
+                if wait < admission.NEVER:
                     not_before[index] = clock + wait
             seen[kind] += 1
             if seen[kind] == length:

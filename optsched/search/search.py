@@ -141,8 +141,6 @@ def _merge(runs: list[_SearchRun]) -> tuple[tuple[float, float], ...]:
 
 
 class _SearchRun:
-    """The state of a search."""
-
     def __init__(
         self, start: Schedule, requests: SearchRequests, seed: int, budget: Budget
     ) -> None:

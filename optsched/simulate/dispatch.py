@@ -18,16 +18,8 @@ from optsched.problem.forecasts import forecast
 from optsched.problem.premises import PREEMPTIONS, STORAGES, Knowledge, World
 from optsched.problem.schedule import Schedule, Violation
 from optsched.problem.workers import Load, Router, Workers, as_workers, get_router
+from optsched.simulate import runners
 from optsched.simulate.cluster.run import run_cluster
-from optsched.simulate.runners import (
-    Attempts,
-    Choices,
-    Replicas,
-    alone,
-    in_steps,
-    of_attempts,
-    runner_of,
-)
 from optsched.simulate.settings import Task, settings_of
 
 if TYPE_CHECKING:
@@ -128,7 +120,7 @@ def run(
     --------
     Sorted-F Example 1: 22 requests, total latency 64 under MC-SF and 45 under Sorted-F.
 
-    >>> from optsched import Cluster, Instance, run
+    >>> from optsched import Instance, run
     >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64)
     >>> run(instance, "mc-sf").total_latency, run(instance, "sorted-f").total_latency
     (64, 45)
@@ -141,14 +133,6 @@ def run(
     h-sf 5
     a-max 9
     a-min 5
-
-    Two workers that wait for each other, and two that do not:
-
-    >>> instance = Instance([4, 1, 3, 2], [2, 3, 1, 2], memory=99)
-    >>> run(instance, "lpt", cluster=Cluster(workers=2, slots=2)).imbalance
-    array([0, 4, 3])
-    >>> run(instance, "area", workers=2, router="jsq").placement
-    array([0, 1, 0, 1])
     """
     if isinstance(policy, list | tuple | set):
         raise PolicyError(
@@ -166,12 +150,11 @@ def _run(
     settings: RunSettings,
     on_progress: Callable[[int, int], None] | None,
 ) -> Execution | ClockedRun | ClusterRun | RoutedRun:
-    """Run a policy as settings say."""
     if settings.cluster is not None:
         refuse_turns(instance, "a cluster", PolicyError)
         return run_cluster(instance, policy, settings, on_progress)
     task = prepared(instance, policy, settings, on_progress)
-    runner = runner_of(task.policy)
+    runner = runners.runner_of(task.policy)
     several = None if settings.workers is None else as_workers(settings.workers, instance)
     logged = task.timed and settings.until == float("inf")
     seats = 1 if several is None else len(several)
@@ -221,7 +204,7 @@ def fitted(policy: PolicyLike, settings: RunSettings) -> Policy:
     chosen = ruled.seeded(settings.seed)
     if settings.clock is not None:
         return chosen
-    if runner_of(chosen).in_steps is None:
+    if runners.runner_of(chosen).in_steps is None:
         raise PolicyError(
             f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
             "llama-2-70b-2xa100"
@@ -239,7 +222,7 @@ def check_beliefs(policies: Sequence[Policy], settings: RunSettings) -> None:
         )
 
 
-def choices_of(instance: Instance, workers: Workers, router: Router, seed: int) -> Choices:
+def choices_of(instance: Instance, workers: Workers, router: Router, seed: int) -> runners.Choices:
     """Return the workers where each request may run, or those of them that the router draws."""
     allowed = workers.allowed(instance)
     count = len(workers)
@@ -255,10 +238,10 @@ def choices_of(instance: Instance, workers: Workers, router: Router, seed: int) 
         drawn = np.where(lines, np.arange(count), count)
     drawn.sort(axis=1)
     drawn[drawn == count] = -1
-    return Choices(drawn.astype(np.int64), which.reshape(-1).astype(np.int64))
+    return runners.Choices(drawn.astype(np.int64), which.reshape(-1).astype(np.int64))
 
 
-def in_turn(choices: Choices) -> IntArray:
+def in_turn(choices: runners.Choices) -> IntArray:
     """Send each request to the next worker in turn where it may run."""
     placement = np.zeros(len(choices.which), dtype=np.int64)
     lines = [line[line >= 0] for line in choices.drawn]
@@ -499,7 +482,7 @@ class RoutedRun(TimedRun):
 
 def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
     """Send requests to workers as they arrive, and run each worker on what it gets."""
-    instance, runner = task.instance, runner_of(task.policy)
+    instance, runner = task.instance, runners.runner_of(task.policy)
     choices = choices_of(instance, workers, router, task.settings.seed)
     runs: list[Execution | ClockedRun | None] = []
     if router.looks:
@@ -512,7 +495,7 @@ def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
             placement = choices.drawn[choices.which, 0]
         for worker in range(len(workers)):
             requests = np.flatnonzero(placement == worker)
-            own = alone(task, workers, worker, requests) if len(requests) else None
+            own = runners.alone(task, workers, worker, requests) if len(requests) else None
             runs.append(runner.run(own) if own else None)
     return RoutedRun(
         instance,
@@ -526,9 +509,9 @@ def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
     )
 
 
-def _watched(task: Task, workers: Workers) -> Replicas:
+def _watched(task: Task, workers: Workers) -> runners.Replicas:
     """Return workers that a router looks at: paused where that can be, or run again and again."""
-    paused, clocks = runner_of(task.policy).paused, set(task.settings.clocks(len(workers)))
+    paused, clocks = runners.runner_of(task.policy).paused, set(task.settings.clocks(len(workers)))
     # Of clocks that are functions, orders know one.
     functions = len(clocks) > 1 and any(each.coefficients is None for each in clocks)
     ordered = task.policy.needs.kind == "order"
@@ -541,13 +524,13 @@ class Attempted(NamedTuple):
     """What a worker did."""
 
     task: Task
-    found: Attempts | Execution
+    found: runners.Attempts | Execution
     run: Execution | ClockedRun | None = None  # where it is not made of the attempts
 
     @property
     def spans(self) -> FloatArray | None:
         """When its batches were; None where they are the steps."""
-        return self.found.log.spans if isinstance(self.found, Attempts) else None
+        return self.found.log.spans if isinstance(self.found, runners.Attempts) else None
 
     def until(self, time: float) -> tuple[int, float]:
         """Count the batches that begin before a time; tells how long after it the last ends."""
@@ -596,14 +579,14 @@ class Attempted(NamedTuple):
         """Return the run."""
         if self.run is not None:
             return self.run
-        assert isinstance(self.found, Attempts)
-        made = of_attempts if self.task.timed else in_steps
+        assert isinstance(self.found, runners.Attempts)
+        made = runners.of_attempts if self.task.timed else runners.in_steps
         return made(self.task, self.found)
 
 
 def attempted(task: Task) -> Attempted:
     """Run a policy on one worker, and keep what it did."""
-    runner = runner_of(task.policy)
+    runner = runners.runner_of(task.policy)
     if runner.attempts is not None:
         return Attempted(task, runner.attempts(task))
     run = runner.run(task)
@@ -616,10 +599,10 @@ def attempted(task: Task) -> Attempted:
         )
     begun = np.flatnonzero(run.first_batch >= 0)
     tokens = task.instance.outputs[begun]
-    return Attempted(task, Attempts(begun, run.first_batch[begun], tokens, 0, run.log), run)
+    return Attempted(task, runners.Attempts(begun, run.first_batch[begun], tokens, 0, run.log), run)
 
 
-class Trajectories(Replicas):
+class Trajectories(runners.Replicas):
     """Workers whose run on the requests so far tells what is on them; each new run checks that."""
 
     def __enter__(self) -> Self:

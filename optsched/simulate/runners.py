@@ -23,17 +23,7 @@ from optsched.problem.forecasts import Beliefs, forecast, steps_ahead
 from optsched.problem.instance import Instance
 from optsched.problem.work import arrival_times, work_by_output
 from optsched.problem.workers import Load, Router, RouterState, Workers
-from optsched.simulate.seconds import serving
-from optsched.simulate.seconds.batches import (
-    PausedQueues,
-    RunLimits,
-    admit_on_clock,
-    advance,
-    new_log,
-    new_queues,
-    place,
-    timing,
-)
+from optsched.simulate.seconds import batches, serving
 from optsched.simulate.seconds.execution import (
     ClockedRun,
     admitted_run,
@@ -52,14 +42,9 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
     from optsched.policies.robust import ChancePolicy, IntervalPolicy, OverflowPolicy
     from optsched.problem.premises import Preemption
-    from optsched.simulate.seconds.batches import (
-        BatchLog,
-        EngineProgress,
-        EngineRequests,
-        Timer,
-        WorkerQueues,
-    )
     from optsched.simulate.settings import Task
+
+    Kernel = Callable[..., tuple[Any, ...]]
 
 _MAX_URGENCY = 2.0**55  # of a request with its upper bound; six times it fits
 
@@ -72,7 +57,7 @@ class Attempts:
     starts: IntArray
     tokens: IntArray
     running: int
-    log: BatchLog
+    log: batches.BatchLog
     loop: Loop | None = None
     stall: Stall | None = None
     preemption: Preemption = "restarted"
@@ -128,23 +113,23 @@ def run_planned(task: Task) -> Attempts:
     )
     requests, lower = requests_of(instance, clock), policy.first_plan(known)
     rates = _rates(task, policy, np.maximum(known.upper, instance.outputs))
-    with timing(clock) as timer:
-        attempts, running, log = interruptible_kernel(chance.run_planned, len(instance))(
-            requests, lower, known.upper, rates, rules, new_log(), timer, task.settings.until
-        )
+    given = requests, lower, known.upper, rates, rules
+    attempts, running, log = _timed(task, chance.run_planned, given)
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
 
-def _run(
-    task: Task, kernel: Callable[..., tuple[Any, ...]], rules: tuple[Any, ...]
-) -> tuple[Attempts, list[Any]]:
+def _timed(task: Task, kernel: Kernel, given: tuple[object, ...]) -> tuple[Any, ...]:
+    """Call a kernel that writes a log until the end of a run, on the clock of a task."""
+    call = interruptible_kernel(kernel, len(task.instance))
+    with batches.timing(task.clock) as timer:
+        return call(*given, batches.new_log(), timer, task.settings.until)
+
+
+def _run(task: Task, kernel: Kernel, rules: tuple[object, ...]) -> tuple[Attempts, list[Any]]:
     """Run a policy by a kernel; return the attempts, and what else it says."""
-    instance, clock = task.instance, task.clock
-    requests, worker = requests_of(instance, clock), decisions.new_worker(len(instance))
-    with timing(clock) as timer:
-        attempts, log, *rest = interruptible_kernel(kernel, len(instance))(
-            requests, rules, worker, new_log(), timer, task.settings.until
-        )
+    requests = requests_of(task.instance, task.clock)
+    worker = decisions.new_worker(len(task.instance))
+    attempts, log, *rest = _timed(task, kernel, (requests, rules, worker))
     running = int(worker.now.active[0])
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished()), rest
 
@@ -256,7 +241,7 @@ def _check_rule(task: Task, *offered: str) -> None:
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
     requests, clock, until = requests_of(task.instance, task.clock), task.clock, task.settings.until
     limits = window_of(task.policy.rule)
-    starts, log = admit_on_clock(requests, order, clock, limits=limits, until=until)
+    starts, log = batches.admit_on_clock(requests, order, clock, limits=limits, until=until)
     return admitted_run(task, starts, log)
 
 
@@ -409,9 +394,11 @@ class OrderedWorkers(PausedWorkers):
         pairs = zip(memories, self._clocks, strict=True)
         every = np.array([kinds.setdefault(pair, len(kinds)) for pair in pairs])
         requests = requests_of(self._instance, task.clock)
-        self._queues = new_queues(requests, np.array(memories), every, self._order_of)
-        limits = RunLimits(*window_of(task.policy.rule), task.settings.until, task.timed)
-        self._paused = self._stack.enter_context(PausedQueues(self._queues, limits, self._clocks))
+        self._queues = batches.new_queues(requests, np.array(memories), every, self._order_of)
+        limits = batches.RunLimits(*window_of(task.policy.rule), task.settings.until, task.timed)
+        self._paused = self._stack.enter_context(
+            batches.PausedQueues(self._queues, limits, self._clocks)
+        )
         return self
 
     def _order_of(self, index: int) -> IntArray:
@@ -440,10 +427,10 @@ class OrderedWorkers(PausedWorkers):
 
     def place(self, index: int, request: int, time: float) -> None:
         """Let a request come to a worker."""
-        place(self._queues, index, request, time)
+        batches.place(self._queues, index, request, time)
 
     @cached_property
-    def _logs(self) -> list[BatchLog]:
+    def _logs(self) -> list[batches.BatchLog]:
         """The batches of each worker, once all have ended."""
         return self._paused.log.by_worker(len(self._workers))
 
@@ -459,7 +446,7 @@ class OrderedWorkers(PausedWorkers):
 
 
 @compiled_inside
-def _see(queues: WorkerQueues, index: int, time: float, load: FloatArray) -> None:
+def _see(queues: batches.WorkerQueues, index: int, time: float, load: FloatArray) -> None:
     """Write down the load of a worker that was run until now."""
     worker = queues.workers[index]
     load[0] = worker.waiting
@@ -472,10 +459,10 @@ def _see(queues: WorkerQueues, index: int, time: float, load: FloatArray) -> Non
 
 @compiled
 def _route(
-    queues: WorkerQueues,
-    limits: RunLimits,
-    log: BatchLog,
-    timers: Timer,
+    queues: batches.WorkerQueues,
+    limits: batches.RunLimits,
+    log: batches.BatchLog,
+    timers: batches.Timer,
     choices: tuple[IntArray, IntArray, FloatArray],
     placement: IntArray,
 ) -> bool:
@@ -492,7 +479,7 @@ def _route(
             index = drawn[which[request], choice]
             if index < 0:
                 break
-            if not advance(queues, limits, log, timers, index, until, False):
+            if not batches.advance(queues, limits, log, timers, index, until, False):
                 return False
             _see(queues, index, time, load)
             score = 0.0
@@ -501,22 +488,22 @@ def _route(
             if best < 0 or score < least:
                 best, least = index, score
         placement[request] = best
-        place(queues, best, request, time)
+        batches.place(queues, best, request, time)
     return True
 
 
 @compiled
 def _look(
-    queues: WorkerQueues,
-    limits: RunLimits,
-    log: BatchLog,
-    timers: Timer,
+    queues: batches.WorkerQueues,
+    limits: batches.RunLimits,
+    log: batches.BatchLog,
+    timers: batches.Timer,
     time: float,
     loads: FloatArray,
 ) -> bool:
     """Run all workers until a time, and write down what is on them; False where the log is full."""
     for index in range(len(loads)):
-        if not advance(queues, limits, log, timers, index, min(time, limits.until), False):
+        if not batches.advance(queues, limits, log, timers, index, min(time, limits.until), False):
             return False
         _see(queues, index, time, loads[index])
     return True
@@ -526,8 +513,8 @@ class Server(Protocol):
     """An engine that can be paused between two batches."""
 
     served: Records
-    log: BatchLog
-    progress: EngineProgress
+    log: batches.BatchLog
+    progress: batches.EngineProgress
 
     @property
     def now(self) -> float:
@@ -552,16 +539,15 @@ class EngineWorkers(PausedWorkers):
         self._counts = np.zeros(count, dtype=np.int64)
         served = self._new_records(requests_of(self._instance, self._task.clock))
         clocks = dict.fromkeys(self._clocks)
-        timers = {each: self._stack.enter_context(timing(each)) for each in clocks}
+        timers = {each: self._stack.enter_context(batches.timing(each)) for each in clocks}
         for index, clock in enumerate(self._clocks):
             self._engines.append(self._new_engine(served, index, timers[clock]))
         return self
 
-    def _new_records(self, requests: EngineRequests) -> Records:
-        """Return what engines note of requests."""
+    def _new_records(self, requests: batches.EngineRequests) -> Records:
         return serving.new_records(requests)
 
-    def _new_engine(self, served: Records, index: int, timer: Timer) -> Server:
+    def _new_engine(self, served: Records, index: int, timer: batches.Timer) -> Server:
         """Return an engine for the requests that fit it."""
         policy, (_, own) = self._task.policy, self._fitting(index)
         how, limits = serving.BATCHING.index(policy.batching), serving.limits_of(policy, own)
@@ -602,7 +588,7 @@ class EngineWorkers(PausedWorkers):
 def _load(
     time: float,
     requests: IntArray,
-    progress: EngineProgress,
+    progress: batches.EngineProgress,
     works: tuple[IntArray, IntArray],
     spans: FloatArray,
     state: IntArray,

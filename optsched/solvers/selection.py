@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from optsched._internal.arrays import ranks_in
 from optsched._internal.compiled import compiled
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
@@ -42,8 +43,7 @@ class LocalSwap:
 
     def __init__(self, instance: Instance) -> None:
         self._by_peak = np.argsort(instance.peaks, kind="stable")
-        self._rank = np.empty_like(self._by_peak)
-        self._rank[self._by_peak] = np.arange(len(instance))
+        self._rank = ranks_in(self._by_peak)
         self._peaks = instance.peaks[self._by_peak]
         self._outputs = instance.outputs[self._by_peak]
         self._memory = instance.memory
@@ -331,10 +331,10 @@ def _quantile(selection: BatchSelection, generator: np.random.Generator) -> IntA
     )
     by_output = np.argsort(outputs, kind="stable")
     taken = np.zeros(len(selection), dtype=bool)
-    spare = _fill(peaks, by_output[core[by_output]], selection.memory, taken)
+    spare = fill(peaks, by_output[core[by_output]], selection.memory, taken)
     rest = np.flatnonzero(~taken)
     by_share = rest[np.argsort(outputs[rest] / peaks[rest], kind="stable")]
-    _fill(peaks, by_share, spare, taken)
+    fill(peaks, by_share, spare, taken)
     return np.flatnonzero(taken)
 
 
@@ -369,7 +369,7 @@ def _trace(weights: IntArray, taken: Bits, size: int, width: int) -> IntArray:
 
 
 @compiled
-def _fill(peaks: IntArray, order: IntArray, spare: int, taken: BoolArray) -> int:
+def fill(peaks: IntArray, order: IntArray, spare: int, taken: BoolArray) -> int:
     """Take the requests that fit, in order, and return the tokens left."""
     for request in order:
         if peaks[request] <= spare:

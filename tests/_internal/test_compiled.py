@@ -13,6 +13,7 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from numba import extending
@@ -97,7 +98,10 @@ def test_all_numbers_that_kernels_take_from_other_files_are_in_the_stamp():
     for path in (path for path, text in texts.items() if "@compiled" in text):
         name = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
         for kernel in filter(extending.is_jitted, vars(import_module(name)).values()):
-            code, names = kernel.py_func.__code__, kernel.py_func.__globals__
+            code, names = kernel.py_func.__code__, dict(kernel.py_func.__globals__)
+            for other in [names[n] for n in code.co_names if isinstance(names.get(n), ModuleType)]:
+                if other.__name__.startswith("optsched"):
+                    names |= vars(other)
             numbers = (n for n in code.co_names if isinstance(names.get(n), (int, float, tuple)))
             missing |= {n for n in numbers if not re.search(rf"^(.*, )?{n}\b.*=", stamped, re.M)}
     assert missing == set()

@@ -30,7 +30,7 @@ from optsched import (
 from optsched._internal.aside import Budget
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
-from optsched.certificates import on_clock, prices
+from optsched.certificates import on_clock
 from optsched.certificates.prices import ConfigurationCertificate, SawtoothCertificate, items
 from optsched.errors import CertificateError
 
@@ -160,9 +160,8 @@ def _another_objective(content, problem, rng):
 
 
 def _another_kind(content, problem, rng):
-    content["format"] = str(
-        rng.choice([prices.CONFIGURATION, prices.SAWTOOTH, JOINT, on_clock.FORMAT, ""])
-    )
+    kinds = ConfigurationCertificate, SawtoothCertificate, on_clock.ClockCertificate
+    content["format"] = str(rng.choice([*(kind.FORMAT for kind in kinds), JOINT, ""]))
     return problem
 
 

@@ -28,8 +28,6 @@ class Equilibrium:
 
     Attributes
     ----------
-    types, clock
-        The arguments of `equilibrium`.
     loads
         Share of the time that each type needs, :math:`\lambda_j a_j`, shape (m,), where
         :math:`a_j` is its `RequestTypes.work`.

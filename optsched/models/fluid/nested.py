@@ -16,16 +16,8 @@ from optsched._internal.arrays import FloatArray, IntArray, as_integers
 from optsched._internal.extensions import draw
 from optsched.clock import Clock, get_clock
 from optsched.errors import InfeasibleError, ModelError
+from optsched.models.fluid import wait
 from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium
-from optsched.models.fluid.wait import (
-    check_limits,
-    checked_thresholds,
-    events_logarithm,
-    exact_sum,
-    least_counts,
-    queue_decay,
-    reject_growth,
-)
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
 from optsched.problem.request_types import RequestTypes, decimal, stage_tokens, stage_work
@@ -122,7 +114,7 @@ class NestedWaitThresholds(Program):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clock", get_clock(self.clock))
-        check_limits(self.types, self.memory, None, self.minimum_slack)
+        wait.check_limits(self.types, self.memory, None, self.minimum_slack)
         if len(set(self.types.prompts.tolist())) > 1:
             raise ModelError(
                 "Nested WAIT needs types of one prompt; use types.with_one_prompt(), or plan for "
@@ -268,7 +260,7 @@ class NestedWaitThresholds(Program):
 
         start = constant_of(self.clock) + decimal(self.minimum_slack)
         time = start * Fraction((1 - 1e-9) / (1 - load))  # below that of any solution
-        return least_counts(time, arriving, start, work, self.held_tokens + self.queue_tokens)
+        return wait.least_counts(time, arriving, start, work, self.held_tokens + self.queue_tokens)
 
     def plan(
         self, thresholds: npt.ArrayLike, *, delta: float = 0.01, iterations: int = 10_000
@@ -280,13 +272,13 @@ class NestedWaitThresholds(Program):
         `InfeasibleError`.
         """
         tokens = self.held_tokens + self.queue_tokens
-        chosen = checked_thresholds(thresholds, tokens, "segment")
+        chosen = wait.checked_thresholds(thresholds, tokens, "segment")
         if not (0 < delta < 1 and iterations >= 1):
             raise ModelError(
                 f"delta is {delta} and iterations is {iterations}, but delta must lie between 0 "
                 "and 1 and there must be at least one iteration"
             )
-        batch = constant_of(self.clock) + exact_sum(self._work, chosen.tolist())
+        batch = constant_of(self.clock) + wait.exact_sum(self._work, chosen.tolist())
         slack = int(chosen[0]) / self._exact_rates[0] - batch
         if slack <= 0 or slack < decimal(self.minimum_slack):
             raise InfeasibleError(
@@ -295,8 +287,8 @@ class NestedWaitThresholds(Program):
                 f"is not {self.minimum_slack:g} s shorter; raise the first threshold or lower "
                 "others"
             )
-        decays = np.append(np.nan, queue_decay(chosen[:-1], chosen[1:], self.shares))
-        reject_growth(chosen, self.shares, decays)
+        decays = np.append(np.nan, wait.queue_decay(chosen[:-1], chosen[1:], self.shares))
+        wait.reject_growth(chosen, self.shares, decays)
         plan = NestedWaitPlan(self, chosen, decays, float(slack), delta, iterations)
         if self.memory is not None and plan.memory_bound > self.memory:
             raise InfeasibleError(
@@ -309,7 +301,7 @@ class NestedWaitThresholds(Program):
     def iteration_time(self, thresholds: npt.ArrayLike) -> float:
         """Return the time of a batch of these requests per stage, even if (10) is broken."""
         counts = as_integers("thresholds", thresholds).tolist()
-        return float(constant_of(self.clock) + exact_sum(self._work, counts))
+        return float(constant_of(self.clock) + wait.exact_sum(self._work, counts))
 
     def best_margin(self, *, delta: float = 0.01, iterations: int = 10_000) -> NestedWaitPlan:
         """Return the plan of least memory bound over 60 margins; it is not proven optimal."""
@@ -387,7 +379,7 @@ class NestedWaitPlan:
         """Tokens of a full batch, of queues and of rare queues in each segment, shape (3, L)."""
         queues = self.program.queue_tokens
         rare = np.zeros(len(queues))
-        logarithm = events_logarithm(len(queues), self.iterations, self.delta)
+        logarithm = wait.events_logarithm(len(queues), self.iterations, self.delta)
         rare[1:] = logarithm * queues[1:] / self.decays[1:]
         return np.array([self.memories, queues * self.thresholds, rare], dtype=np.float64)
 
@@ -543,7 +535,7 @@ class SegmentDesign:
         after, rates = self.thresholds[1:], self._rates
         plain[:, :-1] += (prompt + ends[:-1]) * after
         u, v = np.nonzero(forward[:, :-1])
-        decay = queue_decay(self.thresholds[u], after[v], rates[v + 1] / rates[u])
+        decay = wait.queue_decay(self.thresholds[u], after[v], rates[v + 1] / rates[u])
         with np.errstate(divide="ignore"):
             scaled[u, v] = (prompt + ends[v]) / decay
         plain[np.isinf(scaled)] = np.inf  # rounding has brought a threshold to equality in (10)
@@ -553,7 +545,7 @@ class SegmentDesign:
     def _costs_in(self, segments: int) -> FloatArray:
         """Cost of a segment from node u to candidate v where there are so many segments."""
         plain, scaled = self._costs
-        return plain + events_logarithm(segments, self.iterations, self.delta) * scaled
+        return plain + wait.events_logarithm(segments, self.iterations, self.delta) * scaled
 
     def best(self, segments: int | None = None) -> tuple[IntArray, int]:
         """Find the borders of least bound, by shortest path.
@@ -587,7 +579,7 @@ class SegmentDesign:
         if not np.isfinite(bound):
             return None
         starts, ends = self._nodes(borders)
-        logarithm = events_logarithm(number, self.iterations, self.delta)
+        logarithm = wait.events_logarithm(number, self.iterations, self.delta)
         rare = logarithm * float(self._costs[1][starts, ends].sum())
         waiting = int(self.types.prompts[0]) + borders[:-1]
         queues = float(waiting @ self.thresholds[starts[1:]])

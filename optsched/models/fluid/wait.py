@@ -14,6 +14,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, as_integers, checked_memory
 from optsched._internal.extensions import draw
+from optsched._internal.numbers import in_units
 from optsched.clock import Clock, get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
 from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium, exact_terms
@@ -461,7 +462,7 @@ class WholeThresholds(Program):
         if self.program.objective == "memory":
             return Fraction(1)
         inverse, work, start = self._seconds
-        return _common([*inverse, *work, start])
+        return in_units(np.array([*inverse, *work, start]))[0]
 
     @property
     def _seconds(self) -> tuple[list[Fraction], list[Fraction], Fraction]:
@@ -508,7 +509,7 @@ class WholeThresholds(Program):
         entries, lower, most = [], [], self.most.tolist()
         for j, gap in enumerate(inverse):
             row = [(gap if i == j else 0) - seconds for i, seconds in enumerate(work)]
-            unit = _common([*row, start]) if given else self.unit
+            unit = in_units(np.array([*row, start]))[0] if given else self.unit
             whole = [int(value / unit) for value in row]
             right = int(start / unit)
             # A row's sum may be larger than its parts: MAX_SUM is exact in a solver of integers.
@@ -539,14 +540,6 @@ class WholeThresholds(Program):
         if self.program.objective == "slack":
             point[-1] = self.program.exact_slack(thresholds) // self.unit
         return point
-
-
-def _common(values: list[Fraction]) -> Fraction:
-    """Return the largest number of which all are whole multiples."""
-    parts = [value for value in values if value]
-    denominator = math.lcm(*(value.denominator for value in parts))
-    whole = (int(value * denominator) for value in parts)
-    return Fraction(math.gcd(*whole), denominator)
 
 
 WAITING = 0.5  # iterations that arrivals wait on average until the next one takes them in

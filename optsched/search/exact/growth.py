@@ -65,23 +65,19 @@ class ExactProblem(NamedTuple):
         item_sizes = np.array(certificate.sizes, dtype=np.int64).reshape(shape)
         phase = np.searchsorted(ends, np.arange(1, len(prices) + 1))
         order = np.lexsort((instance.arrivals, instance.outputs, instance.prompts))
+        rows = instance.prompts[order], instance.outputs[order], instance.arrivals[order]
         _, begin, kind_of = np.unique(
-            np.column_stack([instance.prompts, instance.outputs])[order],
-            axis=0,
-            return_index=True,
-            return_inverse=True,
+            np.column_stack(rows[:2]), axis=0, return_index=True, return_inverse=True
         )
         costs = start_costs(problem, prices, phase, item_sizes, unit)
-        rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
-        group = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
-        costs = costs[group[order]]
+        costs = costs[problem.group[order]]
         cheapest = costs.min(axis=1)
         regret = costs - cheapest[:, None]
         least = np.minimum.accumulate(regret[:, ::-1], axis=1)[:, ::-1].copy()
         capacities = largest_sets(problem, item_sizes, problem.copies(ends))
         # The tokens of a kind lie where those of its first group do.
         outputs = instance.outputs[order[begin]]
-        heads = problem.first[group[order[begin]]]
+        heads = problem.first[problem.group[order[begin]]]
         place = np.concatenate(
             [problem.place[head : head + o] for head, o in zip(heads, outputs, strict=True)]
         )
@@ -100,7 +96,7 @@ class ExactProblem(NamedTuple):
             unit=unit,
             begin=np.append(begin, len(instance)),
             requests=order,
-            slots=np.column_stack([rows[order], (np.cumsum(outputs) - outputs)[kind_of.ravel()]]),
+            slots=np.column_stack([*rows, (np.cumsum(outputs) - outputs)[kind_of.ravel()]]),
             regret=regret,
             least=least,
             steps=np.column_stack([prices * capacities[phase], prices, phase]),
@@ -317,11 +313,6 @@ class Layer(NamedTuple):
             np.empty((nodes, longest), dtype=np.int16 if limit < 2**15 else np.int32),
             *(np.empty(nodes, dtype=np.int64) for _ in range(5)),
         )
-
-    @property
-    def node_bytes(self) -> int:
-        """Memory that one node takes."""
-        return sum(array.itemsize * array[0].size for array in self)
 
     def take(self, index: IntArray) -> Layer:
         """Copy some of the nodes."""

@@ -79,7 +79,6 @@ def bound_parts(few: Few, lower: IntArray) -> None:
 
 @compiled_inside
 def _fits(usage: IntArray, clock: int, prompt: int, output: int, memory: int) -> bool:
-    """Tell whether a request can start at the clock."""
     for token in range(1, output + 1):  # noqa: SIM110
         if usage[clock + token] + prompt + token > memory:
             return False

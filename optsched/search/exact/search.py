@@ -27,15 +27,7 @@ from optsched.bounds.configurations import configuration_bound
 from optsched.errors import CertificateError, OptschedError, ScheduleError
 from optsched.models.program import Stopped
 from optsched.problem.schedule import Schedule
-from optsched.search.exact.growth import (
-    ACTIVE,
-    JUMPS,
-    PENDING,
-    ExactProblem,
-    Layer,
-    grow,
-    undominated,
-)
+from optsched.search.exact import growth
 
 if TYPE_CHECKING:
     import threading
@@ -55,7 +47,7 @@ _PLANNED = 0.75  # share of the time left for which nodes are planned: times per
 _AGAIN = 1.2  # times the nodes of a pass that have to be left for another one like it
 _BINS = 256  # of bounds, in which nodes are counted
 _ENOUGH = 200  # nodes of a layer from which its share of all of them is more than chance
-ALL = ACTIVE | PENDING | JUMPS
+ALL = growth.ACTIVE | growth.PENDING | growth.JUMPS
 
 
 @dataclass(frozen=True)
@@ -94,7 +86,8 @@ def solve_exact(
             "the exact search does not support deadlines; remove them with "
             "instance.replace(deadlines=None)"
         )
-    needed = _COPIES * Layer.empty(1, *_shape(instance)).node_bytes  # for each node
+    node = growth.Layer.empty(1, *_shape(instance))
+    needed = _COPIES * sum(array.nbytes for array in node)
     if memory_limit < needed * _NARROWEST:
         raise OptschedError(
             f"memory_limit is {memory_limit} bytes, but the exact search needs at least "
@@ -142,7 +135,7 @@ class _LayeredSearch:
         widest: int,
         rules: int,
     ) -> None:
-        self.kernel = ExactProblem.of(instance, certificate)
+        self.kernel = growth.ExactProblem.of(instance, certificate)
         self.rules, self.widest, self.shape = rules, widest, _shape(instance)
         self.began = 0.0
         self.time_limit: float | None = None
@@ -158,7 +151,7 @@ class _LayeredSearch:
         self.pace = 0.0  # nodes in a second
         self.cap = math.inf  # largest bound of a node that is worth a look in this pass
         self.spread: _Spread | None = None  # of the last pass
-        self.after = Layer.empty(min(_CHILDREN, widest), *self.shape)
+        self.after = growth.Layer.empty(min(_CHILDREN, widest), *self.shape)
 
     def widen(self) -> Stopped:
         """Search with ever wider layers until the best schedule is proven or a limit is hit."""
@@ -216,7 +209,7 @@ class _LayeredSearch:
             seen.add(layer)
             begin = 0
             while begin < len(layer.key):
-                end, filled, missed, best = grow(
+                end, filled, missed, best = growth.grow(
                     self.kernel,
                     layer,
                     begin,
@@ -231,7 +224,7 @@ class _LayeredSearch:
                 begin = end
                 self.best = int(best) + self.constant
                 lost = min(lost, int(missed))
-                layers.add(Layer._make(array[:filled] for array in self.after))
+                layers.add(growth.Layer._make(array[:filled] for array in self.after))
                 if stopped := self._stop():
                     rest = [layers.lost, layers.least(), *layer.bound[begin:].tolist()]
                     self._raise_lower(min(lost, *rest))
@@ -242,15 +235,15 @@ class _LayeredSearch:
         self.pace = (self.nodes - before) / max(stopwatch() - began, 1e-9)
         return None
 
-    def _root(self) -> Layer:
-        root = Layer.empty(1, *self.shape)
+    def _root(self) -> growth.Layer:
+        root = growth.Layer.empty(1, *self.shape)
         root.starts[:] = -1
         for array in root[1:]:
             array[:] = 0
         root.clock[:] = self.first_step
         return root
 
-    def _afford(self, layer: Layer, layers: _Layers, budget: float) -> Layer:
+    def _afford(self, layer: growth.Layer, layers: _Layers, budget: float) -> growth.Layer:
         """Lose the worst nodes of a layer that is larger than its share of the budget."""
         here, rest = self.spread.share(int(layer.clock[0])) if self.spread else (0, 1)
         if here < _ENOUGH or len(layer.key) <= (width := max(int(budget * here / rest), 1)):
@@ -260,7 +253,7 @@ class _LayeredSearch:
         self.cap = min(self.cap, layers.lost - 1)
         return layer
 
-    def _sift(self, layer: Layer) -> Layer:
+    def _sift(self, layer: growth.Layer) -> growth.Layer:
         """Drop hopeless and dominated nodes."""
         kept = np.flatnonzero(layer.bound <= self._slack())
         # By set, cost and tokens: exact order only saves time.
@@ -269,7 +262,7 @@ class _LayeredSearch:
         order = (layer.key[kept] << 28) + (np.minimum(cost, 2**16 - 1) << 12)
         order += tokens * 2**12 // (tokens.max(initial=0) + 1)
         kept = kept[np.argsort(order)]
-        kept = kept[undominated(layer, kept)]
+        kept = kept[growth.undominated(layer, kept)]
         return layer.take(kept)
 
     def _raise_lower(self, excess: int) -> None:
@@ -309,7 +302,7 @@ class _Seen:
         self.clocks: list[int] = []
         self.counts: list[IntArray] = []
 
-    def add(self, layer: Layer) -> None:
+    def add(self, layer: growth.Layer) -> None:
         """Count the nodes of a layer."""
         if len(layer.key):
             self.clocks.append(int(layer.clock[0]))
@@ -327,14 +320,14 @@ class _Layers:
 
     def __init__(self, width: int, most: int) -> None:
         self.width, self.most = width, most
-        self.parts: dict[int, list[Layer]] = {}
+        self.parts: dict[int, list[growth.Layer]] = {}
         self.sizes: dict[int, int] = {}
         self.lost = 2**62  # least bound of a node that was lost
 
     def __bool__(self) -> bool:
         return bool(self.parts)
 
-    def add(self, nodes: Layer) -> None:
+    def add(self, nodes: growth.Layer) -> None:
         """Take nodes in; they may be overwritten afterwards."""
         order = np.argsort(nodes.clock, kind="stable")
         clocks, begins = np.unique(nodes.clock[order], return_index=True)
@@ -347,7 +340,7 @@ class _Layers:
             clock = max(self.sizes, key=self.sizes.__getitem__)
             self._trim(clock, self.sizes[clock] // 2)
 
-    def first(self) -> Layer:
+    def first(self) -> growth.Layer:
         """Take out the nodes of the first clock."""
         clock = min(self.parts)
         del self.sizes[clock]
@@ -358,7 +351,7 @@ class _Layers:
         bounds = (part.bound.min() for parts in self.parts.values() for part in parts)
         return int(min(bounds, default=self.lost))
 
-    def best(self, layer: Layer, width: int) -> Layer:
+    def best(self, layer: growth.Layer, width: int) -> growth.Layer:
         """Return so many nodes of a layer; the others are lost."""
         if len(layer.bound) <= width:
             return layer
@@ -371,5 +364,5 @@ class _Layers:
         self.parts[clock], self.sizes[clock] = [nodes], len(nodes.bound)
 
 
-def _joined(parts: list[Layer]) -> Layer:
-    return Layer._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+def _joined(parts: list[growth.Layer]) -> growth.Layer:
+    return growth.Layer._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True))

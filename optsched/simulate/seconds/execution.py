@@ -12,15 +12,10 @@ from optsched._internal.extensions import data_frame
 from optsched._internal.numbers import number
 from optsched.clock import BatchContent, Clock, LinearClock
 from optsched.errors import PolicyError
+from optsched.problem import work
 from optsched.problem.execution import Loop, Stall, TimedRun, write_log
 from optsched.problem.premises import STORAGES, Knowledge, Preemption, World
 from optsched.problem.schedule import Violation, ViolationKind, violation
-from optsched.problem.work import (
-    arrival_times,
-    going_on_from_a_cache,
-    load_on_clock,
-    step_of,
-)
 from optsched.simulate.seconds.batches import COLUMNS, BatchLog, EngineRequests
 
 if TYPE_CHECKING:
@@ -65,8 +60,7 @@ class ClockedRun(TimedRun):
         Tokens of each request at its admissions, and those of them that were found in a prefix
         cache; None without one.
     preemption
-        What became of preempted requests, as of `DecisionPolicy`: "restarted", "recomputed" or
-        "resumed".
+        As of `Execution`.
 
     Examples
     --------
@@ -127,12 +121,12 @@ class ClockedRun(TimedRun):
         shared = bool(self.cached_tokens) and self.instance.hash_ids is not None
         timed, held = self.clock, self.log.contents[:, _HELD]
         if self.cached_tokens and not shared and timed.coefficients is not None:
-            timed = going_on_from_a_cache(timed)  # as only preempted requests found their own
+            timed = work.going_on_from_a_cache(timed)  # as only preempted requests found their own
         coefficients = timed.coefficients
         return World(
             self.instance.fingerprint,
             clock=() if coefficients is None else tuple(coefficients.tolist()),
-            step=step_of(self.instance, self.clock),
+            step=work.step_of(self.instance, self.clock),
             storage=STORAGES[int(held.max(initial=0) > self.instance.memory)],
             preemption=self.preemption if self.preemptions else "none",
             max_num_seqs=self.max_num_seqs,
@@ -342,7 +336,7 @@ class ClockedRun(TimedRun):
             found = f"{self.cached_tokens:,} tokens found, {self.hit_rate:.1%} of all"
             lines.append(f"  cache     {found}")
         # Of tokens that need not be computed again it says nothing.
-        if not self.cached_tokens and (load := load_on_clock(self.instance, self.clock)):
+        if not self.cached_tokens and (load := work.load_on_clock(self.instance, self.clock)):
             lines.append(f"  load      {load}")
         if self.why is not None:
             lines.append(f"  the run {self.why}")
@@ -351,7 +345,7 @@ class ClockedRun(TimedRun):
 
 def requests_of(instance: Instance, clock: Clock) -> EngineRequests:
     """Return what kernels know of the requests."""
-    arrivals = arrival_times(instance, clock)
+    arrivals = work.arrival_times(instance, clock)
     return EngineRequests(instance.prompts, arrivals, instance.outputs, instance.memory)
 
 

@@ -554,7 +554,6 @@ def _preempt_latest(state: Waiting) -> None:
 
 @compiled_inside
 def _append(state: Waiting, place: int, index: int) -> None:
-    """Add a request at the end of a list."""
     _link(state, place, state.lists[place].tail, index, _NOBODY)
 
 
@@ -575,7 +574,6 @@ def _link(state: Waiting, place: int, before: int, index: int, after: int) -> No
 
 @compiled_inside
 def _unlink(state: Waiting, index: int) -> None:
-    """Take a request out of its list."""
     request = state.requests[index]
     ends = state.lists[request.place]
     if request.preceding < 0:

@@ -17,21 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched import admission
 from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop, push, push_by_key
-from optsched.admission import (
-    NEVER,
-    admit_by_priority,
-    admit_in_order,
-    admit_in_window,
-    admit_window,
-    earliest_start,
-    empty_worker,
-    new_queue,
-    slide,
-)
 from optsched.clock import BatchContent
 from optsched.errors import PolicyError, shown
 from optsched.policies.base import BatchPolicy, BatchSelector, Rule, window_of
@@ -402,12 +392,12 @@ def admit_in_order_of(task: Task) -> Execution:
     instance, policy = task.instance, task.policy
     priority = policy.order(instance)
     if policy.rule == "prefix":
-        starts = admit_by_priority(instance, priority)
+        starts = admission.admit_by_priority(instance, priority)
     elif policy.rule == "backfill":
         rank = ranks_in(priority)
         starts = _admit_by_plan(instance, lambda some: some[np.argsort(rank[some])], policy.rule)
     else:
-        starts = admit_in_window(instance, priority, *window_of(policy.rule))
+        starts = admission.admit_in_window(instance, priority, *window_of(policy.rule))
     return _executed(task, starts)
 
 
@@ -429,7 +419,7 @@ def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
     """Admit requests batch by batch; a batch is chosen when the one before is used up."""
     arrivals = instance.arrivals
     starts = np.zeros(len(instance), dtype=np.int64)
-    usage = empty_worker(int(instance.outputs.max()))
+    usage = admission.empty_worker(int(instance.outputs.max()))
     released = waiting = clock = 0
     while True:
         if not waiting:
@@ -443,7 +433,7 @@ def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
             released = there
         batch = selector.next_batch()
         waiting -= len(batch)
-        clock = admit_in_order(
+        clock = admission.admit_in_order(
             instance.prompts, instance.outputs, instance.memory, batch, clock, starts, *usage
         )
 
@@ -469,14 +459,14 @@ def _admit_by_plan(
     """Order the waiting requests whenever some arrive, and admit until the next arrival."""
     prompts, outputs, memory = instance.prompts, instance.outputs, instance.memory
     starts = np.full(len(instance), -1)
-    usage, window = empty_worker(int(outputs.max()))
+    usage, window = admission.empty_worker(int(outputs.max()))
     waiting = np.zeros(0, dtype=np.int64)
     steps, first = np.unique(instance.arrivals, return_index=True)
     ends = [*first[1:].tolist(), len(instance)]
     if rule == "backfill":
         places = np.stack([_among_lines(each) for each in (prompts, outputs)])
     for at, step in enumerate(steps.tolist()):
-        until = int(steps[at + 1]) if at + 1 < len(steps) else NEVER
+        until = int(steps[at + 1]) if at + 1 < len(steps) else admission.NEVER
         waiting = order(np.concatenate([waiting, np.arange(first[at], ends[at])]))
         if rule == "backfill":
             plan = interruptible_kernel(_backfill, len(waiting))
@@ -484,8 +474,10 @@ def _admit_by_plan(
             usage = plan(*lengths, places, waiting, step, until, starts, usage, window)
         else:
             count, come = len(waiting), np.full(len(waiting), step)
-            queue = new_queue(prompts[waiting], outputs[waiting], come, memory, np.arange(count))
-            admit = interruptible_kernel(admit_window, count)
+            queue = admission.new_queue(
+                prompts[waiting], outputs[waiting], come, memory, np.arange(count)
+            )
+            admit = interruptible_kernel(admission.admit_window, count)
             admit(queue, memory, *window_of(rule), step, until, usage, window)
             starts[waiting] = queue.requests.start
         waiting = np.sort(waiting[starts[waiting] < 0])
@@ -518,7 +510,7 @@ def _backfill(
 ) -> IntArray:
     """Plan in order and start what is planned before a step; return the usage, perhaps longer."""
     if clock - window[0] > len(usage) // 2:
-        slide(usage, window, clock)
+        admission.slide(usage, window, clock)
     base, running_end = window[0], window[1]
     planned = np.empty(len(order), dtype=np.int64)
     count = 0
@@ -531,12 +523,12 @@ def _backfill(
     latest = np.zeros((side + 1, side + 1), dtype=np.int64)
     for request in order:
         prompt, output = prompts[request], outputs[request]
-        free = earliest_start(usage, window, memory, least[count], shortest[count], free)
+        free = admission.earliest_start(usage, window, memory, least[count], shortest[count], free)
         if free >= until:
             break
         below = places[:, 1, request] * side // _LINES
         start = max(free, _latest_planned(latest, below))
-        start = earliest_start(usage, window, memory, prompt, output, start)
+        start = admission.earliest_start(usage, window, memory, prompt, output, start)
         _note_planned(latest, -(-places[:, 0, request] * side // _LINES), start)
         planned[count] = start
         count += 1

@@ -22,15 +22,7 @@ import numpy as np
 from optsched._internal.numbers import exact_dot, in_units
 from optsched.errors import SolverError
 from optsched.models.program import Stopped, by_use, largest_first
-from optsched.solvers.backends.base import (
-    Answer,
-    Capabilities,
-    EventModel,
-    Options,
-    Reporter,
-    Whole,
-    whole_multiple,
-)
+from optsched.solvers.backends import base
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,7 +33,7 @@ if TYPE_CHECKING:
     from optsched.models.linear import LinearModel
 
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = base.Capabilities(
     name="cp-sat",
     title="CP-SAT",
     events=True,
@@ -67,7 +59,7 @@ _LARGEST = 2**62  # bounds of columns; sums beyond it are refused by CP-SAT itse
 class Costs(NamedTuple):
     """What the columns of an objective cost: in whole units, and without rounding."""
 
-    scaled: Whole
+    scaled: base.Whole
     exact: FloatArray
     reach: int  # the sum of all columns at most
     offset: Fraction = Fraction(0)
@@ -142,7 +134,7 @@ def _costs(model: LinearModel) -> Costs | None:
     """Return what columns cost; None where sums would exceed 64 bits."""
     costs = model.cost[costly := model.cost != 0]
     most = np.maximum(np.abs(model.col_lower), np.abs(model.col_upper))[costly]
-    scaled = whole_multiple(costs, float(np.abs(costs) @ most))
+    scaled = base.whole_multiple(costs, float(np.abs(costs) @ most))
     sign, offset = (1 if model.sense == "min" else -1), Fraction(model.offset)
     return scaled and Costs(scaled, costs, math.ceil(most.sum()), offset, sign)
 
@@ -183,16 +175,16 @@ def refuse(model: LinearModel) -> None:
 
 
 def solve(
-    model: LinearModel | EventModel,
-    options: Options,
+    model: LinearModel | base.EventModel,
+    options: base.Options,
     start: FloatArray | None,
-    reporter: Reporter,
-) -> Answer:
+    reporter: base.Reporter,
+) -> base.Answer:
     """Solve a model in this thread."""
-    if isinstance(model, EventModel):
+    if isinstance(model, base.EventModel):
         return _solve_events(model, options, start, reporter)
     if contradiction := _contradiction(model):
-        return Answer(Stopped.INFEASIBLE, _name(), contradiction)
+        return base.Answer(Stopped.INFEASIBLE, _name(), contradiction)
     native = new(model)
     if start is not None:
         hint = native.proto.solution_hint
@@ -204,8 +196,8 @@ def solve(
 
 
 def run(
-    native: Native, columns: range, costs: Costs, options: Options, reporter: Reporter
-) -> Answer:
+    native: Native, columns: range, costs: Costs, options: base.Options, reporter: base.Reporter
+) -> base.Answer:
     """Run CP-SAT on a model of its own; bounds hold without rounding."""
     answer, bound = _run(native, columns, options, reporter)
     if bound is None:
@@ -220,12 +212,12 @@ def run(
 
 
 def _run(
-    native: Native, columns: range, options: Options, reporter: Reporter
-) -> tuple[Answer, int | None]:
+    native: Native, columns: range, options: base.Options, reporter: base.Reporter
+) -> tuple[base.Answer, int | None]:
     """Return what was found, and a bound in units if it is exact."""
     cp_model, name = load(), _name()
     if problem := native.validate():
-        return Answer(Stopped.ERROR, name, f"MODEL_INVALID: {problem.splitlines()[0]}"), None
+        return base.Answer(Stopped.ERROR, name, f"MODEL_INVALID: {problem.splitlines()[0]}"), None
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = options.threads
@@ -256,8 +248,8 @@ def _run(
     if status not in ("OPTIMAL", "FEASIBLE"):
         # best_objective_bound may say 0 when nothing is known yet
         known = listener.bound if status == "UNKNOWN" else None
-        return Answer(stopped, name, status, None, known), None
-    answer = Answer(stopped, name, status, _take(response.solution, columns))
+        return base.Answer(stopped, name, status, None, known), None
+    answer = base.Answer(stopped, name, status, _take(response.solution, columns))
     return answer, response.inner_objective_lower_bound
 
 
@@ -276,7 +268,7 @@ def _ask_for_rest(native: Native, best: int, costs: Costs) -> Fraction:
     return grain
 
 
-def _listener(cp_model: Native, columns: range, reporter: Reporter) -> Native:
+def _listener(cp_model: Native, columns: range, reporter: base.Reporter) -> Native:
     class Listener(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         objective: float | None = None
         bound: float | None = None
@@ -314,7 +306,7 @@ def _contradiction(model: LinearModel) -> str:
     return ""
 
 
-def _watch(solver: Native, reporter: Reporter, done: threading.Event) -> None:
+def _watch(solver: Native, reporter: base.Reporter, done: threading.Event) -> None:
     while not done.wait(0.02):
         if reporter.stopping:
             solver.stop_search()
@@ -329,7 +321,7 @@ def _whole_bounds(bounds: FloatArray, endless: int) -> npt.NDArray[np.int64]:
     return np.where(far, endless, np.where(far, 0, bounds).astype(np.int64))
 
 
-def new_events(model: EventModel) -> Native:
+def new_events(model: base.EventModel) -> Native:
     """Write an event program for CP-SAT."""
     program = model.program
     native, domain = load().CpModel(), load().Domain
@@ -427,7 +419,7 @@ def _event_costs(program: EventProgram) -> Costs:
     makespan = program.objective == "makespan"
     weights = np.ones(1) if makespan else program.weights
     total = 1.0 if makespan else float(weights @ program.latest)
-    if (scaled := whole_multiple(weights, total)) is None:
+    if (scaled := base.whole_multiple(weights, total)) is None:
         raise SolverError(
             f"the weights, up to {weights.max():g}, have too many digits for CP-SAT, which sums up "
             "in 64 bits; divide them by one number and round, or solve the Instance by the method "
@@ -439,7 +431,7 @@ def _event_costs(program: EventProgram) -> Costs:
     return Costs(scaled, weights, int(program.latest.sum()), offset)
 
 
-def _add_objective(native: Native, model: EventModel, starts: list[Native], last: int) -> None:
+def _add_objective(native: Native, model: base.EventModel, starts: list[Native], last: int) -> None:
     """Minimise what the program asks for; everything is complete by the last step."""
     program, costs = model.program, _event_costs(model.program)
     if program.objective == "makespan":
@@ -454,8 +446,8 @@ def _add_objective(native: Native, model: EventModel, starts: list[Native], last
 
 
 def _solve_events(
-    model: EventModel, options: Options, start: FloatArray | None, reporter: Reporter
-) -> Answer:
+    model: base.EventModel, options: base.Options, start: FloatArray | None, reporter: base.Reporter
+) -> base.Answer:
     native, program = new_events(model), model.program
     count = len(program.instance)
     if start is not None:

@@ -26,18 +26,7 @@ from optsched._internal.arrays import FloatArray, require_nonzeros
 from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, nearest
 from optsched.models.program import Solution, Stopped
-from optsched.solvers.backends import cpsat, highs, pyomo
-from optsched.solvers.backends.base import (
-    Answer,
-    Capabilities,
-    EventModel,
-    OnProgress,
-    Options,
-    Progress,
-    Reporter,
-    check_start,
-    conclude,
-)
+from optsched.solvers.backends import base, cpsat, highs, pyomo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +38,7 @@ if TYPE_CHECKING:
     from optsched.models.linear import LinearModel
 
 
-Message = Progress | Answer | BaseException
+Message = base.Progress | base.Answer | BaseException
 
 #: Seconds that a solver has beyond its time limit, or after Ctrl-C, before its child is killed.
 GRACE = 0.5
@@ -66,23 +55,23 @@ class Job:
     back_end: str
     solver: str
     model: object
-    options: Options
+    options: base.Options
     start: FloatArray | None = None
 
     def solve(
-        self, send: Callable[[Progress], None], stop: threading.Event, began: float
-    ) -> Answer:
+        self, send: Callable[[base.Progress], None], stop: threading.Event, began: float
+    ) -> base.Answer:
         """Solve in this thread; running out of memory is an answer, too."""
-        reporter = Reporter(self.solver, send, stop, began)
+        reporter = base.Reporter(self.solver, send, stop, began)
         try:
             module = importlib.import_module(self.back_end)
-            answer: Answer = module.solve(self.model, self.options, self.start, reporter)
+            answer: base.Answer = module.solve(self.model, self.options, self.start, reporter)
         except MemoryError:
-            return Answer(Stopped.MEMORY_LIMIT, self.solver, "out of memory")
+            return base.Answer(Stopped.MEMORY_LIMIT, self.solver, "out of memory")
         except RuntimeError as error:
             if "can't start new thread" not in str(error):  # which needs memory for its stack
                 raise
-            return Answer(Stopped.MEMORY_LIMIT, self.solver, "out of memory for a thread")
+            return base.Answer(Stopped.MEMORY_LIMIT, self.solver, "out of memory for a thread")
         return answer
 
 
@@ -211,7 +200,7 @@ class ChildChannel:
             self._has_started()
             return None
         answer: Message = message
-        self._answered = not isinstance(answer, Progress)
+        self._answered = not isinstance(answer, base.Progress)
         return answer
 
     def _has_started(self) -> None:
@@ -243,7 +232,7 @@ class ChildChannel:
         """Process number of the child."""
         return self._child.process.pid
 
-    def _exit_status(self) -> Answer:
+    def _exit_status(self) -> base.Answer:
         """Say how a child ended that gave no answer."""
         status, kilobytes = self._child.ended(kill=False)
         code = os.waitstatus_to_exitcode(status)
@@ -252,7 +241,7 @@ class ChildChannel:
         # Solvers that cannot get memory abort; a process never holds all that it has reserved.
         near = self._limit is not None and kilobytes * 1024 > self._limit / 2
         stopped = Stopped.MEMORY_LIMIT if near and code != 0 else Stopped.ERROR
-        return Answer(stopped, self._solver, raw_status)
+        return base.Answer(stopped, self._solver, raw_status)
 
 
 def serve_jobs(fd: int) -> NoReturn:
@@ -290,7 +279,7 @@ def serve_jobs(fd: int) -> NoReturn:
             _limit_memory(job.options.memory_limit)
             send(job.solve(send, stop, began))
         except MemoryError:
-            send(Answer(Stopped.MEMORY_LIMIT, "child process", "out of memory"))
+            send(base.Answer(Stopped.MEMORY_LIMIT, "child process", "out of memory"))
         except Exception as error:
             try:
                 send(error)
@@ -312,7 +301,7 @@ def _limit_memory(limit: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (total, total))
 
 
-PLAIN = Options()
+PLAIN = base.Options()
 _SETTLE = 5.0  # seconds beyond those of another solver for CP-SAT to prove what it found
 _LOOK_EVERY = 0.05  # seconds between two looks at a stop token
 _LONGEST_WAIT = 1e6  # seconds that the operating system waits for a message
@@ -321,10 +310,10 @@ _LONGEST_WAIT = 1e6  # seconds that the operating system waits for a message
 BACK_ENDS: dict[str, ModuleType] = {module.CAPABILITIES.name: module for module in (highs, cpsat)}
 
 
-def capabilities(solver: str) -> Capabilities:
+def capabilities(solver: str) -> base.Capabilities:
     """Return what a back end, or a solver that Pyomo knows, can do and how it is installed."""
     if solver in BACK_ENDS:
-        able: Capabilities = BACK_ENDS[solver].CAPABILITIES
+        able: base.Capabilities = BACK_ENDS[solver].CAPABILITIES
         return able
     if (found := pyomo.capabilities(solver)) is not None:
         return found
@@ -334,10 +323,10 @@ def capabilities(solver: str) -> Capabilities:
 def solve_linear(
     model: LinearModel,
     solver: str = "highs",
-    options: Options = PLAIN,
+    options: base.Options = PLAIN,
     *,
     start: npt.ArrayLike | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: base.OnProgress | None = None,
     stop: threading.Event | None = None,
     in_child: bool = False,
     settle: bool = True,
@@ -362,7 +351,7 @@ def solve_linear(
         pyomo.refuse(solver, options)
         task = pyomo.PyomoTask(model, solver)
     module = BACK_ENDS.get(solver, pyomo).__name__
-    job = Job(module, able.title, task, options, check_start(model, start))
+    job = Job(module, able.title, task, options, base.check_start(model, start))
     found = run(job, model, on_progress, stop, in_child=in_child, began=began)
     if found.status is not Stopped.WITHIN_TOLERANCE or solver == "cp-sat" or not settle:
         return found
@@ -371,7 +360,7 @@ def solve_linear(
 
 
 def _settle(
-    model: LinearModel, found: Solution, options: Options, solve: Callable[..., Solution]
+    model: LinearModel, found: Solution, options: base.Options, solve: Callable[..., Solution]
 ) -> Solution:
     """Let CP-SAT, which computes in whole numbers, prove what is optimal up to a tolerance."""
     try:
@@ -391,11 +380,11 @@ def _settle(
 def solve_events(
     program: EventProgram,
     solver: str = "cp-sat",
-    options: Options = PLAIN,
+    options: base.Options = PLAIN,
     *,
     start: npt.ArrayLike | None = None,
     bound: float | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: base.OnProgress | None = None,
     stop: threading.Event | None = None,
     in_child: bool = False,
 ) -> Solution:
@@ -406,15 +395,15 @@ def solve_events(
         raise SolverError(
             f"{able.title} does not take event programs; use 'cp-sat', or a HindsightProgram"
         )
-    model = EventModel(program, bound)
-    job = Job(cpsat.__name__, able.title, model, options, check_start(model, start))
+    model = base.EventModel(program, bound)
+    job = Job(cpsat.__name__, able.title, model, options, base.check_start(model, start))
     return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 
 def run(
     job: Job,
-    model: LinearModel | EventModel,
-    on_progress: OnProgress | None = None,
+    model: LinearModel | base.EventModel,
+    on_progress: base.OnProgress | None = None,
     stop: threading.Event | None = None,
     *,
     in_child: bool = False,
@@ -438,7 +427,7 @@ def run(
     if answer.bound is None and watch.bound is not None:
         answer = replace(answer, bound=watch.bound)
     others = [values for values in (watch.values, job.start) if values is not None]
-    found = conclude(model, answer, stopwatch() - began, others)
+    found = base.conclude(model, answer, stopwatch() - began, others)
     if found.status is Stopped.WITHIN_TOLERANCE and job.options.gap_limit:
         return replace(found, status=Stopped.GAP_LIMIT)
     return found
@@ -450,19 +439,19 @@ class _Watch:
 
     job: Job
     channel: ThreadChannel | ChildChannel
-    on_progress: OnProgress | None
+    on_progress: base.OnProgress | None
     stop: threading.Event | None
     deadline: float
     interrupted: bool = False
     values: FloatArray | None = None
     bound: float | None = None
 
-    def listen(self) -> Answer:
+    def listen(self) -> base.Answer:
         """Take messages until the answer comes or there is no more reason to wait."""
         while True:
             try:
                 message = self.channel.receive(self._patience())
-                if isinstance(message, Progress):
+                if isinstance(message, base.Progress):
                     self._note(message)
             except KeyboardInterrupt:
                 if self.interrupted:
@@ -471,7 +460,7 @@ class _Watch:
                 continue
             if isinstance(message, BaseException):
                 raise message
-            if isinstance(message, Answer):
+            if isinstance(message, base.Answer):
                 # Some solvers have one word for an interrupt and other causes.
                 unclear = self.interrupted and message.status is Stopped.UNKNOWN
                 return replace(message, status=Stopped.INTERRUPTED) if unclear else message
@@ -482,7 +471,7 @@ class _Watch:
             if late >= (0 if message is None else GRACE):
                 status = Stopped.INTERRUPTED if self.interrupted else Stopped.TIME_LIMIT
                 raw_status = f"did not stop when asked; its process was ended {GRACE} s later"
-                return Answer(status, self.job.solver, raw_status)
+                return base.Answer(status, self.job.solver, raw_status)
 
     def _interrupt(self) -> None:
         self.interrupted = True
@@ -497,7 +486,7 @@ class _Watch:
             left = min(left, _LOOK_EVERY)
         return None if left == math.inf else max(0.0, min(left, _LONGEST_WAIT))
 
-    def _note(self, progress: Progress) -> None:
+    def _note(self, progress: base.Progress) -> None:
         self.values = self.values if progress.values is None else progress.values
         self.bound = self.bound if progress.bound is None else progress.bound
         if self.on_progress is not None and not self.interrupted:

@@ -15,15 +15,7 @@ from scipy import sparse
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models.linear import LinearArrays, LinearModel
 from optsched.models.program import Stopped
-from optsched.solvers.backends import highs
-from optsched.solvers.backends.base import (
-    FEASIBILITY,
-    Answer,
-    Capabilities,
-    Options,
-    Reporter,
-    by_name,
-)
+from optsched.solvers.backends import base, highs
 from optsched.solvers.backends.files import with_names
 
 if TYPE_CHECKING:
@@ -43,7 +35,7 @@ INSTALL = {
 }
 
 #: Every termination condition of Pyomo.
-STATUS = by_name(
+STATUS = base.by_name(
     {
         Stopped.OPTIMAL: "globallyOptimal locallyOptimal optimal",
         Stopped.GAP_LIMIT: "minFunctionValue",
@@ -103,12 +95,12 @@ def _quietly() -> Native:
     return LoggingIntercept(module="pyomo", level=logging.ERROR)
 
 
-def capabilities(solver: str) -> Capabilities | None:
+def capabilities(solver: str) -> base.Capabilities | None:
     """Say what one of Pyomo's solvers can do through Pyomo."""
     if solver.startswith("_") or solver not in list(_factory()):
         return None
     plain = solver.removeprefix("appsi_").removesuffix("_direct")
-    return Capabilities(
+    return base.Capabilities(
         name=solver,
         title=f"Pyomo's {solver}",
         starts=False,
@@ -117,9 +109,9 @@ def capabilities(solver: str) -> Capabilities | None:
     )
 
 
-def refuse(solver: str, options: Options) -> None:
+def refuse(solver: str, options: base.Options) -> None:
     """Reject what does not reach a solver through Pyomo."""
-    plain = Options()
+    plain = base.Options()
     for name in ("threads", "seed", "gap_limit"):
         value = getattr(options, name)
         if value != getattr(plain, name) and name not in _OPTIONS.get(solver, ()):
@@ -137,8 +129,8 @@ def refuse(solver: str, options: Options) -> None:
 
 
 def solve(
-    task: PyomoTask, options: Options, start: FloatArray | None, reporter: Reporter
-) -> Answer:
+    task: PyomoTask, options: base.Options, start: FloatArray | None, reporter: base.Reporter
+) -> base.Answer:
     """Solve a linear model by one of Pyomo's solvers, in this thread."""
     native, solver, title = task.model.to_pyomo(), task.solver, f"Pyomo's {task.solver}"
     if np.abs(task.model.matrix.data).max(initial=0) >= _LARGEST:
@@ -156,7 +148,7 @@ def solve(
             if len(result.solution):
                 native.solutions.load_from(result)
     except TimeoutExpired:
-        return Answer(Stopped.TIME_LIMIT, title, "it did not stop at its limit, and was ended")
+        return base.Answer(Stopped.TIME_LIMIT, title, "it did not stop at its limit, and was ended")
     except Exception as error:  # plugins and the solvers behind them fail in many ways
         *_, reason = str(getattr(plugin, "_log", "")).splitlines() or [_sentence(error)]
         raise SolverError(f"{title} failed: {reason.strip()}; use method='highs'") from error
@@ -171,11 +163,11 @@ def solve(
     bound = float(bound) if isinstance(bound, int | float) else None
     if bound is not None:  # the tolerances of these solvers are absolute, whatever costs are
         printed = stopped is not Stopped.OPTIMAL or options.gap_limit
-        bound -= (FEASIBILITY + _PRINTED * abs(bound) * bool(printed)) * (1 if least else -1)
+        bound -= (base.FEASIBILITY + _PRINTED * abs(bound) * bool(printed)) * (1 if least else -1)
     raw_status = said.lower() if said else condition
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
         raw_status = f"{condition}, by its own word: it gives no bound"
-    return Answer(stopped, title, raw_status, values, bound)
+    return base.Answer(stopped, title, raw_status, values, bound)
 
 
 def _values(native: Native, model: LinearModel) -> FloatArray:
