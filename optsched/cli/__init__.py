@@ -59,11 +59,9 @@ class _Group(Examples, click.Group):
     """Commands in sections, and those that other distributions add."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return [*super().list_commands(ctx), *sorted(each.name for each in _added())]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Return a command; what other distributions add is looked up only for a name not ours."""
         if (ours := super().get_command(ctx, name)) is not None:
             return ours
         for each in _added().select(name=name):
@@ -74,7 +72,6 @@ class _Group(Examples, click.Group):
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one line for each command."""
         added = [command for each in _added() if (command := self.get_command(ctx, each.name))]
         for section, commands in {**_SECTIONS, "Papers": added}.items():
             if commands:

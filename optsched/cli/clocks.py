@@ -61,8 +61,6 @@ def fit(output: Output, given: Options) -> int:
     --enable-logging-iteration-details. Kernel times: a folder with dense.csv, per_sequence.csv and
     attention.csv. A log: requests with measured latencies, by which --clock is scaled.
     """
-    from optsched.clock import LinearClock
-
     source, out, clock = take(given, "source out clock").values()
     path, kernels = Path(source), take(given, cli.names_of(_KERNELS))
     cli.only_for(cli.names_of(_KERNELS), path.is_dir(), f"for {_LAYERS}")
@@ -77,9 +75,9 @@ def fit(output: Output, given: Options) -> int:
                 raise OptschedError(f"{source} has the times of one layer; pass --layers N")
             kernels["memory"] = given["memory"]
             set_ones = {key: value for key, value in kernels.items() if value is not None}
-            found = LinearClock.fit(kernel_batches(path, **set_ones), name)
+            found = optsched.clock.LinearClock.fit(kernel_batches(path, **set_ones), name)
         elif clock is None:
-            found = LinearClock.fit(_batches(path), name)
+            found = optsched.clock.LinearClock.fit(_batches(path), name)
         else:
             from optsched.serving.calibration import calibrated
 
@@ -113,7 +111,6 @@ def check(output: Output, given: Options) -> int:
 
 
 def _log(source: str, options: Options) -> tuple[Instance, Measured, Policy]:
-    """Read a measured log, and return it with the engine that served it."""
     memory = cli.memory_of(options.pop("memory"), options)
     how = take(options, "columns time_unit")
     log = optsched.workloads.read_measured(source, memory, seconds_per_step=cli.TICK, **how)
@@ -143,13 +140,11 @@ def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
     `clock fit` makes a clock of measured batches, kernel times or a log; `clock check` sets a
     measured log beside its simulation.
     """
-    from optsched.clock import clock_facts
-
     if context.invoked_subcommand is not None:
         return cli.DONE
     output = Output(json_path, quiet)
     rows = []
-    for name, facts in clock_facts().items():
+    for name, facts in optsched.clock.clock_facts().items():
         output.say(f"{name:27} {facts['title']} ({facts['source']})")
         output.say(f"{'':27} {facts['fit']}; without {facts['left_out']}")
         if "measured" in facts:

@@ -21,10 +21,9 @@ from optsched.cli.options import Options, Output, command, option, take
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from optsched import Instance, LinearModel
     from optsched.experiments.records import Record
-    from optsched.models.linear import LinearModel
     from optsched.policies import Policy
-    from optsched.problem.instance import Instance
     from optsched.workloads import WorkloadFamily
 
 _PACKAGES = ("numpy", "scipy", "numba", "pyomo", "highspy", "ortools")
@@ -99,7 +98,6 @@ def library(output: Output, given: Options) -> int:
 
 
 def _judge(record: Record, kind: str, value: float, output: Output) -> int:
-    """Say by how much a verified schedule or certificate is better than what is known."""
     known, changes = getattr(record, kind), Options({kind: value})
     found = replace(record, **changes)
     gain = (known - value) / known * (1 if kind == "objective" else -1)
@@ -137,7 +135,6 @@ class Finding:
 
 
 def _findings() -> Iterator[Finding]:
-    """Look at versions, solvers and speeds, one after the other."""
     yield Finding("machine", True, f"{platform.platform()}, {os.cpu_count()} cores")
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version())
     for name in (*_PACKAGES, *EXTRAS):

@@ -17,13 +17,9 @@ from optsched.cli.options import Numbers, Options, Output, command, flag, option
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
+    from optsched import Instance, Optimum, RequestTypes
     from optsched.clock import Clock
-    from optsched.models.fluid.nested import NestedWaitPlan
-    from optsched.models.fluid.wait import WaitPlan
-    from optsched.models.program import Program
-    from optsched.optimum.state import Optimum
-    from optsched.problem.instance import Instance
-    from optsched.problem.request_types import RequestTypes
+    from optsched.models import NestedWaitPlan, Program, WaitPlan
 
 
 @command(
@@ -114,7 +110,6 @@ def _first_step(
     """Return the step program of empty workers and the requests that arrive first."""
     import numpy as np
 
-    from optsched.models import BalanceProgram, BalanceState
     from optsched.simulate.cluster import BalanceRouting
 
     if workers is None or slots is None:
@@ -126,7 +121,8 @@ def _first_step(
     first = np.flatnonzero(instance.arrivals == instance.arrivals.min())
     waiting = instance.prompts[first]
     empty = np.zeros((count, lookahead + 1), dtype=np.int64)
-    return BalanceProgram(BalanceState(empty, np.full(count, slots), waiting))
+    state = optsched.models.BalanceState(empty, np.full(count, slots), waiting)
+    return optsched.models.BalanceProgram(state)
 
 
 _TYPES = (
@@ -175,8 +171,6 @@ _NESTED, _WAIT = {"needs": "--nested"}, {"needs": "no --nested"}
 )
 def thresholds(output: Output, given: Options) -> int:
     """Compute thresholds of WAIT or Nested WAIT."""
-    from optsched.models.fluid.equilibrium import equilibrium
-
     nested, prompt, export = take(given, "nested prompt export").values()
     _refuse_unused(export is not None, given)
     types, clock, given["memory"] = _read(output, given)
@@ -187,7 +181,7 @@ def thresholds(output: Output, given: Options) -> int:
                 f"prompts differ; all types are taken to have their mean, {types.prompts[0]} "
                 "tokens (--prompt sets another)"
             )
-    balance = equilibrium(types, clock)
+    balance = optsched.models.equilibrium(types, clock)
     stable = balance.stable
     shares = zip(types.names, balance.loads.tolist(), balance.memories.tolist(), strict=True)
     content = {
@@ -250,7 +244,6 @@ def throughput(output: Output, given: Options) -> int:
 def _read(output: Output, options: Options) -> tuple[RequestTypes, Clock, int | None]:
     """Take TYPES and how to read it out of the options; return types, their clock and memory."""
     from optsched._internal.arguments import MAX_TOKENS
-    from optsched.problem.request_types import RequestTypes, read_types
 
     asked, how = take(options, "classes rate"), take(options, "skip_invalid")
     source, clock, memory, seed = take(options, "types clock memory seed").values()
@@ -259,13 +252,13 @@ def _read(output: Output, options: Options) -> tuple[RequestTypes, Clock, int | 
         cli.only_for(
             "classes rate skip_invalid", False, "for traces, and a TOML file has its own types"
         )
-        types, given, of_file = read_types(source)
+        types, given, of_file = optsched.workloads.read_types(source)
         memory = of_file if memory is None else memory
     else:
         instance = cli.read_instance(
             output, source, memory or MAX_TOKENS, seed=seed, seconds_per_step=cli.TICK, **how
         )
-        types = RequestTypes.from_instance(instance, **asked)
+        types = optsched.RequestTypes.from_instance(instance, **asked)
     if clock is not None:
         given = optsched.get_clock(clock)
     if given is None:
@@ -286,10 +279,8 @@ def _refuse_unused(written: bool, options: Options) -> None:
 
 
 def _wait(types: RequestTypes, clock: Clock, options: Options) -> WaitPlan:
-    from optsched.models.fluid.wait import WaitThresholds
-
     limits = [options[name] for name in ("memory", "batch_limit", "minimum_slack", "objective")]
-    program = WaitThresholds(types, clock, *limits)
+    program = optsched.models.WaitThresholds(types, clock, *limits)
     if options["thresholds"] is not None:
         return program.plan(_several(options["thresholds"]))
     least, method = program.least_fixed_point(), options["method"]
@@ -301,15 +292,13 @@ def _wait(types: RequestTypes, clock: Clock, options: Options) -> WaitPlan:
 
 
 def _nested(types: RequestTypes, clock: Clock, options: Options) -> NestedWaitPlan:
-    from optsched.models.fluid.nested import NestedWaitThresholds, design_segments
-
     risk = {name: options[name] for name in ("delta", "iterations")}
     segments, margin, asked = (options[name] for name in ("segments", "margin", "thresholds"))
     if (segments == "auto" or isinstance(segments, int)) and asked is None:
         number = None if segments == "auto" else segments
         limits = {"margin": margin, "memory": options["memory"]}
-        return design_segments(types, clock, segments=number, **limits, **risk)
-    program = NestedWaitThresholds(
+        return optsched.models.design_segments(types, clock, segments=number, **limits, **risk)
+    program = optsched.models.NestedWaitThresholds(
         types,
         clock,
         None if segments == "types" else _several(segments),  # type: ignore[arg-type]
@@ -329,8 +318,6 @@ def _several(numbers: int | list[int]) -> list[int]:
 
 
 def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, object]:
-    from optsched.models.fluid.wait import WaitPlan
-
     content = {
         "thresholds": plan.thresholds.tolist(),
         "memory": plan.memory,
@@ -338,7 +325,7 @@ def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, object]:
         "batch_time": plan.iteration_time,
         "batch_size": plan.batch_size,
     }
-    if isinstance(plan, WaitPlan):
+    if isinstance(plan, optsched.models.WaitPlan):
         return content | {"slacks": plan.slacks.tolist()}
     names = ("safety_stock", "memory_bound", "slack", "delta", "iterations")
     return (
@@ -422,7 +409,6 @@ def solve(output: Output, given: Options) -> int:
 
 
 def _write_certificate(result: Optimum, path: str, output: Output) -> None:
-    """Write the proof of the bound, or the best one of a lower bound."""
     proof = result.certificate or result.price_certificate
     if proof is None:
         output.note(f"no certificate was written: the bound is by {result.proof}")
@@ -456,7 +442,6 @@ def _explanation(result: Optimum, output: Output) -> dict[str, object] | None:
 def _conflict(
     instance: Instance, output: Output, horizon: int | None, time_limit: float
 ) -> dict[str, object]:
-    """Name the requests and steps in conflict, as far as they are found in time."""
     try:
         conflict = optsched.explain_infeasibility(instance, horizon, time_limit=time_limit)
     except OptschedError as undecided:
@@ -494,7 +479,7 @@ def _conflict(
     ),
 )
 def bound(output: Output, given: Options) -> int:
-    """Prove a lower bound on the total latency of any schedule, or on another objective."""
+    """Prove a lower bound on the cost of any schedule."""
     from optsched.bounds.on_clock import caveats
     from optsched.problem.work import load_on_clock
     from optsched.problem.workers import as_workers

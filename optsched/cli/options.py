@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+import optsched
 from optsched._internal.aside import COMPILING, shown_by
 from optsched._internal.files import is_replaced, write_whole
 from optsched.errors import OptschedError
@@ -23,8 +24,7 @@ from optsched.errors import OptschedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from optsched.problem.forecasts import Beliefs
-    from optsched.problem.instance import Instance
+    from optsched import Beliefs, Instance
 
 
 Options = dict[str, Any]  # what was typed, or is there by default, by name
@@ -85,7 +85,6 @@ def check_writable(path: str | Path) -> None:
 
 
 def _why_not(path: Path) -> str | None:
-    """Say why a path cannot be written and what to do; None if it can."""
     if "\0" in str(path):
         return "a name holds no NUL; take it out"
     folder = path.absolute().parent
@@ -179,9 +178,7 @@ def _check_files() -> None:
         written = isinstance(each.type, click.Path) and value != "-"
         paths = [Path(value)] if written else _files_in(value)
         if each.name == "schedules":
-            from optsched.policies import POLICIES
-
-            names = (*POLICIES, *str(context.params["policies"]).split(","))
+            names = (*optsched.POLICIES, *str(context.params["policies"]).split(","))
             paths = [Path(value, f"{name}.json") for name in names]
         for path in paths:
             name = f"{each.opts[-1]} {path}" if written else str(path)
@@ -332,11 +329,6 @@ class Written(click.Path):
         return value
 
 
-def _check_json(name: str) -> None:
-    if name != "-":
-        check_writable(name)
-
-
 def check_log(name: str) -> None:
     """Refuse a log that cannot be written."""
     from optsched.problem.execution import check_log_name
@@ -350,6 +342,11 @@ def _check_model(name: str) -> None:
 
     check_writable(name)
     ending_of(name)
+
+
+def _check_json(name: str) -> None:
+    if name != "-":
+        check_writable(name)
 
 
 FILE = Written(check_writable)
@@ -472,7 +469,6 @@ class _Command(Examples):
     """A command whose options stand in sections, its own ones first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in their sections."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -551,18 +547,16 @@ def command(
 
 
 def _take_hardware(options: Options) -> None:
-    """Take the LLM and its GPUs out of the options; they say the memory and perhaps the clock."""
     llm, gpu, gpus, share = take(options, "llm gpu gpus gpu_memory_utilization").values()
     if llm is None or gpu is None:
         return
-    from optsched.clock import clock_of
     from optsched.clock.hardware import memory_tokens, vllm_defaults
 
     unset = [each for each in ("memory", "clock") if options.get(each, "") is None]
     if "memory" in unset:
         options["memory"] = memory_tokens(llm, gpu, gpus, share)
     if "clock" in unset:
-        options["clock"] = clock_of(llm, gpu, gpus)
+        options["clock"] = optsched.clock.clock_of(llm, gpu, gpus)
     only_for("llm gpu gpus", bool(unset), "where no memory or no clock is set")
     click.get_current_context().meta[OF_GPU] = vllm_defaults(gpu)
 
@@ -588,7 +582,6 @@ def seeds_of(trace: str, seed: int, count: int) -> range:
 
 
 def _instance(output: Output, options: Options) -> Instance:
-    """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
     how = take(options, "memory limit seconds_per_step skip_invalid columns time_unit")
     on_clock = options.get("clock") not in (None, "unit")
@@ -647,7 +640,6 @@ def memory_of(memory: int | None, options: Options) -> int | None:
 def _beliefs(output: Output, options: Options, skip_invalid: bool) -> Beliefs | Instance | None:
     """Take out of the options which outputs are likely: by completed requests, or by a column."""
     from optsched._internal.arguments import MAX_TOKENS
-    from optsched.problem.forecasts import Beliefs
 
     history, log_error = take(options, "history log_error").values()
     if history is not None:
@@ -665,7 +657,7 @@ def _beliefs(output: Output, options: Options, skip_invalid: bool) -> Beliefs | 
             "add it, or leave --log-error out"
         )
     longest = int((instance.memory - instance.prompts).max())
-    return Beliefs.around(instance.output_estimates, log_error, longest)
+    return optsched.Beliefs.around(instance.output_estimates, log_error, longest)
 
 
 def read_instance(
@@ -678,19 +670,17 @@ def read_instance(
     **how: Any,
 ) -> Instance:
     """Read a trace, or a family with a seed unless it has its own; note what was changed."""
-    from optsched.workloads import read_trace, read_trace_skipping
-
     if seed is not None and trace.startswith("family:") and "seed=" not in trace:
         trace += f",seed={seed}"
     with output.progress(f"reading {trace}"):
         how["note"] = output.note
         if skip_invalid:
-            instance, skipped = read_trace_skipping(trace, memory, **how)
+            instance, skipped = optsched.workloads.read_trace_skipping(trace, memory, **how)
             for row in skipped[:LISTED]:
                 output.note(f"left out {row}")
             output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
         else:
-            instance = read_trace(trace, memory, **how)
+            instance = optsched.workloads.read_trace(trace, memory, **how)
     if instance.seconds_per_step not in (None, TICK):
         output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
     return instance

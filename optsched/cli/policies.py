@@ -22,17 +22,13 @@ from optsched.errors import OptschedError, is_interrupt, require_known
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from optsched.experiments.results import Comparison
+    from optsched import Comparison, Instance, RunSettings
     from optsched.policies import Policy
     from optsched.problem.execution import Run
-    from optsched.problem.instance import Instance
-    from optsched.simulate import RunSettings
     from optsched.simulate.cluster.routing import Routing
-    from optsched.simulate.dispatch import RoutedRun
 
 
 def _check_folder(name: str) -> None:
-    """Refuse a folder that is none, or that cannot be made."""
     folder = next(each for each in (Path(name), *Path(name).absolute().parents) if each.exists())
     if not folder.is_dir():
         raise OptschedError(f"cannot write schedules into {name}: {folder} is not a folder")
@@ -98,10 +94,7 @@ def compare(output: Output, given: Options) -> int:
 
 
 def _say_measured(instance: Instance, output: Output) -> None:
-    """Say what the log has measured of its requests, if it has."""
     import numpy as np
-
-    from optsched.workloads import read_measured
 
     given = click.get_current_context().params
     how = {name: given[name] for name in ("columns", "time_unit")}
@@ -109,7 +102,8 @@ def _say_measured(instance: Instance, output: Output) -> None:
         return  # or they are not those requests, or did not arrive so
     try:
         for limit in (100, given["limit"]):  # most logs measure nothing: their head says so
-            log = read_measured(given["trace"], instance.memory, limit=limit, **how)[1]
+            how["limit"] = limit
+            log = optsched.workloads.read_measured(given["trace"], instance.memory, **how)[1]
     except OptschedError:
         return
     for name, times in (("latency", log.latency), ("TTFT", log.first_token)):
@@ -205,10 +199,10 @@ def note_unforeseen(policies: Sequence[Policy]) -> None:
     )
 
 
-_WHOLE = "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl"
-_ASYNC = "--async-scheduling/--no-async-scheduling"
-_CACHE = "--enable-prefix-caching/--no-enable-prefix-caching"
-_LONG, _PARTS = "long-prefill-token-threshold-adaptive", "enable-chunked-prefill"
+def _switch(name: str, text: str) -> cli.Option:
+    return flag(f"--{name}/--no-{name}", text, default=None)
+
+
 ENGINE = (
     option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
     option("--block-size T", int, "Tokens per block (default: 16 for vllm, otherwise 1)."),
@@ -217,14 +211,16 @@ ENGINE = (
     option("--max-num-batched-tokens B", int, "Maximum number of tokens in a batch of an engine."),
     option("--max-model-len T", int, "Most tokens of a request of vllm; longer ones are refused."),
     option("--long-prefill-token-threshold T", int, "Most tokens of a request in a batch of vllm."),
-    flag(f"--{_LONG}/--no-{_LONG}", "Whether that is never less than a fair share.", default=None),
+    _switch(
+        "long-prefill-token-threshold-adaptive", "Whether that is never less than a fair share."
+    ),
     option("--prefill-schedule-interval N", int, "Batches of vllm from prompts to prompts."),
-    flag(f"--{_PARTS}/--no-{_PARTS}", "Whether vllm computes prompts in parts.", default=None),
+    _switch("enable-chunked-prefill", "Whether vllm computes prompts in parts."),
     option("--scheduling-policy P", str, "Order of vllm: fcfs, or priority (a column of TRACE)."),
     option("--watermark X", float, "Share of memory that admissions to an engine leave free."),
-    flag(_WHOLE, "Whether vllm admits only prompts that fit whole.", default=None),
-    flag(_ASYNC, "Whether vllm forms a batch while the one before it runs.", default=None),
-    flag(_CACHE, "Whether vllm finds the blocks of requests that begin alike.", default=None),
+    _switch("scheduler-reserve-full-isl", "Whether vllm admits only prompts that fit whole."),
+    _switch("async-scheduling", "Whether vllm forms a batch while the one before it runs."),
+    _switch("enable-prefix-caching", "Whether vllm finds the blocks of requests that begin alike."),
 )
 ENGINE_NAMES = cli.names_of(ENGINE)
 
@@ -240,7 +236,6 @@ ENGINE_NAMES = cli.names_of(ENGINE)
     cli.HTML,
     cli.LOG,
     option("--batches FILE", Written(cli.check_log), "Write each batch of vllm, as --log does."),
-    option("--hash-block T", int, "Tokens per id of the column hash_ids (Mooncake: 512)."),
     runs=(
         "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
         "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
@@ -250,11 +245,8 @@ ENGINE_NAMES = cli.names_of(ENGINE)
 def simulate(output: Output, given: Options) -> int:
     """Run one policy and record everything that happened."""
     instance: Instance = given.pop("instance")
-    policy, log, batches, hash_block = take(given, "policy log batches hash_block").values()
+    policy, log, batches = take(given, "policy log batches").values()
     chosen = of_engine(optsched.policies.get_policy(policy), given)
-    cli.only_for("hash_block", instance.hash_ids is not None, "for a TRACE with hash_ids")
-    if hash_block is not None:
-        instance = instance.replace(hash_block=hash_block)
     cli.only_for("batches", chosen.needs.kind == "vllm", f"for the policy vllm, not {policy}")
     note_unforeseen([chosen])
     warm_up = given.pop("warm_up")
@@ -505,7 +497,6 @@ def cluster(output: Output, given: Options) -> int:
 
 
 def _routings(how: Options) -> list[Routing]:
-    """Return the policies, with one BF-IO for each lookahead."""
     from optsched.simulate.cluster import get_routing
 
     names = [name.strip() for name in how.pop("policies").split(",")]
@@ -570,18 +561,15 @@ def _write_report(output: Output, comparison: Comparison, html: str, how: Option
 )
 def route(output: Output, given: Options) -> int:
     """Prove what routers lose by placement and by order."""
-    from optsched.policies import get_policies, split_names
     from optsched.problem.workers import get_routers
 
     given["routers"] = get_routers(given["routers"].replace(" ", "").split(","))
-    served = [on_its_gpu(policy) for policy in get_policies(split_names(given.pop("policies")))]
+    names = optsched.policies.split_names(given.pop("policies"))
+    served = [on_its_gpu(policy) for policy in optsched.policies.get_policies(names)]
     note_unforeseen(served)
     with output.progress() as update:
-
-        def show(run: RoutedRun) -> None:
-            update(f"finished {run.router} with {run.policy}")
-
-        output.show(optsched.routing_loss(**given, policies=served, on_result=show))
+        given["on_result"] = lambda run: update(f"finished {run.router} with {run.policy}")
+        output.show(optsched.routing_loss(**given, policies=served))
     return cli.DONE
 
 
@@ -616,14 +604,15 @@ def route(output: Output, given: Options) -> int:
 )
 def capacity(output: Output, given: Options) -> int:
     """Find how many workers a trace needs: at least, at most."""
-    from optsched.policies import get_policies, split_names
     from optsched.problem.workers import get_routers
     from optsched.serving.capacity.capacity import IN_STEPS, ON_CLOCK
 
     instance, several, slo = given.pop("instance"), given.pop("several", None), given.pop("slo")
     policies, loads, certificate = take(given, "policies loads certificate").values()
-    usual = IN_STEPS if given["clock"] is None else ON_CLOCK
-    chosen = get_policies(usual if policies is None else split_names(policies))
+    names: Sequence[str] = IN_STEPS if given["clock"] is None else ON_CLOCK
+    if policies is not None:
+        names = optsched.policies.split_names(policies)
+    chosen = optsched.policies.get_policies(names)
     engines = [each.needs.kind in ("vllm", "engine") for each in chosen]
     how = take(given, ENGINE_NAMES)
     chosen = [
@@ -654,7 +643,6 @@ def capacity(output: Output, given: Options) -> int:
 
 
 def _again(policy: str, router: str, workers: int | None) -> str | None:
-    """Return the command that simulates what decides."""
     if workers is None:
         return None
     words, skipped = [], {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}

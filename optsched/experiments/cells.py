@@ -404,7 +404,6 @@ def on_dask(
 
 
 def _timed(function: Callable[[Cell], Result], cells: list[Cell]) -> tuple[list[Result], float]:
-    """Carry several cells out, one after another, and say how many seconds that took."""
     began = time.perf_counter()
     return [function(cell) for cell in cells], time.perf_counter() - began
 
@@ -436,7 +435,6 @@ def check_scheduler(address: object) -> None:
 
 
 def _where(address: Any) -> str:
-    """Return the address of a scheduler, a cluster or a client."""
     if isinstance(address, str):
         return address
     return str(getattr(address, "scheduler_address", None) or address.scheduler.address)

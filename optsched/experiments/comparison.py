@@ -137,7 +137,6 @@ class Replications(View):
         return self._leading(self._candidates)
 
     def _leading(self, names: list[str]) -> list[str]:
-        """Return those of some policies that may be the best of them."""
         least = min(names, key=lambda name: self.mean(name).mean)
         return [name for name in names if not self.difference(name, least).low > 0]
 
@@ -156,7 +155,6 @@ class Replications(View):
         return self._best([name for name in self.policies if self.knows(name) != "outputs"])
 
     def _best(self, names: list[str]) -> str | None:
-        """Return that of some policies that is shown to have the least mean latency."""
         leading = self._leading(names) if names else []
         shown = len(leading) == 1 and 1 < len(self.parts) == self._different
         return leading[0] if shown and all(part.comparable for part in self.parts) else None
@@ -412,7 +410,6 @@ def compare_lookaheads(
 def _runs(
     traces: Sequence[Instance], chosen: Sequence[Any], settings: RunSettings, on_progress: Any
 ) -> Iterator[tuple[Any, float]]:
-    """Run policies on traces, each with the seconds that it took."""
     for place, trace in enumerate(traces):
         for policy in chosen:
             own = settings if settings.cluster is not None else settings.of(policy)
@@ -449,7 +446,6 @@ def _traces(instance: Any) -> list[Instance]:
 def _check_bound(
     bound: Bound | ClockBound | None, instance: Instance, settings: RunSettings
 ) -> None:
-    """Refuse a bound that was found for other requests, or for another kind of time."""
     if bound is None:
         return
     if settings.cluster is not None:

@@ -131,6 +131,8 @@ def growth_of(
     low_line, high_line = _Slope(steps, lows, confidence), _Slope(steps, highs, confidence)
     low_floor = low_line.mean - low_line.margin
     high_ceiling = high_line.mean + high_line.margin
+    means = lows.mean(axis=0)
+    known = not few and bool(np.all(means > 0))
     verdict: Verdict = "undecided"
     if few:
         verdict = "too few points"
@@ -147,7 +149,7 @@ def growth_of(
         tolerance,
         tolerance + low_line.detectable(),
         high_line.power(tolerance),
-        None if few else _exponent(steps, lows.mean(axis=0)),
+        float(np.polyfit(np.log(steps), np.log(means), 1)[0]) if known else None,
         tuple(steps.tolist()),
         len(lows),
         confidence,
@@ -169,7 +171,6 @@ class _Slope:
         self.margin = self._limit * self._error
 
     def power(self, distance: float) -> float:
-        """Return the probability of finding that a slope so far from a limit is beyond it."""
         from scipy import stats
 
         if not self._free:
@@ -180,7 +181,6 @@ class _Slope:
         return float(stats.nct.sf(self._limit, self._free, shift)) if shift < 1e3 else 1.0
 
     def detectable(self) -> float:
-        """Return the distance from a limit that is found with the probability `POWER`."""
         from scipy import optimize
 
         if not self._free or self._error == 0:
@@ -189,12 +189,6 @@ class _Slope:
         while self.power(far) < POWER:
             far *= 2
         return float(optimize.brentq(lambda distance: self.power(distance) - POWER, 0, far))
-
-
-def _exponent(steps: npt.NDArray[np.int64], means: FloatArray) -> float | None:
-    if np.any(means <= 0):
-        return None
-    return float(np.polyfit(np.log(steps), np.log(means), 1)[0])
 
 
 _DECIMALS = 12  # of regrets that sums in another order must not change
@@ -368,7 +362,6 @@ class Regret(View):
         return self._groups[load, horizon]
 
     def _margins(self, values: FloatArray) -> list[float]:
-        """Return half the width of a two-sided confidence interval of each column's mean."""
         return [reach(column, self.confidence) for column in values.T]
 
     def to_pandas(self) -> pd.DataFrame:
@@ -524,7 +517,6 @@ def regret(
 
 
 def _places(jobs: Any) -> runner.Places:
-    """Return where instances are enclosed: on this machine, unless it is Dask's."""
     here = jobs is None or isinstance(jobs, Real)
     return runner.Places(jobs) if here else runner.Places(None, jobs)
 
@@ -599,7 +591,6 @@ def _enclosed(
     places: runner.Places,
     on_progress: Callable[[CellProgress], object] | None,
 ) -> Regret:
-    """Carry out what is not in the store."""
     task = next(iter(tasks.values()))
     if tolerance is None:
         tolerance = _TOLERANCE * task.source.mean_alone
@@ -611,7 +602,7 @@ def _enclosed(
     cells = [regret_cells.Cell(**content) for content in store.values()]
     return Regret(
         task.source.name,
-        task.source.memory_tokens,
+        task.source.sample.memory,
         tuple(policy.name for policy in policies),
         tuple(sorted(cells, key=lambda cell: (cell.load, cell.horizon, cell.seed))),
         float(tolerance),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, strongest
 from optsched.problem.work import most_work
 from optsched.search.delays import start_evenly
-from optsched.simulate import run
+from optsched.simulate import RunSettings, run
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.workloads import family, read_trace
 from optsched.workloads.families import parse_family, poisson
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from optsched.experiments.cells import Own
     from optsched.policies import Policy
     from optsched.problem.execution import Execution
-    from optsched.problem.premises import Storage
     from optsched.problem.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
 
 
 Number = TypeVar("Number", int, float)
+AnyRun = TypeVar("AnyRun", "Execution", "ClockedRun")
 
 _SAMPLE = 200_000  # requests from which the mean memory-time of a family is taken
 _TICK = 2.0**-10  # seconds in which arrivals on a clock are counted
@@ -91,11 +91,6 @@ class RegretSource:
         if self.trace is not None:
             return self.trace
         return family(self.name, n=_SAMPLE, seed=0, memory=self.memory, **self.parameters)
-
-    @property
-    def memory_tokens(self) -> int:
-        """Tokens that the worker holds."""
-        return self.sample.memory
 
     @property
     def unit(self) -> str:
@@ -263,52 +258,42 @@ class Cell:
         return dict(vars(self))
 
 
+Ends = tuple[float, str, float, str]  # best, best_by, bound, proof
+
+
 def perform(task: RegretTask) -> Cell:
     """Draw an instance, run the policies, and enclose the optimum."""
-    began = stopwatch()
+    began, clock = stopwatch(), task.source.clock
     instance = task.source.draw(task.rate, task.horizon, task.seed)
     drawn = (task.load, task.rate, task.horizon, task.seed, len(instance))
-    if task.source.clock is not None:
-        found, later = _on_clock(task, task.source.clock, instance)
-        return Cell(*drawn, *found, stopwatch() - began, later)
-    runs = [run(instance, loaded(policy), seed=task.seed) for policy in task.policies]
-    whole = [each for each in runs if each.preemption == "restarted"]
-    others = [each for each in runs if each.preemption != "restarted"]
-    best, proven = enclose(instance, [each.schedule for each in whole], task.time_limit)
-    for each in whole:
-        _covered(proven, each)
-    ends = best.total_latency, best.policy, math.ceil(proven.value), proven.method
+    settings = RunSettings(clock=clock, seed=task.seed)
+    runs: list[Any] = [run(instance, loaded(policy), settings) for policy in task.policies]
+    if clock is None:
+        ends, later = _in_steps(instance, runs, task.time_limit)
+    else:
+        ends, later = _on_clock(instance, [*runs, run(instance, "work", settings)], clock)
     latencies: dict[str, float] = {each.policy: each.total_latency for each in runs}
-    later = _going_on(instance, others, best) if others else None
     return Cell(*drawn, latencies, *ends, stopwatch() - began, later)
 
 
-def _going_on(instance: Instance, runs: list[Execution], best: Schedule) -> JSON:
-    """Return the best run known, and a bound, where preempted requests may go on."""
-    proven = find_bound(instance, "closed-form")
-    for each in runs:
-        if broken := each.check():
-            raise ScheduleError(f"the run of {each.policy!r} is infeasible: {broken[0]}")
-        _covered(proven, each)
-    known: list[Execution | Schedule] = [best, *runs]
-    least = min(known, key=lambda each: each.total_latency)
-    ends = least.total_latency, least.policy, math.ceil(proven.value), proven.method
-    return _in_own_world([each.policy for each in runs], ends)
-
-
-def _in_own_world(policies: list[str], ends: tuple[float, str, float, str]) -> JSON:
-    names = ("policies", "best", "best_by", "bound", "proof")
-    return dict(zip(names, (policies, *ends), strict=True))
+def _in_steps(
+    instance: Instance, runs: list[Execution], time_limit: float
+) -> tuple[Ends, JSON | None]:
+    """Return the best schedule and a bound, also of runs whose preempted requests go on."""
+    whole = [each for each in runs if each.preemption == "restarted"]
+    later = [each for each in runs if each.preemption != "restarted"]
+    best, proven = enclose(instance, [each.schedule for each in whole], time_limit)
+    ends = _ends(best, proven, whole)
+    if not later:
+        return ends, None
+    least, proven = _least([best, *_feasible(later)]), find_bound(instance, "closed-form")
+    return ends, _in_own_world(later, _ends(least, proven, later))
 
 
 def _on_clock(
-    task: RegretTask, clock: LinearClock, instance: Instance
-) -> tuple[tuple[dict[str, float], float, str, float, str], JSON | None]:
-    """Return latencies, the best checked run and a bound; the latter two also of later storage."""
-    runs = [
-        run(instance, loaded(policy), clock=clock, seed=task.seed)
-        for policy in (*task.policies, get_policy("work"))
-    ]
+    instance: Instance, runs: list[ClockedRun], clock: LinearClock
+) -> tuple[Ends, JSON | None]:
+    """Return the best run and a bound, also of runs that store tokens later."""
     for found in runs:
         raise_if_interrupted(found)
         if found.unfinished:
@@ -316,35 +301,38 @@ def _on_clock(
                 f"policy {found.policy!r} leaves {found.unfinished} requests unfinished; leave it "
                 "out"
             )
-        if broken := found.check():
-            raise ScheduleError(f"the run of {found.policy!r} is infeasible: {broken[0]}")
-    latencies = {each.policy: each.total_latency for each in runs[: len(task.policies)]}
-    ends = _enclosed(instance, clock, [each for each in runs if not _is_later(each)])
-    engines = [each.policy for each in runs if _is_later(each)]
-    if not engines:
-        return (latencies, *ends), None
-    return (latencies, *ends), _in_own_world(engines, _enclosed(instance, clock, runs, STORAGES[1]))
+    at_once = [each for each in _feasible(runs) if each.facts.storage == STORAGES[0]]
+    later = [each for each in runs if each.facts.storage != STORAGES[0]]
+    ends = _ends(_least(at_once), find_bound(instance, clock=clock), at_once)
+    if not later:
+        return ends, None
+    proven = find_bound(instance, clock=clock, storage=STORAGES[1])
+    return ends, _in_own_world(later, _ends(_least(runs), proven, runs))
 
 
-def _is_later(run: ClockedRun) -> bool:
-    return run.facts.storage != STORAGES[0]
+def _in_own_world(runs: Sequence[AnyRun], ends: Ends) -> JSON:
+    names = ("policies", "best", "best_by", "bound", "proof")
+    return dict(zip(names, ([each.policy for each in runs], *ends), strict=True))
 
 
-def _enclosed(
-    instance: Instance, clock: LinearClock, runs: list[ClockedRun], storage: Storage = STORAGES[0]
-) -> tuple[float, str, float, str]:
-    """Return the best of some runs with its policy, and a bound that covers all of them."""
-    best = min(runs, key=lambda each: each.total_latency)
-    proven = find_bound(instance, clock=clock, storage=storage)
+def _feasible(runs: list[AnyRun]) -> list[AnyRun]:
     for each in runs:
-        _covered(proven, each)
-    return best.total_latency, best.policy, proven.value, proven.method
+        if broken := each.check():
+            raise ScheduleError(f"the run of {each.policy!r} is infeasible: {broken[0]}")
+    return runs
 
 
-def _covered(proven: Bound | ClockBound, run: Execution | ClockedRun) -> None:
-    """Refuse a run that the bound does not cover."""
-    if why := strongest([proven], run.facts)[1]:
-        raise PolicyError(f"policy {run.policy!r} has no regret: {why}; leave it out")
+def _least(known: Sequence[Any]) -> Any:
+    return min(known, key=lambda each: each.total_latency)
+
+
+def _ends(best: Schedule | AnyRun, proven: Bound | ClockBound, runs: Sequence[AnyRun]) -> Ends:
+    """Return the best that is known and a bound, refusing runs that the bound does not cover."""
+    for each in runs:
+        if why := strongest([proven], each.facts)[1]:
+            raise PolicyError(f"policy {each.policy!r} has no regret: {why}; leave it out")
+    value = math.ceil(proven.value) if isinstance(proven, Bound) else proven.value
+    return best.total_latency, best.policy, value, proven.method
 
 
 def enclose(
@@ -354,7 +342,7 @@ def enclose(
     known = [*schedules, run(instance, "area").schedule]
     for schedule in known:
         _check(schedule)
-    best = min(known, key=_total)
+    best = _least(known)
     proven = find_bound(instance)
     alike = instance.prompts.min() == instance.prompts.max()
     if alike and (value := machines_bound(instance)) > proven.value:
@@ -363,7 +351,7 @@ def enclose(
         name = "identical machines"
         proven = replace(proven, value=value, method=name, certificate=None, premises=premises)
     elif proven.prices is not None and best.total_latency > proven.value:
-        best = min(best, _check(start_evenly(instance)), key=_total)
+        best = _least([best, _check(start_evenly(instance))])
         per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)
         work = max(_LEAST_WORK, _ROUNDS * per_round)
         better = improve_prices(best, proven.prices, Budget(work=work))
@@ -389,10 +377,6 @@ def _look_further(
         premises = found.premises
         proven = Bound(found.bound, found.proof, found.seconds, proof, premises=premises)
     return best, proven
-
-
-def _total(schedule: Schedule) -> int:
-    return schedule.total_latency
 
 
 def _check(schedule: Schedule) -> Schedule:

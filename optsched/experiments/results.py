@@ -20,7 +20,7 @@ from optsched.problem.schedule import Schedule
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pandas as pd
 
@@ -234,10 +234,6 @@ class Comparison(View):
             )
         return found
 
-    def by_policy(self) -> JSON:
-        """Return the run of each policy as asked for, on a cluster that on the first trace."""
-        return {policy: runs[0] for policy, runs in self.runs_by_policy.items()}
-
     @property
     def policies(self) -> list[str]:
         """Names of the policies, in the order in which they were asked for."""
@@ -332,7 +328,7 @@ class Comparison(View):
         return others or [best]
 
     def ranked(self) -> list[Any]:
-        """Return `by_policy` by unfinished requests, then by mean latency; references come last."""
+        """Return the runs by unfinished requests, then by mean latency; references come last."""
         references = self.references
 
         def place(run: Any) -> tuple[bool, int, float]:
@@ -342,7 +338,6 @@ class Comparison(View):
         return sorted(self, key=place)
 
     def __getitem__(self, policy: str) -> Any:
-        """Return the run of a policy by its name."""
         if policy not in self.runs_by_policy:
             raise PolicyError(
                 f"policy {policy!r} did not run: {nearest(str(policy), self.runs_by_policy)}"
@@ -350,7 +345,7 @@ class Comparison(View):
         return self.runs_by_policy[policy][0]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.by_policy().values())
+        return (runs[0] for runs in self.runs_by_policy.values())
 
     def __len__(self) -> int:
         return len(self.runs_by_policy)
@@ -412,7 +407,6 @@ class Comparison(View):
         }
 
     def _entry(self, run: Any, seconds: float) -> JSON:
-        """Return what JSON says of a run in steps or on a clock."""
         gap = self.gap(run)
         claims = {"gap": gap} | ({"why_no_gap": self.covering(run)[1]} if gap is None else {})
         if self.timed:
@@ -440,7 +434,6 @@ class Comparison(View):
 
 
 def _described(bound: Bound | ClockBound, instance: Instance) -> JSON:
-    """Return what JSON says of a bound, and under which premises it holds."""
     return {
         "value": bound.value,
         "mean_latency": numbers.round_down(Fraction(bound.value) / len(instance)),
@@ -525,7 +518,7 @@ class ClusterComparison(Comparison):
     def notes(self) -> list[str]:
         """Remarks on the numbers, one sentence each."""
         entries = {entry["policy"]: entry for entry in self._rows}
-        found = [*filter(None, [_rising(entries, self.by_policy())])]
+        found = [*filter(None, [_rising(entries, self)])]
         if self.comparable:
             return found
         waiting, tokens = (
@@ -563,9 +556,9 @@ class ClusterComparison(Comparison):
         return "\n".join([text("cluster_table", self), *self.headline, *self.notes])
 
 
-def _rising(entries: dict[str, JSON], runs: dict[str, ClusterRun]) -> str | None:
+def _rising(entries: dict[str, JSON], runs: Iterable[ClusterRun]) -> str | None:
     """Point out a lookahead that leaves more imbalance than less of it, or than none."""
-    ahead = {policy: run.lookahead for policy, run in runs.items() if run.lookahead is not None}
+    ahead = {run.policy: run.lookahead for run in runs if run.lookahead is not None}
     imbalance = {policy: entry["imbalance_tokens"] for policy, entry in entries.items()}
     if not ahead or not (longest := max(ahead.values())):
         return None

@@ -97,10 +97,17 @@ class SweepFolder(runner.Store[JSON]):
             self.flush()
 
     def close(self) -> None:
-        """Write what is not on disk yet, and one table once all runs are done."""
+        """Write what is not on disk yet; once all runs are done, one table in their order."""
         self.flush()
-        if len(self) == len(self._keys) and not (self.path / TABLE).exists():
-            self._compact()
+        if len(self) < len(self._keys) or (self.path / TABLE).exists():
+            return
+        parts, found = list(self.path.glob("part-*.parquet")), _read(self.path)
+        assert found is not None
+        place = {key: number for number, key in enumerate(found.column("key").to_pylist())}
+        with runner.writing(self.path):
+            _write(found.take([place[key] for key in self._keys]), self.path / TABLE)
+        for part in parts:
+            part.unlink()
 
     def flush(self) -> None:
         """Write the rows that are not on disk yet as one part file."""
@@ -110,17 +117,6 @@ class SweepFolder(runner.Store[JSON]):
                 _write(_table(self._rows), self.path / name)
             self._rows = []
         self._flushed = time.monotonic()
-
-    def _compact(self) -> None:
-        """Put one table, in the order of the sweep, in the place of the part files."""
-        parts = list(self.path.glob("part-*.parquet"))
-        found = _read(self.path)
-        assert found is not None
-        place = {key: number for number, key in enumerate(found.column("key").to_pylist())}
-        with runner.writing(self.path):
-            _write(found.take([place[key] for key in self._keys]), self.path / TABLE)
-        for part in parts:
-            part.unlink()
 
 
 @checked()
@@ -147,7 +143,6 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
 
 
 def _read(path: Path) -> pa.Table | None:
-    """Read all rows on disk; None if there are none."""
     import pyarrow as pa
 
     whole = path / TABLE
@@ -172,7 +167,6 @@ def _rows(file: Path) -> pa.Table:
 
 
 def _table(rows: list[JSON]) -> pa.Table:
-    """Make a table of the columns that any row has a value in."""
     import pyarrow as pa
 
     found = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
@@ -387,9 +381,8 @@ def sweep(
     Returns
     -------
     Sweep
-        `runs`, `done`, `carried_out`, `failed`, `failures`, `status` ("complete" or "interrupted")
-        and `seconds`; results by `to_pandas()`; their `means` over seeds with paired differences,
-        and the best of each setting among `notes`, as printing, `plot` and `to_html` show them.
+        What was done, `failures`, and `status` ("complete" or "interrupted"); the results by
+        `to_pandas()`, their `means` over seeds, and the best of each setting among `notes`.
 
     Raises
     ------

@@ -164,7 +164,6 @@ def _solved(run: SweepRun, instance: Instance) -> JSON:
 
 
 def _claims(execution: Any, instance: Instance) -> JSON:
-    """Return the bound that covers a run and the gap to it, or why there is none."""
     bounds = [_bound(instance)]
     if execution.split:  # the one bound that allows preempted requests to go on
         bounds.append(_bound(instance, "closed-form"))

@@ -20,7 +20,6 @@ from optsched._version import __version__
 from optsched.errors import OptschedError, PolicyError
 from optsched.problem.work import load_on_clock
 from optsched.report import runs, tables
-from optsched.report.runs import plot_losses, plot_regret, plot_regret_ratio, plot_workers
 from optsched.report.style import MAX_STACKED, growing_bars, plot_means, step_unit
 from optsched.simulate.cluster.results import ClusterRun
 from optsched.simulate.dispatch import RoutedRun
@@ -151,7 +150,6 @@ def _line(line: Line2D, ax: Axes) -> Figure:
 
 
 def _in_data(line: Line2D, ax: Axes) -> tuple[FloatArray, FloatArray, bool]:
-    """Return the points of a line, and whether it spans the whole plot."""
     x = np.asarray(line.get_xdata(orig=False), dtype=np.float64)
     y = np.asarray(line.get_ydata(orig=False), dtype=np.float64)
     of_x, of_y = line.get_transform().contains_branch_seperately(ax.transData)
@@ -160,7 +158,6 @@ def _in_data(line: Line2D, ax: Axes) -> tuple[FloatArray, FloatArray, bool]:
 
 
 def _area(area: Any, ax: Axes) -> Figure:
-    """Turn polygons of one look into a trace."""
     edge = area.get_edgecolor()
     return {
         "type": "scatter",
@@ -178,7 +175,6 @@ def _area(area: Any, ax: Axes) -> Figure:
 
 
 def _segments(lines: Any, ax: Axes) -> Figure:
-    """Turn lines of one look into a trace."""
     *colour, alpha = lines.get_color()[0]
     return {
         "type": "scatter",
@@ -192,7 +188,6 @@ def _segments(lines: Any, ax: Axes) -> Figure:
 
 
 def _joined(shapes: Sequence[npt.ArrayLike], ax: Axes) -> Figure:
-    """Join shapes to one line with gaps between them."""
     gap = np.full((1, 2), np.nan)
     parts = [part for shape in shapes for part in (np.asarray(shape, dtype=np.float64), gap)]
     x, y = np.concatenate(parts[:-1] or [gap]).T
@@ -250,7 +245,6 @@ def _errors(errors: Any, heights: FloatArray) -> Figure:
 
 
 def _annotations(ax: Axes) -> list[Figure]:
-    """Place texts that are given in coordinates of the data or of the axes."""
     from matplotlib.text import Annotation
 
     found = []
@@ -277,7 +271,7 @@ def _annotations(ax: Axes) -> list[Figure]:
 
 
 def _axis(axis: Axis, limits: tuple[float, float]) -> Figure:
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import FixedLocator, PercentFormatter
 
     scale = axis.get_scale()
     ends = np.array(limits)
@@ -289,22 +283,14 @@ def _axis(axis: Axis, limits: tuple[float, float]) -> Figure:
         found |= {"type": "linear", "range": _place(ends, axis).tolist(), "nticks": 7}
     if isinstance(axis.get_major_formatter(), PercentFormatter):
         found["tickformat"] = ".0%"
-    if scale == "symlog" or _has_names(axis):
+    if scale == "symlog" or isinstance(axis.get_major_locator(), FixedLocator):  # with names
         places, names = _ticks(axis)
         at = _place(np.array(places, dtype=np.float64), axis)
         found |= {"tickvals": _numbers(at), "ticktext": names}
     return found
 
 
-def _has_names(axis: Axis) -> bool:
-    from matplotlib.category import StrCategoryLocator
-    from matplotlib.ticker import FixedLocator
-
-    return isinstance(axis.get_major_locator(), FixedLocator | StrCategoryLocator)
-
-
 def _ticks(axis: Axis) -> tuple[list[float], list[str]]:
-    """Return places and names of the ticks within the limits."""
     low, high = sorted(axis.get_view_interval())
     places = [float(place) for place in axis.get_majorticklocs() if low <= place <= high]
     if axis.get_scale() == "symlog":
@@ -368,7 +354,6 @@ def _text(text: object) -> str:
 
 
 def _unmarked(text: object) -> str:
-    """Return text without its marks of mathematics."""
     marks = {r"$\delta$": "δ", r"\$": "$", "\N{MINUS SIGN}": "-"}
     plain = str(text)
     for mark, sign in marks.items():
@@ -389,7 +374,6 @@ def _numbers(values: npt.ArrayLike) -> list[float | None]:
 
 
 def _short(value: float) -> float:
-    """Round a number that is not whole to the digits that a screen can show."""
     return int(value) if value.is_integer() else float(f"{value:.{_DIGITS}g}")
 
 
@@ -458,7 +442,7 @@ def regret_page(result: Regret) -> str:
     figures = {
         f"{name}-{place}": drawn_for(result.policies, plot, result, load, link="horizon")
         for place, load in enumerate(result.loads)
-        for name, plot in (("regret", plot_regret), ("ratio", plot_regret_ratio))
+        for name, plot in (("regret", runs.plot_regret), ("ratio", runs.plot_regret_ratio))
     }
     seeds = max(band.seeds for band in result.bands())
     table = tables.regret_table(result)
@@ -477,7 +461,7 @@ def summary_page(result: Replications | Sweep) -> str:
 def routing_page(result: RoutingLoss) -> str:
     """Return the page of what routers lose."""
     table = tables.routing_table(result)
-    losses = drawn_for([], plot_losses, result)
+    losses = drawn_for([], runs.plot_losses, result)
     losses["layout"]["height"] = 130 + 38 * len(result.losses)
     return page_of("routing", result, table, {"losses": losses})
 
@@ -489,7 +473,7 @@ def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:
         if run.clock is not None:
             figures["memory"] = drawn_for([], runs.plot_clocked_usage, list(filter(None, run.runs)))
         elif not run.unfinished:
-            figures["memory"] = drawn_for([], plot_workers, run.schedule)
+            figures["memory"] = drawn_for([], runs.plot_workers, run.schedule)
     elif run.clock is not None:
         figures = _over_time([run])
         figures["batches"] = drawn_for([], runs.plot_batches, run, link="time")
@@ -581,7 +565,6 @@ def make_figures(comparison: Comparison) -> dict[str, Figure]:
 
 
 def _schedules(drawn: Iterable[Schedule], best: str) -> Figure:
-    """Draw schedules into one plot that shows one of them at a time."""
     found: Figure = {}
     for schedule in drawn:
         figure = drawn_for([], runs.plot_schedule, schedule, sample=_ROWS, link="time")
@@ -636,7 +619,6 @@ def drawn_for(
 
 
 def _owned(figure: Figure, policy: str) -> Figure:
-    """Assign all traces of a plot to one policy."""
     for trace in figure["data"]:
         trace["meta"] = policy
     return figure

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.experiments.regret import Band, Regret
+    from optsched.experiments.regret import Regret
     from optsched.experiments.regret_cells import OverloadThreshold
     from optsched.experiments.results import ClusterComparison, Comparison
-    from optsched.models.fluid.equilibrium import Equilibrium
-    from optsched.models.fluid.nested import NestedWaitPlan, SegmentDesign
-    from optsched.models.fluid.wait import WaitPlan
+    from optsched.models import Equilibrium, NestedWaitPlan, SegmentDesign, WaitPlan
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.routing import RoutingLoss
     from optsched.optimum.state import Optimum
@@ -161,7 +159,6 @@ def plot_schedule(
 
 
 def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
-    """Plot a row for each request, by client."""
     instance = schedule.instance
     clients = np.zeros(len(instance), int) if instance.clients is None else instance.clients
     order = np.lexsort((schedule.starts, clients))
@@ -321,8 +318,6 @@ def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axe
 
 def plot_over_bound(comparisons: Iterable[Comparison], ax: Axes | None = None) -> Axes:
     """Plot mean latency over the proven bound, which is 1, from comparisons at several loads."""
-    from matplotlib.ticker import FuncFormatter
-
     listed = sorted(comparisons, key=_load)
     ax = prepare(ax)
     policies = list(dict.fromkeys(name for each in listed for name in each.policies))
@@ -344,13 +339,12 @@ def plot_over_bound(comparisons: Iterable[Comparison], ax: Axes | None = None) -
     ax.set_xticks([_load(each) for each in listed])
     ax.set_yticks([ratio for ratio in _RATIOS if ratio <= highest])
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+        axis.set_major_formatter("{x:.2g}")
     ax.minorticks_off()
     return finish(ax, "load on the clock", "mean latency over the proven bound")
 
 
 def _load(comparison: Comparison) -> float:
-    """Return the load on the clock of a comparison that has a bound."""
     load = load_on_clock(comparison.instance, comparison.clock)
     if load is None or comparison.bound is None or not load.span:
         clock = comparison.clock.name
@@ -433,8 +427,7 @@ _PARTS = ("full batch", "queues", "rare queues")
 
 def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | None = None) -> Axes:
     """Plot the memory of the fluid and of WAIT against the load, with all rates scaled alike."""
-    from optsched.models.fluid.equilibrium import equilibrium
-    from optsched.models.fluid.wait import WaitThresholds
+    from optsched.models import WaitThresholds, equilibrium
 
     ax = prepare(ax)
     scaled = [found.types.scaled(load / found.load) for load in _LOADS.tolist()]
@@ -538,30 +531,27 @@ _SPREAD = 1.035  # factor by which policies are set apart, so that none hides an
 
 def plot_regret(result: Regret, load: float, ax: Axes | None = None) -> Axes:
     """Plot the regret interval of each policy against the horizon, at one load."""
-    ax = _intervals(result, load, ("low", "high"), ("floor", "ceiling"), ax)
+    ax = _intervals(result, load, ax, "low", "high", "floor", "ceiling")
     ax.set_yscale("symlog", linthresh=_FLAT)
     ax.set_ylim(bottom=0)
-    _regret_axis(ax)
-    ax.set_ylabel(f"regret ({result.unit} per request)")
+    top = max(ax.get_ylim()[1], 10 * _FLAT)
+    powers = np.arange(np.log10(_FLAT), np.ceil(np.log10(top)) + 1)
+    ax.set_yticks([0.0, *(10.0**powers).tolist()])
+    ax.minorticks_off()
+    ax.yaxis.set_major_formatter("{x:,.10g}")
+    ax.set(ylim=(0, top), ylabel=f"regret ({result.unit} per request)")
     return ax
 
 
 def plot_regret_ratio(result: Regret, load: float, ax: Axes | None = None) -> Axes:
     """Plot the interval of each policy's ratio to the least possible latency, as `plot_regret`."""
-    ax = _intervals(result, load, ("ratio_low", "ratio_high"), None, ax)
+    ax = _intervals(result, load, ax, "ratio_low", "ratio_high")
     ax.set_ylabel("latency over the least possible")
     return ax
 
 
-def _intervals(
-    result: Regret,
-    load: float,
-    ends: tuple[str, str],
-    limits: tuple[str, str] | None,
-    ax: Axes | None,
-) -> Axes:
-    from matplotlib.ticker import NullLocator
-
+def _intervals(result: Regret, load: float, ax: Axes | None, *names: str) -> Axes:
+    """Plot both ends of an interval by their names in bands, perhaps with confidence limits."""
     if load not in result.loads:
         raise OptschedError(f"there is no load {load:g}; there are {result.loads}")
     ax = prepare(ax)
@@ -571,12 +561,12 @@ def _intervals(
     for place, (policy, style) in enumerate(zip(result.policies, styles, strict=True)):
         bands = [result.band(policy, load, horizon) for horizon in horizons]
         at = np.array(horizons) * _SPREAD ** (2 * (place - middle))
-        low, high = _pairs(bands, ends)
+        low, high, *limits = (np.array([getattr(each, name) for each in bands]) for name in names)
         ax.fill_between(at, low, high, color=style.colour, alpha=0.18, linewidth=0)
         if limits:
-            reach = _pairs(bands, limits)
-            known = np.isfinite(reach).all(axis=0)
-            ax.vlines(at[known], *reach[:, known], color=style.colour, linewidth=0.9)
+            known = np.isfinite(limits).all(axis=0)
+            floor, ceiling = (limit[known] for limit in limits)
+            ax.vlines(at[known], floor, ceiling, color=style.colour, linewidth=0.9)
         look = line_of(style) | {"linewidth": 1.5, "markersize": 5, "marker": style.marker}
         lines = ax.plot(at, high, label=plain(policy), **look)
         lines += ax.plot(at, low, markerfacecolor="white", **look)
@@ -585,24 +575,9 @@ def _intervals(
             hover(line, [f"{end} {y} at T = {x:,}" for y, x in zip(shown, horizons, strict=True)])
     ax.set_xscale("log")
     ax.set_xticks(horizons, [f"{horizon:,}" for horizon in horizons])
-    ax.xaxis.set_minor_locator(NullLocator())
+    ax.minorticks_off()
     title = f"load {load:g}; filled: against the bound, open: against the best schedule"
     return finish(ax, f"horizon T ({result.unit} in which requests arrive)", title=title)
-
-
-def _pairs(bands: Sequence[Band], names: tuple[str, str]) -> FloatArray:
-    return np.array([[getattr(band, name) for band in bands] for name in names])
-
-
-def _regret_axis(ax: Axes) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    top = max(ax.get_ylim()[1], 10 * _FLAT)
-    powers = np.arange(np.log10(_FLAT), np.ceil(np.log10(top)) + 1)
-    ax.yaxis.set_major_locator(FixedLocator([0.0, *(10.0**powers).tolist()]))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    ax.set_ylim(top=top)
 
 
 def plot_thresholds(thresholds: Sequence[OverloadThreshold], ax: Axes | None = None) -> Axes:
@@ -696,7 +671,6 @@ def plot_placement(schedule: Schedule, ax: Axes | None = None) -> Axes:
 
 
 def _bands(schedule: Schedule, ax: Axes | None) -> Axes:
-    """Return axes with a band for each worker, the first at the bottom."""
     count = len(schedule.workers)
     ax = prepare(ax, height=min(7.0, 1.6 + 0.5 * count))
     memories = schedule.workers.memories

@@ -205,10 +205,20 @@ def note_bar(ax: Axes, note: str, end: float, row: int) -> None:
 
 
 def count_axis(*axes: Axis) -> None:
-    """Write the numbers of axes, which are counts, in full or in millions."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    """Write the numbers of axes, which are counts, in full or in millions.
+
+    On a logarithmic axis these are powers of ten, and numbers between where there are few.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     for axis in axes:
+        if axis.get_scale() == "log":
+            low, high = axis.get_view_interval()
+            subs = (1,) if high > 300 * low else (1, 3) if high > 30 * low else (1, 2, 3, 5)
+            axis.set_major_locator(LogLocator(subs=subs))
+            axis.set_major_formatter("{x:,.10g}")
+            axis.set_minor_formatter(NullFormatter())
+            continue
         axis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set_major_formatter(FuncFormatter(partial(_count, axis)))
 
@@ -258,8 +268,7 @@ def legend_above(ax: Axes, title: str | None = None) -> None:
     columns = 3 if longest < 24 else 2 if longest < 34 and len(labels) > 4 else 1
     if isinstance(ax.figure, Figure):
         room = 1.15 * 72 * ax.get_position().width * ax.figure.get_figwidth()
-        while columns > 1 and _legend_width(labels, columns) > room:
-            columns -= 1
+        columns = _columns(labels, columns, room)
     ax.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0, title=title, **_LEGEND
     )
@@ -289,9 +298,7 @@ def share_legend(figure: Figure) -> None:
         legend.remove()
         set_title(ax, title)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    columns = len(labels)
-    while columns > 1 and _legend_width(labels, columns) > 72 * figure.get_figwidth():
-        columns -= 1
+    columns = _columns(labels, len(labels), 72 * figure.get_figwidth())
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, **_LEGEND)
 
 
@@ -314,37 +321,24 @@ def finish(
 ) -> Axes:
     """Label axes, write those named in `counts` in full, and put the legend above."""
     ax.set(xlabel=xlabel, ylabel=ylabel, **axes)
-    for axis in (getattr(ax, f"{name}axis") for name in counts):
-        (count_log_axis if axis.get_scale() == "log" else count_axis)(axis)
+    count_axis(*(getattr(ax, f"{name}axis") for name in counts))
     legend_above(ax, title)
     return ax
 
 
-def _legend_width(labels: list[str], columns: int) -> float:
-    """Estimate the width of a legend in points; the first columns have one entry more."""
-    rows, more = divmod(len(labels), columns)
-    width, at = -2.0, 0
-    for column in range(columns):
-        last = at + rows + (column < more)
-        width += 5.7 + 0.55 * max(map(len, labels[at:last]), default=0)
-        at = last
-    return TEXT_SIZE * width
+def _columns(labels: list[str], most: int, room: float) -> int:
+    """Return how many columns of a legend fit a width in points, by an estimate of theirs."""
+    for columns in range(most, 1, -1):
+        parts = np.array_split(labels, columns)  # the first ones have one entry more
+        ems = sum((5.7 + 0.55 * max(map(len, part), default=0) for part in parts), -2.0)
+        if TEXT_SIZE * ems <= room:
+            return columns
+    return 1
 
 
 def plain(name: str) -> str:
     """Keep a user's dollar signs from being read as mathematics."""
     return name.replace("$", r"\$")
-
-
-def count_log_axis(axis: Axis) -> None:
-    """Write the powers of ten of an axis in full, and numbers between where there are few."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axis.get_view_interval()
-    subs = (1,) if high > 300 * low else (1, 3) if high > 30 * low else (1, 2, 3, 5)
-    axis.set_major_locator(LogLocator(subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 MAX_STACKED = 60  # of more requests the bars are drawn one below the other
@@ -397,34 +391,6 @@ def sample_by_start(schedule: Schedule, count: int) -> tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class Bands:
-    """Requests stacked up to the tokens held, the first to start at the bottom."""
-
-    requests: IntArray  # from the bottom to the top, shape (n,)
-    steps: IntArray  # shape (2k,)
-    active: np.ndarray[tuple[int, int], np.dtype[np.bool_]]  # holds tokens, shape (n, 2k)
-    prompts: IntArray  # prompt tokens held, shape (n, 2k)
-    outputs: IntArray  # output tokens held, shape (n, 2k)
-
-
-def stacked_bands(schedule: Schedule) -> Bands:
-    """Stack the requests of a small instance; the space is quadratic in their number."""
-    requests = np.argsort(schedule.starts, kind="stable")
-    starts, completions = schedule.starts[requests, None], schedule.completions[requests, None]
-    events = np.unique([starts, completions])
-    steps = np.repeat(events, 2)[1:-1]
-    begins = np.repeat(events[:-1], 2)
-    active = (starts <= begins) & (begins < completions)
-    return Bands(
-        requests,
-        steps,
-        active,
-        np.where(active, schedule.instance.prompts[requests, None], 0),
-        np.where(active, steps - starts, 0),
-    )
-
-
-@dataclass(frozen=True)
 class Bars:
     """Requests as bars that grow while they make tokens."""
 
@@ -442,19 +408,26 @@ def growing_bars(schedule: Schedule, rows: int) -> Bars:
 
 
 def _stacked(schedule: Schedule) -> Bars:
-    bands = stacked_bands(schedule)
-    tops = np.cumsum(bands.prompts + bands.outputs, axis=0)
-    middles = tops - bands.outputs
-    bottoms = middles - bands.prompts
-    prompts, outputs = [], []
-    for band, active in enumerate(bands.active):
-        steps = bands.steps[active]
-        bottom, middle, top = (edge[band, active] for edge in (bottoms, middles, tops))
-        prompts.append(_area(steps, bottom, middle))
-        outputs.append(_area(steps, middle, top))
-    last = bands.active.shape[1] - 1 - np.argmax(bands.active[:, ::-1], axis=1)
-    ends = np.stack([bands.steps[last], tops[np.arange(len(tops)), last]], axis=1)
-    return Bars(True, bands.requests, prompts, outputs, [], ends.astype(np.float64))
+    requests = np.argsort(schedule.starts, kind="stable")
+    starts, completions = schedule.starts[requests, None], schedule.completions[requests, None]
+    events = np.unique([starts, completions])
+    steps, begins = np.repeat(events, 2)[1:-1], np.repeat(events[:-1], 2)
+    holds = (starts <= begins) & (begins < completions)
+    outputs = np.where(holds, steps - starts, 0)
+    prompts = np.where(holds, schedule.instance.prompts[requests, None], 0)
+    tops = np.cumsum(prompts + outputs, axis=0)
+    middles = tops - outputs
+
+    def areas(lower: IntArray, upper: IntArray) -> list[FloatArray]:
+        found = []
+        for at, low, high in zip(holds, lower, upper, strict=True):
+            there, back = np.stack([steps, low], axis=1), np.stack([steps, high], axis=1)
+            found.append(np.concatenate([there[at], back[at][::-1]], dtype=np.float64))
+        return found
+
+    last = holds.shape[1] - 1 - np.argmax(holds[:, ::-1], axis=1)
+    ends = np.stack([steps[last], tops[np.arange(len(tops)), last]], axis=1, dtype=np.float64)
+    return Bars(True, requests, areas(middles - prompts, middles), areas(middles, tops), [], ends)
 
 
 def _in_rows(schedule: Schedule, rows: int) -> Bars:
@@ -478,12 +451,6 @@ def _in_rows(schedule: Schedule, rows: int) -> Bars:
         corners(arrivals, ranks, starts, ranks),
         np.stack([ends, tops], axis=1),
     )
-
-
-def _area(steps: IntArray, lower: IntArray, upper: IntArray) -> FloatArray:
-    """Return the corners of the area between two lines."""
-    there, back = np.stack([steps, lower], axis=1), np.stack([steps, upper], axis=1)[::-1]
-    return np.concatenate([there, back]).astype(np.float64)
 
 
 def gap_curves(
@@ -695,7 +662,6 @@ def stack_bars(ax: Axes, places: IntArray, parts: Mapping[str, FloatArray]) -> F
 
 
 def _groups(table: pd.DataFrame, by: str | None) -> list[tuple[str, LineStyle, pd.DataFrame]]:
-    """Split a table by a column; return name, look and rows of each part."""
     groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
     names = [str(name) for name, _ in groups]
     return [
@@ -708,8 +674,9 @@ def _number(axis: Axis, values: np.ndarray) -> None:
     """Write counts in full; leave other numbers to matplotlib."""
     axis.label.set_fontsize(TEXT_SIZE)
     finite = values[np.isfinite(values.astype(float))] if values.dtype.kind in "if" else values[:0]
-    if axis.get_scale() == "log":
-        if len(finite) and finite.min() >= 1:
-            count_log_axis(axis)
-    elif axis.get_scale() == "linear" and len(finite) and np.abs(finite).max() >= 1000:
+    scale = axis.get_scale()
+    if len(finite) and (
+        (scale == "log" and finite.min() >= 1)
+        or (scale == "linear" and np.abs(finite).max() >= 1000)
+    ):
         count_axis(axis)

@@ -115,6 +115,10 @@ _CLUSTER: _Columns = (
     ("max wait", "max_wait_steps", "{:,.0f}".format),
     *((count, count, "{:,.0f}".format) for count in ("stuck", "missed")),
 )
+_ROUTED: _Columns = (
+    *((tail, f"{tail}_latency", number) for tail in ("p50", "p90", "p99")),
+    *((time, f"mean_{time.lower()}", number) for time in ("TTFT", "TPOT")),
+)
 _BLAMED: _Columns = (
     *((number, number, "{:,}".format) for number in ("prompt", "output", "arrival", "start")),
     ("order regret", "regret", "{:,.1f}".format),
@@ -123,7 +127,6 @@ _BLAMED: _Columns = (
 
 
 def _cells(entry: Mapping[str, Any], columns: _Columns) -> list[tuple[Any, str]]:
-    """Return value and text of each column of an entry; a dash where there is no value."""
     return [
         (entry[key], "-" if entry[key] is None else write(entry[key])) for _, key, write in columns
     ]
@@ -169,7 +172,6 @@ def _policies(
 
 
 def _remarks(comparison: Comparison) -> str:
-    """Say what is known of the outputs, and explain columns and marks that need it."""
     intervals = comparison.intervals
     known = f"; outputs known as {described(comparison.instance, intervals)}" if intervals else ""
     reference = "; a reference knows the outputs" if comparison.references else ""
@@ -244,7 +246,6 @@ def means_table(result: Replications | Sweep) -> Table:
 
 
 def _mean(key: str, value: Any) -> tuple[Any, str]:
-    """Return value and text of a cell: a mean with its interval, a gap, a count or a word."""
     if value is None:
         return None, "-"
     if isinstance(value, Mapping):
@@ -272,36 +273,26 @@ def regret_table(result: Regret) -> Table:
 
 def routing_table(result: RoutingLoss) -> Table:
     """Return the losses of all routers and policies, the least first."""
-    entries = sorted(result.losses, key=lambda each: each.cost)
+    entries, timed = sorted(result.losses, key=lambda each: each.cost), result.unit == "s"
     rows = []
     for each in entries:
-        mean = each.run.mean_latency
-        told = each.run.knows
+        told, mean = each.run.knows, each.run.mean_latency
         cells: list[tuple[Any, str]] = [(told, str(told)), (mean, number(mean))]
-        for part in (each.loss, each.placement, each.order):
+        for part in (each.loss,) if timed else (each.loss, each.placement, each.order):
             cells.append((None, "") if part is None else (part.high, str(part)))
-        if result.unit == "s":
-            metrics = each.run.metrics()
-            keys = ("p50_latency", "p90_latency", "p99_latency", "mean_ttft", "mean_tpot")
-            cells[3:] = [(metrics[key], short(metrics[key])) for key in keys]
+        cells += _cells(each.run.metrics(), _ROUTED) if timed else []
         least = math.isclose(each.cost, entries[0].cost, rel_tol=1e-9)
         rows.append(Row(f"{each.run.router}, {each.run.policy}", cells, "least" if least else ""))
-    split = ("placement", "order")
-    titles = ("p50", "p90", "p99", "TTFT", "TPOT") if result.unit == "s" else split
-    said = "" if result.unit == "s" else "; loss = placement + order, placement first"
+    rest = [title for title, *_ in _ROUTED] if timed else ["placement", "order"]
+    said = "" if timed else "; loss = placement + order, placement first"
     return Table(
-        ["router, policy", "knows", "mean latency", "loss", *titles],
+        ["router, policy", "knows", "mean latency", "loss", *rest],
         rows,
         f"latency in {result.unit}; loss against the best placement and order, as a share of the "
         f"own latency: from the best schedule known to the proven bound{said}",
         width=130,
         words=(0, 1),
     )
-
-
-def short(value: float | None) -> str:
-    """Write a number with four digits; a dash where there is none."""
-    return "-" if value is None else number(value)
 
 
 def regret_cells(band: Band) -> dict[str, tuple[Any, str]]:

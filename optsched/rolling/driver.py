@@ -33,8 +33,7 @@ from optsched.search.annealing import add_all, admit_now, place_in_order, priced
 from optsched.search.beam import Background, Beam, slices
 from optsched.simulate.runners import Runner, in_steps, of_attempts, run_decided
 from optsched.simulate.seconds.execution import ClockedRun
-from optsched.solvers.backends.base import Options
-from optsched.solvers.backends.driver import solve_linear
+from optsched.solvers import Options, solve_linear
 from optsched.solvers.selection import BatchMethod, select_batch
 
 if TYPE_CHECKING:
@@ -654,7 +653,6 @@ class Driver:
         return planned
 
     def _size(self, known: Instance, ordered: IntArray, running: Running) -> int:
-        """Say how many requests of an order the window holds."""
         size = min(self.policy.window, len(ordered))
         if self.policy.horizon is None:
             return size
@@ -702,7 +700,6 @@ class Driver:
         return Past(prompts, outputs, keys, came / float(passed) * per_batch)
 
     def _all(self, known: Instance, running: Running, ordered: IntArray) -> IntArray:
-        """Plan all requests that wait as the fallback does."""
         lengths, nothing = (known.prompts, known.outputs, known.memory), np.zeros(0)
         rule = self.policy.order.rule
         window = Window(*lengths, running, nothing, ordered, ordered, 0.0, 0, rule)
@@ -714,23 +711,18 @@ class Driver:
         )
 
 
-class Finisher:
-    """Repeats what a driver decided until Ctrl-C, and leaves the rest to the fallback."""
+def _finishing(driver: Driver) -> Callable[[State], IntArray]:
+    """Repeat what a driver decided until Ctrl-C, and leave the rest to the fallback."""
+    started, policy = iter(driver.started), replace(driver.policy, budget=0)
+    rest = Driver(policy, driver.seed, driver.on_progress, sure=driver.sure)
 
-    def __init__(self, driver: Driver) -> None:
-        self._counts = driver.counts
-        self._started = iter(driver.started)
-        policy = replace(driver.policy, budget=0)
-        self._rest = Driver(policy, driver.seed, driver.on_progress, sure=driver.sure)
-
-    def __call__(self, state: State) -> IntArray:
-        """Return the waiting requests to start now."""
-        started = next(self._started, None)
-        if started is not None:
-            return started
-        due = self._rest(state)
-        self._counts.interrupted = len(self._rest.counts.seconds)
+    def decide(state: State) -> IntArray:
+        if (due := next(started, None)) is None:
+            due = rest(state)
+            driver.counts.interrupted = len(rest.counts.seconds)
         return due
+
+    return decide
 
 
 def _own(model: Callable[[Window], object]) -> Callable[[Window], tuple[IntArray, bool]]:
@@ -775,7 +767,7 @@ def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
         if not is_interrupt(stop):
             raise
         interrupted = True
-        run = carried_out(Finisher(driver))
+        run = carried_out(_finishing(driver))
     decisions = Decisions(policy, driver.counts, stopwatch() - began, interrupted)
     return replace(run, decisions=decisions)
 

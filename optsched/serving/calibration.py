@@ -11,8 +11,7 @@ from optsched.clock import ClockFit, get_clock
 from optsched.errors import ClockError
 from optsched.problem.execution import Times
 from optsched.problem.schedule import statistics_of
-from optsched.simulate import run
-from optsched.simulate.settings import RunSettings
+from optsched.simulate import RunSettings, run
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray

@@ -90,7 +90,6 @@ class OutputLearner:
         return Expected(seen, *self._known[like])
 
     def _expectation(self, seen: Seen) -> tuple[int, int]:
-        """Return mean and median of the outputs expected of requests like one."""
         last = max(bisect_right(_VALUES, seen.limit) - 1, 0)
         chances, worth = (np.arange(len(_BINS)) <= last) / (last + 1), _FIRST_WORTH
         for group in seen.groups:
@@ -121,7 +120,6 @@ class OutputLearner:
             self._check(log(output / seen.claim), seen.client)
 
     def _check(self, ratio: float, client: Hashable) -> None:
-        """Take note of by how much, on the logarithm, an output differed from a claim."""
         for group in (("client", client), "all"):
             count, mean, square, credit = self._claims.pop(group, (0.0, 0.0, 0.0, 0.0))
             share = 1 / (min(count, _REMEMBERED) + 1)

@@ -181,7 +181,6 @@ def family(
 
 
 def _firsts(instance: Instance) -> BoolArray:
-    """Return which requests go on from no other one."""
     return np.full(len(instance), -1) < 0 if instance.follows is None else instance.follows < 0
 
 

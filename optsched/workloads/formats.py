@@ -185,7 +185,6 @@ def _listed(rows: list[Any]) -> Table:
 
 
 def _next_line(stream: BufferedReader) -> bytes:
-    """Read up to the end of the next line that is not blank."""
     text = b""
     while not text.strip() and (line := stream.readline()):
         text += line
@@ -193,7 +192,6 @@ def _next_line(stream: BufferedReader) -> bytes:
 
 
 def _loaded(text: bytes) -> Any:
-    """Return what a JSON text says, or None."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -373,7 +371,6 @@ def _plain(cells: Sequence[str]) -> None:
 
 
 def _stamps(cells: Sequence[str]) -> IntArray:
-    """Return nanoseconds since 1970."""
     found = [datetime.fromisoformat(cell.strip('"')) for cell in cells]
     zoned = [each if each.tzinfo else each.replace(tzinfo=UTC) for each in found]
     return np.array([(each - _EPOCH) // _MICROSECOND * 1000 for each in zoned], dtype=np.int64)
@@ -400,7 +397,6 @@ def _lists(cells: Sequence[str]) -> npt.NDArray[np.object_]:
 
 
 def _sizes(cells: Sequence[str]) -> IntArray:
-    """Return tokens of blocks, 0 where there are none."""
     values = _whole_numbers([cell or "0" for cell in cells])
     if ((values < 0) | (values > MAX_TOKENS)).any():
         raise ValueError("no size")

@@ -133,7 +133,6 @@ class Trace:
         return table.rows(self.form.steps, texts, size, self._is_request)
 
     def _is_request(self, row: JSON) -> bool:
-        """Say whether an object is a request, and note its keys."""
         self.keys |= dict.fromkeys(row)
         key, value = self.form.only
         return not key or row.get(key) == value
@@ -334,9 +333,8 @@ def read_trace(
     order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``, ``label``,
     ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other tools are recognised by
-    their columns; the page "From a trace to an answer" lists them, and how files may be written and
-    packed. Ids of blocks become ``hash_ids``; tenant, conversation and turn become ``labels``, such
-    as ``text/159/2``, and conversations ``clients``.
+    their columns; the page "From a trace to an answer" lists them, and how files may be packed.
+    Tenant, conversation and turn become ``labels``, such as ``text/159/2``.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, because a request cannot start before it arrives. Requests are sorted by arrival.

@@ -90,10 +90,7 @@ WRONG = [
         "types is None, but must be a RequestTypes",
     ),
     (lambda: bound(INSTANCE, objective=[1]), r"objective is \[1\], but must be a text"),
-    (
-        lambda: IntervalPolicy("e", "", outlived="dies"),
-        "unknown outlived 'dies': did you",
-    ),
+    (lambda: IntervalPolicy("e", "", outlived="dies"), "unknown outlived 'dies': did you"),
     (lambda: EnginePolicy("e", "", batching=3), "batching is 3, but must be a text"),
     (lambda: compare([3], cluster=CLUSTER), "one of the instances is 3, but must be an Instance"),
     (lambda: Workers(np.array(3)), r"memories is array\(3\), but must be a list"),

@@ -23,11 +23,7 @@ from optsched.bounds.configurations import (
     certify_configuration,
     configuration_bound,
 )
-from optsched.certificates.prices import (
-    ConfigurationCertificate,
-    items,
-    verify_configuration,
-)
+from optsched.certificates.prices import ConfigurationCertificate, items, verify_configuration
 from optsched.errors import CertificateError
 
 
@@ -207,9 +203,7 @@ def test_numbers_beyond_64_bits_are_verified_exactly():
         3, 5, (4, 2), (2,), (tuple(range(1, len(items(instance)) + 1)),), instance.fingerprint
     )
     big = dataclasses.replace(
-        small,
-        price_denominator=3 * 10**30,
-        prices=tuple(price * 10**30 for price in small.prices),
+        small, price_denominator=3 * 10**30, prices=tuple(price * 10**30 for price in small.prices)
     )
     assert verify_configuration(big, instance) == verify_configuration(small, instance)
 

@@ -26,12 +26,7 @@ from optsched import (
     verify,
 )
 from optsched._internal.aside import Budget
-from optsched.bounds.ascent import (
-    certify_charges,
-    find_sawtooth,
-    improve_charges,
-    sawtooth_bound,
-)
+from optsched.bounds.ascent import certify_charges, find_sawtooth, improve_charges, sawtooth_bound
 from optsched.bounds.lagrangian import certify
 from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import CertificateError

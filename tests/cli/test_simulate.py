@@ -42,8 +42,7 @@ def test_a_loop_is_the_answer_no(optsched_command, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("prompt_tokens,output_tokens\n0,6\n0,6\n")
     code, out, _ = optsched_command(
-        *("simulate", path, "--memory", 10, "--policy", "alpha-greedy:0.2"),
-        *("--json", "-"),
+        *("simulate", path, "--memory", 10, "--policy", "alpha-greedy:0.2"), *("--json", "-")
     )
     assert code == 1
     content = json.loads(out)

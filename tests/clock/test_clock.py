@@ -301,8 +301,7 @@ def test_the_clock_with_hinges_has_no_bias_on_either_engine(shared_data, engine)
 
 
 @pytest.mark.parametrize(
-    ("engine", "batching", "tokens"),
-    [("sarathi", "chunked", 512), ("vllm", "prefill-first", 4096)],
+    ("engine", "batching", "tokens"), [("sarathi", "chunked", 512), ("vllm", "prefill-first", 4096)]
 )
 def test_mean_latency_is_that_of_vidur(shared_data, engine, batching, tokens):
     table = pd.read_csv(shared_data / "engines" / f"vidur_{engine}_conv_requests.csv.gz")

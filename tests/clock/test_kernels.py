@@ -105,10 +105,7 @@ def test_numbers_that_make_no_engine_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "layers", "memory", "overhead"),
-    [
-        ("llama-3.1-8b-rtx4090", 32, 50_844, 0.0),
-        ("qwen3-30b-a3b-rtxpro6000", 48, 200_000, 0.0007),
-    ],
+    [("llama-3.1-8b-rtx4090", 32, 50_844, 0.0), ("qwen3-30b-a3b-rtxpro6000", 48, 200_000, 0.0007)],
 )
 def test_built_in_clocks_are_those_of_their_profiles(shared_data, name, layers, memory, overhead):
     """The total time of other batches than those that were fitted is met."""

@@ -122,10 +122,7 @@ def test_a_search_misses_no_deadline_for_a_price():
 def test_what_is_searched_keeps_deadlines_and_a_horizon(method, instance, slack):
     due = run(instance, "area").schedule.starts + instance.outputs + slack
     timely = instance.replace(deadlines=due)
-    for asked, params in (
-        (timely, SolveParams()),
-        (instance, SolveParams(horizon=int(due.max()))),
-    ):
+    for asked, params in ((timely, SolveParams()), (instance, SolveParams(horizon=int(due.max())))):
         limited = (
             timely
             if asked is timely

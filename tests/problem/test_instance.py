@@ -130,10 +130,7 @@ def test_equality_is_by_value_and_type():
         ({"output_lower": [0]}, "output_lower is 0, but must be at least 1"),
         ({"output_estimates": [0]}, "output_estimates is 0, but must be at least 1"),
         ({"output_upper": [0]}, "output_upper is 0, but must be at least 1"),
-        (
-            {"output_lower": [3], "output_upper": [2]},
-            "output_upper is 2, below its output_lower 3",
-        ),
+        ({"output_lower": [3], "output_upper": [2]}, "output_upper is 2, below its output_lower 3"),
         ({"memory": True}, "memory is True, but must be a whole number"),
         ({"seconds_per_step": np.inf}, "seconds_per_step is inf, but must be positive"),
         ({"seconds_per_step": "1"}, "seconds_per_step is '1', but must be positive"),

@@ -157,11 +157,7 @@ def test_bad_placements_are_refused():
 def test_plots_have_a_band_for_each_worker():
     instance = Instance([4] * 6, [3] * 6, memory=9)
     joint = Schedule(
-        instance,
-        [0, 3, 6, 0, 3, 6],
-        "by hand",
-        workers=[9, 7],
-        placement=[0, 0, 0, 1, 1, 1],
+        instance, [0, 3, 6, 0, 3, 6], "by hand", workers=[9, 7], placement=[0, 0, 0, 1, 1, 1]
     )
     ax = joint.plot()
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0: 9", "1: 7"]

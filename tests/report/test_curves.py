@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -79,15 +81,31 @@ def test_sample_follows_the_order_of_starts_and_has_the_last_to_complete(schedul
 
 
 @given(schedules(max_requests=10))
-def test_stacked_bands_sum_to_the_tokens_held(schedule):
-    bands = style.stacked_bands(schedule)
-    heights = (bands.prompts + bands.outputs).sum(axis=0)
-    begins, ends = bands.steps[::2], bands.steps[1::2]
+def test_stacked_bars_sum_to_the_tokens_held(schedule):
+    begins, ends = _stacked_heights(schedule)
     profile = schedule.memory_profile()
-    assert (heights[1::2] == profile[ends]).all()
-    # The bars begin with their prompts, a token each before the step after.
-    assert (heights[::2] + bands.active[:, ::2].sum(axis=0) == profile[begins + 1]).all()
-    assert (begins[1:] == ends[:-1]).all()
+    events = np.unique([schedule.starts, schedule.completions])
+    for begin, end in itertools.pairwise(events.tolist()):
+        assert ends.get(end, 0) == profile[end]
+        # The bars begin with their prompts, a token each before the step after.
+        running = ((schedule.starts <= begin) & (begin < schedule.completions)).sum()
+        assert begins.get(begin, 0) + running == profile[begin + 1]
+
+
+def _stacked_heights(schedule):
+    """Sum the heights of all bars right after each step, and right before it."""
+    begins, ends = {}, {}
+    bars = style.growing_bars(schedule, rows=40)
+    for prompt, output in zip(bars.prompts, bars.outputs, strict=True):
+        half = len(prompt) // 2
+        assert (prompt[half:] == output[:half][::-1]).all()  # the output stands on the prompt
+        pairs = zip(prompt[:half], output[half:][::-1], strict=True)
+        for at, ((step, low), (again, high)) in enumerate(pairs):
+            side = (begins, ends)[at % 2]
+            assert step == again
+            assert low == side.get(step, 0)  # on the bars below it
+            side[step] = high
+    return begins, ends
 
 
 @given(schedules(max_requests=10))
@@ -146,10 +164,10 @@ def test_small_curves_are_what_the_definitions_say():
     schedule = Schedule(Instance([3, 1], [2, 2], memory=9), [0, 1])
     assert style.tokens_held(schedule, [1, 2, 3]).tolist() == [4, 7, 3]
     assert [part.tolist() for part in style.memory_curve(schedule, bins=1)] == [[0, 3], [7]]
-    bands = style.stacked_bands(schedule)
-    assert bands.steps.tolist() == [0, 1, 1, 2, 2, 3]
-    assert bands.outputs[0].tolist() == [0, 1, 1, 2, 0, 0]
-    assert (bands.prompts + bands.outputs).sum(axis=0)[1::2].tolist() == [4, 7, 3]
+    bars = style.growing_bars(schedule, rows=40)
+    assert bars.prompts[0].T.tolist() == [[0, 1, 1, 2, 2, 1, 1, 0], [0, 0, 0, 0, 3, 3, 3, 3]]
+    assert bars.outputs[0].T.tolist() == [[0, 1, 1, 2, 2, 1, 1, 0], [3, 3, 3, 3, 5, 4, 4, 3]]
+    assert _stacked_heights(schedule)[1] == {1: 4, 2: 7, 3: 3}
     latencies, shares = style.latency_cdf(
         Schedule(Instance([1, 1, 1, 1], [2, 2, 3, 3], memory=9), [0, 0, 2, 3])
     )

@@ -54,8 +54,7 @@ def test_every_schedule_is_feasible_and_none_is_preempted(model, instance, windo
 
 
 @pytest.mark.parametrize(
-    "fallback",
-    ["area", "mc-sf", "mc-sf-total", "fcfs", "area+window", "mc-sf+window:1.2,3"],
+    "fallback", ["area", "mc-sf", "mc-sf-total", "fcfs", "area+window", "mc-sf+window:1.2,3"]
 )
 @given(instances(**SIZES))
 @examples(60)

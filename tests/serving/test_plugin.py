@@ -477,7 +477,7 @@ def test_nothing_is_kept_of_requests_that_have_left():
         request = asked(index=index, expected_output=9)
         scheduler.add_request(request)
         scheduler._free_request(request)  # noqa: SLF001
-    aging = scheduler.foresight._aging  # noqa: SLF001
+    aging = scheduler.foresight.aging
     kept = (scheduler._seen, aging._works, aging._line)  # noqa: SLF001
     assert not any(kept)
     assert len(watch._heap) < 100  # noqa: SLF001
@@ -560,7 +560,7 @@ def test_orders_of_ours_age_with_the_arrival_and_others_do_not():
         request.arrival = 100.0
         expected = seen.expect(request, 1000)
         later = seen.arrives(request, expected, seen.outlook(request, 0, expected))
-        return seen.aged(seen.key(10, 7), later)
+        return seen.aging.key(seen.key(10, 7), later)
 
     aged = foresight(order="area", aging=40.0, trusted=True)
     assert aged.key(10, 7) == 98

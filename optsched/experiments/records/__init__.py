@@ -116,7 +116,6 @@ def latency_on(clock: LinearClock, plan: Schedule, instance: Instance) -> float:
 
 
 def _ends(clock: LinearClock, plan: Schedule, arrivals: FloatArray) -> FloatArray:
-    """Return when the batches of a worker end."""
     starts, prompts, batches = plan.starts, plan.instance.prompts, plan.makespan
 
     def count(at: IntArray, what: IntArray | None = None) -> FloatArray:

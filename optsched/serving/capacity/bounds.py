@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,24 +12,16 @@ import numpy as np
 
 from optsched.bounds.on_clock import PARTS, least_work
 from optsched.certificates.capacity import CapacityCertificate, Goal
-from optsched.problem.execution import Times
 from optsched.problem.work import step_of
 from optsched.problem.workers import MAX_WORKERS
 from optsched.serving.capacity.slo import ROUNDING, Charging, Demand, is_whole
-from optsched.simulate import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.clock import LinearClock
-    from optsched.policies import Policy
-    from optsched.problem.instance import Instance
-    from optsched.problem.premises import Knowledge, Storage
-    from optsched.problem.workers import Router
-    from optsched.serving.capacity.slo import Slo
-    from optsched.simulate import RunSettings
-    from optsched.simulate.dispatch import RoutedRun
+    from optsched.problem.premises import Knowledge
+    from optsched.serving.capacity.slo import Bounded, Slo
 
 
 _FEW = 24  # requests up to which all windows between arrivals and due dates are tried
@@ -130,7 +121,6 @@ def _density(demand: Demand, window: tuple[float, float], share: float) -> float
 
 
 def _moved(demand: Demand, window: tuple[float, float], share: float) -> tuple[float, float]:
-    """Move the ends of a window while that raises its density."""
     best, step = _density(demand, window, share), (window[1] - window[0]) / 4
     for _ in range(5):
         begin, end = window
@@ -169,7 +159,6 @@ class _Latencies:
                 self.inside[at, rows, cell] = whole[there] / (end - begin)
 
     def answer(self, weights: FloatArray) -> FloatArray:
-        """Return what the best latencies under weights, the last a price, come to for each."""
         mixed, price, demand = weights[:-1].astype(self.rows.dtype), weights[-1], self.demand
         extra, slope, first = (
             values[self.asked] for values in (demand.extra, demand.slope, demand.first)
@@ -190,7 +179,6 @@ class _Latencies:
 
 
 def _of_mean(demand: Demand, windows: list[tuple[float, float]]) -> Proof:
-    """Return the best windows and price of latencies whose mean is limited."""
     most = max(_FEW, _MOST // (int(demand.asked.sum()) * len(demand.offsets)))
     windows = windows[:: -(-len(windows) // most)]
     cells = _Latencies(demand, windows, np.float32)
@@ -252,12 +240,6 @@ def _best_weights(
             break
         weights = (best + np.maximum(0.0, solved.x[:-1])) / 2
     return best
-
-
-_BURST = 0.1  # share of the time in which half of the late requests arrive: a burst
-_FULL = 0.9  # share of a memory that is full
-_PART = 64  # requests of a run in which they are apart, so that its times are exact enough
-_TRIES = 6  # times as far apart as before, until no two requests meet
 
 
 @dataclass(frozen=True)
@@ -365,113 +347,6 @@ class CapacityPlan:
         }
 
 
-def times_of(found: RoutedRun) -> Times:
-    """Return what each request waited in a run, on a clock rounded down (`ROUNDING`)."""
-    if found.clock is None and found.why is not None:  # then it has no times
-        return Times(*(np.full(len(found.instance), np.nan) for _ in Times._fields))
-    if is_whole(found.clock):
-        return found.times
-    return Times(*(each / (1 + ROUNDING) for each in found.times))
-
-
-def _attempt(
-    runs: Sequence[tuple[Instance, Times]], slos: Sequence[Slo], why: Callable[[int], str]
-) -> Attempt:
-    """Judge runs by objectives; `why` says what the first one that falls short lacks."""
-    every = [[slo.attained(times, slo.asked(some)) for slo in slos] for some, times in runs]
-    short = [at for at, each in enumerate(every) if not all(met for met, _ in each)]
-    least = [[slo.reached(times, slo.asked(some)) for slo in slos] for some, times in runs]
-    return Attempt(
-        len(runs) - len(short),
-        len(runs),
-        float(np.mean([min(share for _, share in each) for each in every])),
-        why(short[0]) if short else "",
-        tuple(map(max, zip(*least, strict=True))),
-    )
-
-
-def attempt(
-    instances: Sequence[Instance],
-    slos: Sequence[Slo],
-    policy: Policy,
-    router: Router,
-    settings: RunSettings,
-    workers: int,
-) -> Attempt:
-    """Run a policy and a router with so many workers on all instances."""
-    found = []
-    for number, instance in enumerate(instances):
-        own = replace(settings, workers=workers, router=router, seed=settings.seed + number)
-        found.append(run(instance, policy, own))
-    runs = [(each.instance, times_of(each)) for each in found]
-    return _attempt(runs, slos, lambda at: _binding(found[at], runs[at][1], slos))
-
-
-def attempt_alone(
-    instances: Sequence[Instance], slos: Sequence[Slo], policy: Policy, settings: RunSettings
-) -> Attempt | None:
-    """Run a policy on one worker where each request arrives once all before it are complete."""
-    own = replace(settings, workers=1, router="round-robin", until=np.inf)
-    found = []
-    for instance in instances:
-        apart = instance.replace(
-            **dict.fromkeys(("follows", "pauses", "deadlines", "hash_ids", "hash_block")),
-            arrivals=np.zeros(len(instance), dtype=np.int64),
-        )
-        rows = np.column_stack([instance.outputs, instance.prompts])  # the short ones together
-        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        times = []
-        for begin in range(0, len(first), _PART):
-            part = _times_apart(apart.take(first[begin : begin + _PART]), policy, own)
-            if part is None:
-                return None
-            times.append(part)
-        every = (np.concatenate(each)[which.ravel()] for each in zip(*times, strict=True))
-        found.append((instance, Times(*every)))
-    return _attempt(found, slos, lambda _: "one request alone")
-
-
-def _times_apart(some: Instance, policy: Policy, settings: RunSettings) -> Times | None:
-    """Return what requests wait that are alone one after another; None where they meet."""
-    if policy.needs.kind == "wait":
-        return None  # it goes by the rates of all requests
-    in_seconds = settings.clock is not None and settings.batch_clock.unit == "s"
-    longest = [int(some.prompts.argmax()), int(some.outputs.argmax())]
-    alone = [times_of(run(some.take([at]), policy, settings)).latency for at in longest]
-    gap = 1.0 + float(np.sum(alone))
-    if not np.isfinite(gap):
-        return None
-    for _ in range(_TRIES):
-        ticks = np.arange(len(some)) * (1 if in_seconds else math.ceil(gap))
-        step = gap if in_seconds else some.seconds_per_step
-        times = times_of(run(some.replace(arrivals=ticks, seconds_per_step=step), policy, settings))
-        if bool((times.latency < gap).all()):
-            return times
-        gap *= 2
-    return None
-
-
-def _binding(found: RoutedRun, times: Times, slos: Sequence[Slo]) -> str:
-    """Say what a run lacks whose requests are late."""
-    instance, late = found.instance, np.zeros(len(found.instance), dtype=np.bool_)
-    for slo in slos:
-        late |= slo.asked(instance) & ~slo.within(times)
-    if not late.any():  # only a mean is too high: those above it count
-        late = times.latency >= np.nanmean(times.latency)
-    arrivals = np.sort(found.arrivals[late])
-    span, half = float(found.arrivals[-1] - found.arrivals[0]), len(arrivals) // 2
-    if len(arrivals) == 1:
-        return "one large request"
-    if span and float((arrivals[half:] - arrivals[: len(arrivals) - half]).min()) < _BURST * span:
-        return "a burst"
-    parts = [part for part in found.runs if part is not None]
-    free = [part.instance.memory - part.peak_memory for part in parts]
-    full = float(np.median(free)) < int(instance.peaks.max()) or any(
-        part.peak_memory > _FULL * part.instance.memory for part in parts
-    )
-    return "memory" if full else "compute"
-
-
 _MAX_SETS = 3  # objectives of which all combinations are tried
 
 
@@ -483,65 +358,6 @@ class AtLeast:
     slos: tuple[Slo, ...]
     certificate: CapacityCertificate | None = None  # None where nothing is known, as of mean TPOT
     why: str = "any scheduler needs one worker"
-
-
-@dataclass(frozen=True)
-class Bounded:
-    """What the proofs are about: requests, batches, and what engines may do."""
-
-    instance: Instance
-    clock: LinearClock
-    max_num_seqs: int = 0
-    storage: Storage = "at-once"
-    shared: bool = False
-    timed: bool = False  # whether batches are formed on a clock; else requests run in steps
-
-    def certificate(
-        self, workers: int, slos: Sequence[Slo], demand: Demand, proof: Proof
-    ) -> CapacityCertificate:
-        """Return a certificate about some objectives."""
-        goals = tuple(
-            Goal(
-                slo.limits,
-                None if slo.share is None else slo.misses(int(slo.asked(self.instance).sum())),
-                slo.tenant,
-            )
-            for slo in slos
-        )
-        return CapacityCertificate(
-            workers,
-            goals,
-            self.instance.fingerprint,
-            tuple(self.clock.coefficients.tolist()),
-            step_of(self.instance, self.clock) or 1.0,
-            self.clock.unit,
-            proof.windows,
-            self.max_num_seqs,
-            *demand.charging,
-            self.storage,
-            self.shared,
-            proof.price,
-            tuple(demand.offsets.tolist()),
-            tuple(demand.multipliers.tolist()) if demand.charging.by_time else (),
-        )
-
-    @property
-    def needed(self) -> Instance:
-        """The requests with what each of them needs, whatever others leave in a prefix cache."""
-        instance = self.instance
-        if not self.shared or instance.hash_ids is None or instance.hash_block is None:
-            return instance
-        times = Counter(
-            itertools.chain.from_iterable(set(ids.tolist()) for ids in instance.hash_ids)
-        )
-        found = [sum(times[key] > 1 for key in ids.tolist()) for ids in instance.hash_ids]
-        left = instance.prompts - np.array(found) * instance.hash_block
-        return instance.replace(
-            prompts=np.maximum(0, left),
-            outputs=np.maximum(1, instance.outputs + np.minimum(0, left)),
-            hash_ids=None,
-            hash_block=None,
-        )
 
 
 def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
@@ -564,6 +380,30 @@ def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
     return np.flatnonzero(late & hopeless), hopeless
 
 
+def _certificate(workers: int, demand: Demand, proof: Proof) -> CapacityCertificate:
+    world, instance, by_time = demand.world, demand.world.instance, demand.charging.by_time
+    goals = []
+    for slo in demand.slos:
+        count = int(slo.asked(instance).sum())
+        goals.append(Goal(slo.limits, None if slo.share is None else slo.misses(count), slo.tenant))
+    return CapacityCertificate(
+        workers,
+        tuple(goals),
+        instance.fingerprint,
+        tuple(world.clock.coefficients.tolist()),
+        step_of(instance, world.clock) or 1.0,
+        world.clock.unit,
+        proof.windows,
+        world.max_num_seqs,
+        *demand.charging,
+        world.storage,
+        world.shared,
+        proof.price,
+        tuple(demand.offsets.tolist()),
+        tuple(demand.multipliers.tolist()) if by_time else (),
+    )
+
+
 def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast | None:
     """Return the most workers that are proven to be needed; None if no number is enough."""
     best = AtLeast(1, tuple(slos))
@@ -574,14 +414,13 @@ def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast | None:
             return None
         workers = max(1, math.ceil(proof.value))
         if best.certificate is None or workers > best.workers:
-            certificate = world.certificate(workers, some, demand, proof)
+            certificate = _certificate(workers, demand, proof)
             why = _said(proof, world.clock.unit) if workers > 1 else best.why
             best = AtLeast(workers, some, certificate, why)
     return best
 
 
 def _said(proof: Proof, unit: str) -> str:
-    """Return a proof in a clause."""
     begin, end, _ = max(proof.windows, key=lambda window: window[2] * (window[1] - window[0]))
     when = f"from {begin:,.6g} to {end:,.6g} {unit} after the first arrival"
     takes = f"takes {proof.value:,.3f} workers"
@@ -591,7 +430,6 @@ def _said(proof: Proof, unit: str) -> str:
 
 
 def _sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
-    """Return sets of objectives about shares of the requests that are looked at together."""
     shares = [slo for slo in slos if slo.share is not None]
     sizes = range(1, len(shares) + 1) if len(shares) <= _MAX_SETS else (1, len(shares))
     return [some for size in sizes for some in itertools.combinations(shares, size)]
@@ -607,7 +445,6 @@ def _best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof]:
         ways = [way for way in ways if way.by_time != half]
     if not any(world.clock.coefficients[1:]):
         ways = [way for way in ways if not way.by_time]
-    limits = world.max_num_seqs, world.storage, world.shared
-    demands = (Demand(world.needed, world.clock, slos, way, *limits) for way in ways)
+    demands = (Demand(world, slos, way) for way in ways)
     found = [(demand, best_proof(demand)) for demand in demands]
     return max(found, key=lambda each: each[1].value)

@@ -20,19 +20,18 @@ from optsched._internal.numbers import proven
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.policies import get_policies
+from optsched.problem.execution import Times
 from optsched.problem.instance import Instance
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
 from optsched.problem.workers import MAX_WORKERS, Router, get_routers
 from optsched.serving.capacity.bounds import (
     Attempt,
-    Bounded,
     CapacityPlan,
     at_least,
-    attempt,
-    attempt_alone,
     late_alone,
 )
-from optsched.serving.capacity.slo import as_percent, as_slos
+from optsched.serving.capacity.slo import ROUNDING, Bounded, as_percent, as_slos, is_whole
+from optsched.simulate import run
 from optsched.simulate.settings import settings_of
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from optsched.serving.capacity.bounds import AtLeast
     from optsched.serving.capacity.slo import Slo
     from optsched.simulate import RunSettings
+    from optsched.simulate.dispatch import RoutedRun
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -209,13 +209,6 @@ class Capacity(View):
         least = " and ".join(map(str, plan.least(self.slos)))
         return f"{about}; the least limit that it meets so is {least}." if least else f"{about}."
 
-    @property
-    def price(self) -> tuple[float, float]:
-        """Cost per hour of the workers that are proven to be needed, and of those that suffice."""
-        each = self.cost or 0.0
-        least = math.inf if self.at_least is None else float(_cost_of(self.at_least, each))
-        return least, math.inf if self.at_most is None else float(_cost_of(self.at_most, each))
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON."""
         proof = self.certificate
@@ -270,6 +263,10 @@ def _cost_of(workers: int, each: float) -> Fraction:
 _FAR = 16  # times the proven number of workers, and more, up to which plans are tried
 _AROUND = 2  # numbers of workers on both sides of the answer that are tried as well
 _CACHING = "enable_prefix_caching"
+_BURST = 0.1  # share of the time in which half of the late requests arrive: a burst
+_FULL = 0.9  # share of a memory that is full
+_PART = 64  # requests of a run in which they are apart, so that its times are exact enough
+_TRIES = 6  # times as far apart as before, until no two requests meet
 
 
 def fewest(
@@ -307,6 +304,55 @@ def fewest(
             return
 
 
+def times_of(found: RoutedRun) -> Times:
+    """Return what each request waited in a run, on a clock rounded down (`ROUNDING`)."""
+    if found.clock is None and found.why is not None:  # then it has no times
+        return Times(*(np.full(len(found.instance), np.nan) for _ in Times._fields))
+    if is_whole(found.clock):
+        return found.times
+    return Times(*(each / (1 + ROUNDING) for each in found.times))
+
+
+def _times_apart(some: Instance, policy: Policy, settings: RunSettings) -> Times | None:
+    """Return what requests wait that are alone one after another; None where they meet."""
+    if policy.needs.kind == "wait":
+        return None  # it goes by the rates of all requests
+    in_seconds = settings.clock is not None and settings.batch_clock.unit == "s"
+    longest = [int(some.prompts.argmax()), int(some.outputs.argmax())]
+    alone = [times_of(run(some.take([at]), policy, settings)).latency for at in longest]
+    gap = 1.0 + float(np.sum(alone))
+    if not np.isfinite(gap):
+        return None
+    for _ in range(_TRIES):
+        ticks = np.arange(len(some)) * (1 if in_seconds else math.ceil(gap))
+        step = gap if in_seconds else some.seconds_per_step
+        times = times_of(run(some.replace(arrivals=ticks, seconds_per_step=step), policy, settings))
+        if bool((times.latency < gap).all()):
+            return times
+        gap *= 2
+    return None
+
+
+def _binding(found: RoutedRun, times: Times, slos: Sequence[Slo]) -> str:
+    instance, late = found.instance, np.zeros(len(found.instance), dtype=np.bool_)
+    for slo in slos:
+        late |= slo.asked(instance) & ~slo.within(times)
+    if not late.any():  # only a mean is too high: those above it count
+        late = times.latency >= np.nanmean(times.latency)
+    arrivals = np.sort(found.arrivals[late])
+    span, half = float(found.arrivals[-1] - found.arrivals[0]), len(arrivals) // 2
+    if len(arrivals) == 1:
+        return "one large request"
+    if span and float((arrivals[half:] - arrivals[: len(arrivals) - half]).min()) < _BURST * span:
+        return "a burst"
+    parts = [part for part in found.runs if part is not None]
+    free = [part.instance.memory - part.peak_memory for part in parts]
+    full = float(np.median(free)) < int(instance.peaks.max()) or any(
+        part.peak_memory > _FULL * part.instance.memory for part in parts
+    )
+    return "memory" if full else "compute"
+
+
 class PlanSearch:
     """Runs with more or fewer workers, for one policy and router after another."""
 
@@ -326,8 +372,47 @@ class PlanSearch:
 
     def _run(self, policy: Policy, router: Router, workers: int) -> Attempt:
         self._tell(f"{router.name} with {policy.name} on {workers:,} workers")
+        found, how = [], replace(self._settings, workers=workers, router=router)
+        for number, instance in enumerate(self._instances):
+            found.append(run(instance, policy, replace(how, seed=how.seed + number)))
+        runs = [(each.instance, times_of(each)) for each in found]
+        return self._judged(runs, lambda at: _binding(found[at], runs[at][1], self._proven.slos))
+
+    def _run_alone(self, policy: Policy) -> Attempt | None:
+        """Run on one worker where each request arrives once all before it are complete."""
+        self._tell(f"each request alone with {policy.name}")
+        own = replace(self._settings, workers=1, router="round-robin", until=np.inf)
+        found = []
+        for instance in self._instances:
+            apart = instance.replace(
+                **dict.fromkeys(("follows", "pauses", "deadlines", "hash_ids", "hash_block")),
+                arrivals=np.zeros(len(instance), dtype=np.int64),
+            )
+            rows = np.column_stack([instance.outputs, instance.prompts])  # the short ones together
+            _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+            times = []
+            for begin in range(0, len(first), _PART):
+                part = _times_apart(apart.take(first[begin : begin + _PART]), policy, own)
+                if part is None:
+                    return None
+                times.append(part)
+            every = (np.concatenate(each)[which.ravel()] for each in zip(*times, strict=True))
+            found.append((instance, Times(*every)))
+        return self._judged(found, lambda _: "one request alone")
+
+    def _judged(self, runs: Sequence[tuple[Instance, Times]], why: Callable[[int], str]) -> Attempt:
+        """Judge runs by the objectives; `why` says what the first one that falls short lacks."""
         slos = self._proven.slos
-        return attempt(self._instances, slos, policy, router, self._settings, workers)
+        every = [[slo.attained(times, slo.asked(some)) for slo in slos] for some, times in runs]
+        short = [at for at, each in enumerate(every) if not all(met for met, _ in each)]
+        least = [[slo.reached(times, slo.asked(some)) for slo in slos] for some, times in runs]
+        return Attempt(
+            len(runs) - len(short),
+            len(runs),
+            float(np.mean([min(share for _, share in each) for each in every])),
+            why(short[0]) if short else "",
+            tuple(map(max, zip(*least, strict=True))),
+        )
 
     def fewest(self, policy: Policy, router: Router, workers: int | None) -> None:
         """Find the fewest workers; what is known when Ctrl-C comes is kept."""
@@ -338,10 +423,7 @@ class PlanSearch:
         if workers is not None:
             least = most = guess = workers
         if policy.name not in self._alone:
-            self._tell(f"each request alone with {policy.name}")
-            self._alone[policy.name] = attempt_alone(
-                self._instances, self._proven.slos, policy, self._settings
-            )
+            self._alone[policy.name] = self._run_alone(policy)
         alone = self._alone[policy.name]
         # Beside others a request may only find more in a prefix cache than alone.
         late = alone is not None and not (alone.met or getattr(policy, _CACHING, False))
@@ -456,7 +538,8 @@ def capacity(
     tell = on_progress or (lambda _: None)
     tell("proving how many workers any scheduler needs")
     if isinstance(settings.batch_clock, LinearClock):
-        found = _proven_of(found, instances)
+        every = [_proven(replace(found, instance=each)) for each in instances]
+        found = max(every, key=lambda one: math.inf if one.at_least is None else one.at_least)
     plans = PlanSearch(instances, found, settings, tell)
     scaled: dict[float, Capacity] = {}
     interrupted = True
@@ -499,16 +582,7 @@ def _settings(options: dict[str, Any]) -> RunSettings:
     return settings
 
 
-def _proven_of(found: Capacity, instances: Sequence[Instance]) -> Capacity:
-    """Return what is proven of the instance that needs the most workers."""
-    return max(
-        (_proven(replace(found, instance=each)) for each in instances),
-        key=lambda one: math.inf if one.at_least is None else one.at_least,
-    )
-
-
 def _proven(found: Capacity) -> Capacity:
-    """Return what is proven of an instance."""
     world = replace(found.world, instance=found.instance)
     late = [late_alone(world, each) for each in found.slos]
     impossible = tuple(sorted({int(i) for requests, _ in late for i in requests}))
@@ -520,7 +594,6 @@ def _proven(found: Capacity) -> Capacity:
 
 
 def _limited(policy: Any, limit: int | None) -> Policy:
-    """Return a policy whose batches have at most so many requests."""
     if limit is None:
         return policy  # type: ignore[no-any-return]
     if "max_num_seqs" not in {each.name for each in fields(policy)}:
@@ -535,7 +608,6 @@ def _limited(policy: Any, limit: int | None) -> Policy:
 def _world(
     instance: Instance, settings: RunSettings, chosen: Sequence[Policy], limit: int | None
 ) -> Bounded:
-    """Return what a proof must be about to cover all that runs."""
     caching = any(getattr(policy, "enable_prefix_caching", None) for policy in chosen)
     timed = None if settings.clock is None else settings.batch_clock
     clock = timed if isinstance(timed, LinearClock) else UNIT
@@ -559,7 +631,6 @@ def _from_first(instance: Instance) -> Instance:
 
 
 def _faster(instance: Instance, load: float) -> Instance:
-    """Return the requests that arrive so many times as fast, from the first one on."""
     times = as_number("loads", load, lambda x: x > 0, "a number above 0")
     first, last = int(instance.arrivals[0]), int(instance.arrivals[-1])
     if first == last:

@@ -7,8 +7,10 @@ are taken to be those of the largest weighted demand, the best that any schedule
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
@@ -263,19 +265,42 @@ class Charging(NamedTuple):
     by_time: int = 0  # to those that must decode in time, so that their batches are short
 
 
+@dataclass(frozen=True)
+class Bounded:
+    """What the proofs are about: requests, batches, and what engines may do."""
+
+    instance: Instance
+    clock: LinearClock
+    max_num_seqs: int = 0
+    storage: Storage = "at-once"
+    shared: bool = False
+    timed: bool = False  # whether batches are formed on a clock; else requests run in steps
+
+    @property
+    def needed(self) -> Instance:
+        """The requests with what each of them needs, whatever others leave in a prefix cache."""
+        instance = self.instance
+        if not self.shared or instance.hash_ids is None or instance.hash_block is None:
+            return instance
+        times = Counter(
+            itertools.chain.from_iterable(set(ids.tolist()) for ids in instance.hash_ids)
+        )
+        found = [sum(times[key] > 1 for key in ids.tolist()) for ids in instance.hash_ids]
+        left = instance.prompts - np.array(found) * instance.hash_block
+        return instance.replace(
+            prompts=np.maximum(0, left),
+            outputs=np.maximum(1, instance.outputs + np.minimum(0, left)),
+            hash_ids=None,
+            hash_block=None,
+        )
+
+
 class Demand:
     """The demand of requests that must meet objectives together, or one mean."""
 
-    def __init__(
-        self,
-        instance: Instance,
-        clock: LinearClock,
-        goals: Sequence[Slo],
-        charging: Charging,
-        max_num_seqs: int = 0,
-        storage: Storage = "at-once",
-        shared: bool = False,
-    ) -> None:
+    def __init__(self, world: Bounded, slos: Sequence[Slo], charging: Charging) -> None:
+        self.world, self.slos, self.charging = world, slos, charging
+        instance, clock = world.needed, world.clock
         work = least_work(instance, clock)
         self.constant, self.growth, self.decode = work.constant, work.growth, work.decode
         self.arrivals = times_since_first(instance, clock)
@@ -283,7 +308,7 @@ class Demand:
         ttft, tpot, due = (np.full(len(instance), np.inf) for _ in range(3))
         self.mean: float | None = None
         self.whole = is_whole(clock)
-        for goal in goals:
+        for goal in slos:
             asked = goal.asked(instance)
             for metric, values in (("ttft", ttft), ("tpot", tpot), ("latency", due)):
                 limit = goal.limits.get(metric, np.inf) * (1 if self.whole else 1 + ROUNDING)
@@ -310,14 +335,18 @@ class Demand:
         self.due = np.where(np.isinf(due), ttft, due)
         self.ttft = np.minimum(ttft, self.due)
         self.asked = np.isfinite(self.due) & ~self.impossible
-        shared_goals = (goal for goal in goals if goal.share is not None)
+        shared_goals = (goal for goal in slos if goal.share is not None)
         missed = sum(goal.misses(int(goal.asked(instance).sum())) for goal in shared_goals)
         self.allowed = missed - int(self.impossible.sum())
         self.share = share_of(
-            instance, max_num_seqs, charging.by_requests, storage, charging.by_time
+            instance,
+            world.max_num_seqs,
+            charging.by_requests,
+            world.storage,
+            charging.by_time,
         )
-        self.charging, self.timed = charging, charging.by_time / PARTS
-        self._wait(instance, clock, paced, shared)
+        self.timed = charging.by_time / PARTS
+        self._wait(instance, clock, paced)
         span = float(self.arrivals[-1]) + float(self.own.max())
         self.slack = 0.0 if self.whole else _SAFE * span
         self.longest = float(self.due[self.asked].max(initial=0.0))
@@ -335,13 +364,11 @@ class Demand:
         found: FloatArray = np.sinh(np.linspace(0.0, np.arcsinh(_FAR / near), most)) * near * mean
         return np.unique(np.append(np.arange(most), np.ceil(found))) if self.whole else found
 
-    def _wait(
-        self, instance: Instance, clock: LinearClock, paced: FloatArray, shared: bool
-    ) -> None:
+    def _wait(self, instance: Instance, clock: LinearClock, paced: FloatArray) -> None:
         """Find which requests are dear to decode again, and the best multipliers of due dates."""
         held = instance.prompts + 1.0
         again = clock.prefill_tokens * held + clock.squared_prompts * held**2
-        if shared:  # all but two tokens may be found in a cache
+        if self.world.shared:  # all but two tokens may be found in a cache
             again = 2 * clock.prefill_tokens + 4 * clock.squared_prompts * instance.prompts
         dear = again - clock.decode_requests - clock.resident_tokens * held
         dear *= 1 - _SAFE

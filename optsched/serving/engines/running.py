@@ -26,7 +26,7 @@ from optsched.simulate.steps.chance import TOLERANCE, chance_of_more, tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched._internal.arrays import IntArray, Records
     from optsched.problem.forecasts import Forecast
     from optsched.serving.engines.policy import VllmPolicy
     from optsched.serving.learning import Expected
@@ -42,52 +42,38 @@ _Told = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * 3)
 _UNSEEN: dict[str, None] = dict.fromkeys(("output_lower", "output_upper", "hash_ids", "hash_block"))
 
 
-@contextmanager
-def reranking(
-    task: Task, known: Forecast | None, planned: IntArray, arrivals: IntArray
-) -> Iterator[tuple[FloatArray, Callback]]:
-    """Return the keys of all requests, and what a kernel calls for those that change."""
-    keys = _Keys(task, known, planned, arrivals)
-    with called_back(_Told, keys.tell, 0.0) as callback:
-        yield keys.given.copy(), callback
-
-
 class _Keys:
     """Keys of the requests of a run, and what it learns of outputs, clients and waits for them."""
 
-    def __init__(
-        self, task: Task, known: Forecast | None, planned: IntArray, arrivals: IntArray
-    ) -> None:
+    def __init__(self, task: Task, known: Forecast | None, arrivals: IntArray) -> None:
         self._task, self._policy, self._arrivals = task, task.policy, arrivals
         self._left = None if known is None else _tokens_to_come(known)
         self._learner, self._counters = OutputLearner(), TokenCounters()
         self._aging, self._step = Aging(task.policy.aging), step_of(task.instance, task.clock)
         self._expected: dict[int, Expected] = {}
-        self._tags, self._later = np.zeros(len(planned)), np.zeros(len(planned))
-        self._planned, self.given, believed = planned, np.zeros(len(planned)), task.instance
+        self._tags, self._later, self.given = np.zeros((3, len(arrivals)))
+        self.planned, believed = np.zeros_like(arrivals), task.instance
         if self._policy.learns:
             self._seen = _seen(task.instance, task.policy.max_model_len)
             return
         if self._policy.order is not None and self._left is not None:
-            self._planned = self._left(slice(None), 0)
-            believed = believed.replace(outputs=self._planned, **_UNSEEN)
+            self.planned = self._left(slice(None), 0)
+            believed = believed.replace(outputs=self.planned, **_UNSEEN)
         self.given = np.array(self._policy.keys(believed, task.clock))
 
     def tell(self, event: int, request: int, made: int) -> float:
-        """Take note of an event; return the key of the request."""
         if event in (ADMITTED, ENDED):
             self._leaves(event, request, made)
             return 0.0
         key = self._key(event, request, made)
         if event == ARRIVED:
             came = float(self._arrivals[request] * self._step)
-            prompt, output = self._task.instance.prompts[request], self._planned[request]
+            prompt, output = self._task.instance.prompts[request], self.planned[request]
             later = self._aging.arrives(request, came, key, int(prompt), int(output))
             self._later[request] = later
         return key if key == -np.inf else self._aging.key(key, float(self._later[request]))
 
     def _leaves(self, event: int, request: int, made: int) -> None:
-        """Take note that a request is admitted, or has ended."""
         self._aging.leaves(request)
         if not self._policy.learns:
             return
@@ -107,7 +93,7 @@ class _Keys:
         if event == ARRIVED:
             expected = self._expected[request] = self._learner.expect(self._seen[request])
             self._tags[request] = self._counters.tag(expected.seen, expected.left(0))
-            self._planned[request] = expected.planned(0)
+            self.planned[request] = expected.planned(0)
         if self._policy.fair or self._policy.order is None:
             return float(self._tags[request]) if self._policy.fair else 0.0
         if event == PREEMPTED:
@@ -129,7 +115,6 @@ class _Keys:
 
 
 def _seen(instance: Instance, longest: int | None) -> list[Seen]:
-    """Return what is known of each request when it arrives."""
     most = min(instance.memory, longest or instance.memory)
     limits, turns = most - instance.prompts, None
     if instance.output_upper is not None:
@@ -259,7 +244,7 @@ def serve_vllm(task: Task) -> ClockedRun:
     policy, requests = task.policy, requests_of(task.instance, task.clock)
     limits, until = vllm_limits(policy, task.instance), task.settings.until
     prefixes = Prefixes.of(task.instance) if policy.enable_prefix_caching else None
-    with vllm_queue(task, requests) as queue:
+    with vllm_queue(task) as queue:
         arrivals = Arrivals.of(task.instance, task.clock, queue.turns)
         made = vllm.new_records(requests)
         with timing(task.clock) as timer:
@@ -297,18 +282,17 @@ def _as_they_came(
 
 
 @contextmanager
-def vllm_queue(task: Task, requests: EngineRequests) -> Iterator[vllm.VllmQueue]:
+def vllm_queue(task: Task) -> Iterator[vllm.VllmQueue]:
     """Return by what vLLM's scheduler admits, preempts and plans."""
     policy, known = task.policy, None
     if policy.foresees != "nothing":
         known = forecast(task.instance, task.settings.intervals or "exact", task.settings.beliefs)
-    planned = np.zeros_like(requests.outputs)
-    bounds = (planned, planned) if known is None else (known.lower, known.upper)
     turns, levels = policy.ranks(task.instance)
-    shares = task.instance.hash_ids is not None
-    telling = reranking(task, known, planned, levels)
-    with telling as (keys, tell), planning(policy, known, shares) as plan:
-        yield vllm.VllmQueue(turns, levels, keys, bounds, *plan, tell)
+    keys, shares = _Keys(task, known, levels), task.instance.hash_ids is not None
+    bounds = (keys.planned, keys.planned) if known is None else (known.lower, known.upper)
+    telling = called_back(_Told, keys.tell, 0.0)
+    with telling as tell, planning(policy, known, shares) as plan:
+        yield vllm.VllmQueue(turns, levels, keys.given.copy(), bounds, *plan, tell)
 
 
 class VllmWorkers(EngineWorkers):
@@ -335,12 +319,11 @@ class VllmWorkers(EngineWorkers):
         place = np.zeros(len(self._instance), dtype=np.int64)  # of others, which never come, too
         place[fits] = np.arange(len(fits))
         task = self._task.on(self._clocks[index])._replace(instance=own)
-        queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
+        queue = self._stack.enter_context(vllm_queue(task))
         turns, levels = task.policy.ranks(self._instance)
         lower, upper = (bound[place] for bound in queue.intervals)
 
         def tell(event: int, at: int, made: int) -> float:
-            """Take note of an event; what is planned for may change where outputs are learned."""
             key: float = queue.tell(event, place[at], made)
             lower[at], upper[at] = (bound[place[at]] for bound in queue.intervals)
             return key
@@ -355,7 +338,7 @@ class VllmWorkers(EngineWorkers):
 
     def _run_of(self, index: int, requests: IntArray) -> ClockedRun:
         task, engine = self._alone(index, requests), self._engines[index]
-        with vllm_queue(task, requests_of(task.instance, task.clock)) as queue:
+        with vllm_queue(task) as queue:
             here = np.lexsort((queue.turns, engine.keys[requests]))
             self.require_order((here, np.lexsort((queue.turns, queue.keys))))
         return _run_of(task, engine, engine.served[requests])

@@ -111,7 +111,6 @@ def _bucket(cache: Cache, name: int) -> int:
 
 @compiled_inside
 def _oldest(cache: Cache, name: int) -> int:
-    """Return the oldest block of a name, or 0."""
     block = cache.buckets[_bucket(cache, name)]
     while block > 0 and cache.blocks[block].name != name:
         block = cache.blocks[block].newer
@@ -150,18 +149,13 @@ def reuse(cache: Cache, request: Records, found: int) -> None:
 
 @compiled_inside
 def count_foreign(
-    cache: Cache,
-    requests: Records,
-    running: IntArray,
-    ends: IntArray,
-    found: int,
-    foreign: IntArray,
+    cache: Cache, engine: VllmEngine, ends: IntArray, found: int, foreign: IntArray
 ) -> None:
     """Count the blocks of each request that another one holds longer; the last has found some."""
     blocks, held, counters, last = cache.blocks, cache.held, cache.counters, len(ends) - 1
     for step in range(3):
         for at in range(len(ends)):
-            request = requests[running[at]]
+            request = engine.requests[engine.running[at]]
             slot, count = request.slot, request.room // cache.block_size
             if at == last:
                 slot, count = counters[_STACK + counters[_SLOTS] - 1], found
@@ -550,7 +544,6 @@ def _release(engine: VllmEngine, cache: Cache | None, index: int) -> None:
 
 @compiled_inside
 def _largest(engine: VllmEngine) -> int:
-    """Return the place of the running request that is preempted first by priority."""
     running, levels, keys = engine.running, engine.queue.levels, engine.queue.keys
     worst = 0
     for place in range(1, engine.counters[_RUNNING]):
@@ -651,9 +644,8 @@ def _is_planned(engine: VllmEngine, cache: Cache | None, found: int) -> bool:
     if len(listed) > 0:
         return bool(queue.is_likely(count, limits.usable) == 1)
     if cache is not None:
-        count_foreign(cache, requests, running, ends, found, foreign)
-    room = limits.usable, limits.block_size, limits.depth - 1
-    return _fits_to_the_end(requests, running, ends, foreign, room)
+        count_foreign(cache, engine, ends, found, foreign)
+    return _fits_to_the_end(engine, ends, foreign)
 
 
 @compiled_inside
@@ -664,24 +656,18 @@ def _expected_left(lower: int, upper: int, made: int) -> int:
 
 
 @compiled_inside
-def _fits_to_the_end(
-    requests: Records,
-    running: IntArray,
-    ends: IntArray,
-    foreign: IntArray,
-    room: tuple[int, int, int],
-) -> bool:
+def _fits_to_the_end(engine: VllmEngine, ends: IntArray, foreign: IntArray) -> bool:
     """Whether requests are expected to fit into the blocks that no others hold for longer."""
-    usable, block_size, lag = room
+    limits, lag = engine.limits, engine.limits.depth - 1
     for ahead in ends:
         blocks = 0
         for at in range(len(ends)):
             if ends[at] >= ahead:
-                request = requests[running[at]]
+                request = engine.requests[engine.running[at]]
                 made = request.made + request.in_flight
                 stored = request.prompt + made + min(ends[at] - lag, ahead) - 1
-                blocks += (stored + block_size - 1) // block_size - foreign[at]
-        if blocks > usable:
+                blocks += (stored + limits.block_size - 1) // limits.block_size - foreign[at]
+        if blocks > limits.usable:
             return False
     return True
 

@@ -27,7 +27,6 @@ _METHODS = ("schedule", "add_request", "_preempt_request", "_free_request", "upd
 
 
 def __getattr__(name: str) -> type:
-    """Make a scheduler class when it is first asked for."""
     if name == "Settings":  # vLLM's processes import this module whether they need it or not
         from optsched.serving.plugin.plan import Settings
 

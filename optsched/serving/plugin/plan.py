@@ -204,7 +204,7 @@ class Foresight:
         self.deviations = settings.deviations
         self._settings = settings
         self._policy = settings.policy()
-        self._aging = Aging(settings.scale)
+        self.aging = Aging(settings.scale)
         self.clock = get_clock("unit" if settings.clock is None else settings.clock)
         self._memory = usable * min(sizes, default=1)
         self.fair = bool(settings.fair)
@@ -253,18 +253,18 @@ class Foresight:
         if self._settings.scale is None:
             return 0.0
         name, came, prompt = request.request_id, request.arrival_time, request.num_prompt_tokens
-        return self._aging.arrives(name, came, self.key(prompt, look.output), prompt, look.planned)
+        return self.aging.arrives(name, came, self.key(prompt, look.output), prompt, look.planned)
 
     def admitted(self, request: Request, tag: float) -> None:
         """Take note that a request is admitted."""
-        self._aging.leaves(request.request_id)
+        self.aging.leaves(request.request_id)
         if self.fair:
             self._counters.serve(tag)
 
     def ended(self, request: Request, learned: Expected, expected: int, *, complete: bool) -> None:
         """Take note of what a request has made that has ended, by itself or not."""
         made = request.num_output_tokens
-        self._aging.leaves(request.request_id)
+        self.aging.leaves(request.request_id)
         if complete:
             self._learner.learn(made, learned)
         if self.fair:
@@ -274,12 +274,7 @@ class Foresight:
         """Return the key of a request in the order, without age."""
         return self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
 
-    def aged(self, key: float, later: float) -> float:
-        """Return the key of a request that comes by so much later than others."""
-        return self._aging.key(key, later)
-
     def _alone(self, prompt: int, left: int) -> float:
-        """Return the key of a request in an instance of its own."""
         assert self._policy is not None
         alone = Instance([prompt], [left], max(self._memory, prompt + left))
         return float(self._policy.keys(alone, self.clock)[0])
@@ -416,7 +411,6 @@ class AdmissionPlan:
             self._life[blocks] = np.maximum(self._life[blocks], row.left + self._lag)
 
     def _fits(self, mean: FloatArray, variance: FloatArray) -> bool:
-        """Whether blocks fit at all times, with a margin where they are only likely."""
         if self._ahead is not None:
             mean = mean + self._foresight.deviations * np.sqrt(variance)
         return bool(mean.max(initial=0.0) <= self._foresight.room)

@@ -410,7 +410,6 @@ class Scheduler(Base):
         self.watch.tell(self.now(), len(self.waiting), len(self.running))
 
     def _promote(self) -> None:
-        """Let requests that waited beyond the patience come first."""
         now, patience = self.now(), self.patience
         if now < self._promoted_s + patience / _PROMOTIONS:
             return
@@ -437,7 +436,7 @@ class Scheduler(Base):
         key = plain = seen.tag
         if not self.foresight.fair:
             plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
-            key = self.foresight.aged(plain, key)
+            key = self.foresight.aging.key(plain, key)
         # In a dry run a request that comes by arrival is held against all of the order.
         known = plain if self.acts else key
         self._guarded("counting", self.watch.waits, request.request_id, known)
@@ -506,7 +505,6 @@ class Scheduler(Base):
         return blocks
 
     def _joins(self, request: vllm.Request) -> None:
-        """Count in the plan on a request that is admitted."""
         if self._plan is not None:
             self._plan.joined(self._candidate, lambda: self._blocks_of(request))
 
@@ -558,7 +556,6 @@ def scheduler_class(name: str, planned: bool, base: type, asynchronous: type) ->
 
 
 def _of(config: object, path: str) -> Any:
-    """Return a part of a configuration, None where there is none."""
     return reduce(lambda part, name: getattr(part, name, None), path.split("."), config)
 
 

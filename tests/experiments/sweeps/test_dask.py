@@ -92,10 +92,7 @@ def test_a_cluster_gives_what_this_process_gives(cluster, tmp_path):
     small = [{"trace": str(trace), "memory": 12}]
     for number, config in enumerate([CONFIG, {"instances": small, "policies": [exact]}]):
         frames = []
-        for name, how in (
-            ("one", {"jobs": 1}),
-            ("dask", {"executor": "dask", "address": address}),
-        ):
+        for name, how in (("one", {"jobs": 1}), ("dask", {"executor": "dask", "address": address})):
             result = sweep(config, tmp_path / f"{name}-{number}", **how)
             assert result.failed == 0
             frames.append(result.to_pandas().drop(columns="seconds"))

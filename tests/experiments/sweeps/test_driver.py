@@ -196,10 +196,7 @@ def test_folders_that_are_refused(tmp_path):
 
 def test_a_changed_trace_is_another_sweep(tmp_path):
     trace, out = tmp_path / "few.csv", tmp_path / "out"
-    config = {
-        "instances": [{"trace": str(trace), "memory": 20}],
-        "policies": [{"name": "area"}],
-    }
+    config = {"instances": [{"trace": str(trace), "memory": 20}], "policies": [{"name": "area"}]}
     trace.write_text("prompt_tokens,output_tokens\n9,2\n")
     sweep(config, out, jobs=1)
     trace.write_text("prompt_tokens,output_tokens\n9,3\n")

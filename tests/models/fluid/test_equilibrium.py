@@ -195,10 +195,7 @@ def test_types_are_read_from_a_file(tmp_path):
     [
         (("rate = 1000.0", ""), r"types.toml, \[\[type\]\] number 2: rate is missing; write rate"),
         (("rate = 1000.0", "rate = 0"), "type 2: rate is 0.0, but must be a finite number above"),
-        (
-            ("rate = 1000.0", "rate = 1e300"),
-            r"is 1e\+300, but must be a finite",
-        ),
+        (("rate = 1000.0", "rate = 1e300"), r"is 1e\+300, but must be a finite"),
         (("output = 20", "output = -inf"), "number 2: output is -inf, but must be whole"),
         (("memory = 20000", f"memory = {5000 * '9'}"), "is not valid TOML: Exceeds the limit"),
         (("rate = 1000.0", 'rate = "x"'), "number 2: rate is 'x', no number"),

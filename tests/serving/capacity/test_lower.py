@@ -18,9 +18,9 @@ from optsched.clock import UNIT, BatchContent, LinearClock
 from optsched.errors import CertificateError
 from optsched.policies import get_policy
 from optsched.problem.work import arrival_times, going_on_from_a_cache
-from optsched.serving.capacity.bounds import Bounded, at_least, late_alone
+from optsched.serving.capacity.bounds import at_least, late_alone
 from optsched.serving.capacity.capacity import _world as capacity_world
-from optsched.serving.capacity.slo import Charging, Demand
+from optsched.serving.capacity.slo import Bounded, Charging, Demand
 from optsched.simulate.settings import settings_of
 
 
@@ -112,7 +112,7 @@ def test_what_is_demanded_at_the_latencies_of_a_run_took_no_longer_than_the_run(
         done = run(instance, policy, clock=clock)
         latencies = done.latencies
         slo = Slo(f"latency:mean<={latencies.mean():.9f}")
-        demand = Demand(instance, clock, [slo], Charging(0, 16), 0, "next-batch")
+        demand = Demand(Bounded(instance, clock, 0, "next-batch"), [slo], Charging(0, 16))
         scaled = demand.multipliers * rng.choice([0.1, 0.3, 1, 1, 3], 1 if equal else count)
         demand.multipliers = np.minimum(scaled, 2**40).astype(np.int64)
         demand.price_time()
@@ -327,7 +327,7 @@ def test_where_a_cache_may_be_used_no_token_is_charged_by_time_more_than_two_fou
         )
         many = Instance(rng.integers(1, 3000, 5), rng.integers(2, 90, 5), 10_000)
         slo = Slo(f"latency:mean<={least_work(many, clock).own.mean() * 1.5:.9f}")
-        demand = Demand(many, clock, [slo], Charging(0, 16), shared=True)
+        demand = Demand(Bounded(many, clock, shared=True), [slo], Charging(0, 16))
         mu, d = demand.multipliers / 2**40, demand.decodes
         paused = demand.first - demand.constant
         gained = (demand.extra + mu * paused / 2) / d - demand.constant * mu

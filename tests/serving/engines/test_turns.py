@@ -144,10 +144,7 @@ def chats():
     [
         (lambda chats: optsched.run(chats, "fcfs"), "policy 'fcfs'"),
         (lambda chats: optsched.run(chats, "vllm", clock=CLOCK, workers=2), "a router"),
-        (
-            lambda chats: optsched.run(chats, "jsq", cluster=optsched.Cluster(2, 2)),
-            "a cluster",
-        ),
+        (lambda chats: optsched.run(chats, "jsq", cluster=optsched.Cluster(2, 2)), "a cluster"),
         (lambda chats: optsched.compare(chats, ["vllm", "area"], clock=CLOCK), "policy 'area'"),
         (optsched.bound, "bound"),
         (optsched.solve, "solve"),

@@ -100,10 +100,7 @@ def test_what_is_believed_is_learned_from_what_completes():
     told = Beliefs([[1.0 * (k in (4, 59)) for k in range(60)]], np.zeros(400))
     learned = run(instance, "area-chance", intervals="common:1,60").total_latency
     blind = run(instance, "area-chance", intervals="common:1,60", beliefs=told).total_latency
-    known = run(
-        instance,
-        "area",
-    ).total_latency
+    known = run(instance, "area").total_latency
     assert known <= learned < 0.97 * blind
 
 

@@ -193,10 +193,7 @@ def test_a_known_optimum():
     [
         ({"method": "dq"}, "unknown method 'dq': did you mean 'dp'"),
         ({"fit": "peek"}, "unknown fit 'peek': did you mean 'peak'"),
-        (
-            {"method": "dp", "fit": "profile"},
-            "'dp' knows only fit='peak'; use 'highs' or",
-        ),
+        ({"method": "dp", "fit": "profile"}, "'dp' knows only fit='peak'; use 'highs' or"),
         ({"method": "scaled-dp", "epsilon": 0}, "epsilon is 0, but must be a positive number"),
     ],
 )
