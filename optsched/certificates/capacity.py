@@ -435,7 +435,7 @@ def _timed(
     if not norm:
         return found
     shift = 1 << (norm.bit_length() + 128)
-    rate = math.isqrt(2 * c0 * shift * shift // (norm * _UNITS * _FINE)) if norm else 0
+    rate = math.isqrt(2 * c0 * shift * shift // (norm * _UNITS * _FINE))
     for (at, each, m), root, pair, pause in zip(rows, roots, pairs, pauses, strict=True):
         gain = min((2 * root * total + pair) * rate // shift, each.dear)
         d = each.decodes

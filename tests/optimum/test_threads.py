@@ -24,6 +24,14 @@ def strike(*_):
     raise Struck
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _loaded():
+    """Load all kernels: Ctrl-C waits until one is compiled, on a busy machine for long."""
+    for workers in (None, 3):
+        solve(INSTANCE, method="search", time_limit=1, workers=workers)
+        solve(family("uniform", n=6, seed=1), workers=workers)
+
+
 def computing():
     """Return the least CPU time of 0.3 seconds in the three in which nobody waits any more."""
     spent = []
