@@ -166,7 +166,7 @@ def draw(found: list[Curve], axes: Any = None) -> Any:
     """
     from matplotlib import pyplot
 
-    from optsched.report.style import count_log_axis, line_styles, prepare
+    from optsched.report.style import count_axis, line_styles, prepare
 
     shown = [axis for axis in TITLES if any(curve.axis == axis for curve in found)]
     if axes is None:
@@ -188,7 +188,7 @@ def draw(found: list[Curve], axes: Any = None) -> Any:
             ax.plot([], [], label=f"{curve.task}: {exponent:.2f} ± {error:.2f}", **look_of)
         ax.set_xscale("log")
         ax.set_yscale("log")
-        count_log_axis(ax.xaxis)
+        count_axis(ax.xaxis)
         times = np.concatenate([curve.times for curve in panel])
         ax.set_ylim(
             0.8 * 10 ** np.floor(np.log10(times.min())), 1.2 * 10 ** np.ceil(np.log10(times.max()))

@@ -60,7 +60,7 @@ class ConfigurationCertificate(checks.Claimed):
     size_denominator: int
     prices: tuple[int, ...] = field(repr=False)  # of steps 1 to T; later steps are free
     ends: tuple[int, ...]  # last step of each phase, ascending; the last one is T
-    sizes: tuple[tuple[int, ...], ...] = field(repr=False)  # a row a phase, as `items`
+    sizes: tuple[tuple[int, ...], ...] = field(repr=False)  # a row per phase, as `items`
     fingerprint: str  # of the instance
     value: Fraction = Fraction(0)  # claimed; `verify_configuration` finds what is proven
 
@@ -292,7 +292,7 @@ class SawtoothCertificate(checks.Claimed):
     denominator: int
     size: int  # tokens of a request that are charged for at most
     prices: tuple[int, ...] = field(repr=False)  # of a token at steps 1 to T, times the denominator
-    charges: tuple[int, ...] = field(repr=False)  # and of each of a request's first `size` ones
+    charges: tuple[int, ...] = field(repr=False)  # beside them, for the first `size` tokens
     fingerprint: str  # of the instance, with the workers if there are several
     value: Fraction = Fraction(0)  # claimed; `verify_sawtooth` finds what is proven
     objective: str = "total-latency"

@@ -209,6 +209,13 @@ class Capacity(View):
         least = " and ".join(map(str, plan.least(self.slos)))
         return f"{about}; the least limit that it meets so is {least}." if least else f"{about}."
 
+    @property
+    def price(self) -> tuple[float, float]:
+        """Cost per hour of the workers that are proven to be needed, and of those that suffice."""
+        each = self.cost or 0.0
+        least = math.inf if self.at_least is None else float(_cost_of(self.at_least, each))
+        return least, math.inf if self.at_most is None else float(_cost_of(self.at_most, each))
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON."""
         proof = self.certificate
@@ -314,7 +321,7 @@ def times_of(found: RoutedRun) -> Times:
 
 
 def _times_apart(some: Instance, policy: Policy, settings: RunSettings) -> Times | None:
-    """Return what requests wait that are alone one after another; None where they meet."""
+    """Return the times of requests that run alone, one after another; None where they meet."""
     if policy.needs.kind == "wait":
         return None  # it goes by the rates of all requests
     in_seconds = settings.clock is not None and settings.batch_clock.unit == "s"

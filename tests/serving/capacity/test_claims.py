@@ -295,6 +295,7 @@ def test_what_workers_cost_is_exact_and_a_bound_is_rounded_down():
         found = capacity(many, "latency:max<=5steps", "fcfs", cost=cost)
         exact = [Fraction(str(cost)) * workers for workers in (found.at_least, found.at_most)]
         assert (found.at_least, found.at_most) == (4, 6)
+        assert found.price == tuple(map(float, exact))
         assert found.plans[0].cost == float(exact[1])
         needed = proven(exact[0])
         assert f"Any scheduler needs 4 ({needed} per hour)" in " ".join(found.answer)
