@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
 
+T = TypeVar("T")
+
 #: What happens when a waiting request does not fit: none after it is tried at this step, the
 #: others are, they may start only into room that no more urgent one is planned to use, or those
 #: among the next ones that ask for hardly more than it are tried, as "window:RATIO,LENGTH" says.
@@ -100,6 +102,10 @@ class Policy:
         if self.needs.knows in ("outputs", "hindsight"):
             return "outputs"
         return "nothing" if self.foresees == "nothing" else told_by(instance, intervals)
+
+    def asks_for(self, beliefs: T) -> T | None:
+        """Return beliefs, or nothing where it does not look at them."""
+        return beliefs if self.foresees == "beliefs" else None
 
     def seeded(self, seed: int) -> Policy:
         """Return the policy that draws from a seed: itself, unless it is random in itself."""

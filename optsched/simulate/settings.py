@@ -189,7 +189,7 @@ class RunSettings:
 
     def of(self, policy: Policy) -> RunSettings:
         """Return the settings for one policy among several: beliefs only where it looks at them."""
-        return replace(self, beliefs=self.beliefs if policy.foresees == "beliefs" else None)
+        return replace(self, beliefs=policy.asks_for(self.beliefs))
 
     def knows(self, policy: Any, instance: Instance) -> Knowledge:
         """Return what a policy, by name too, and the router are told of outputs before they end."""
