@@ -183,13 +183,14 @@ def test_it_gains_where_few_requests_run_and_costs_nothing_where_many_do():
 @pytest.mark.slow
 def test_solve_certifies_its_bound_by_charges():
     instance = family("chat-and-summaries", n=60, seed=3).replace(arrivals=None)
-    found = solve(instance, time_limit=3)
+    found = solve(instance, method="search", params=SolveParams(work=1))
     assert found.proof == "sawtooth"
     assert verify(found.certificate, instance) >= found.bound - 1
     assert found.price_certificate.value < found.certificate.value
     double = instance.replace(memory=2 * instance.memory)
     assert find_sawtooth(double, alone(double), "total-latency").value < found.bound
-    several = solve(family("uniform", n=30, seed=3), workers=2, time_limit=2)
+    several = family("uniform", n=30, seed=3)
+    several = solve(several, workers=2, method="search", params=SolveParams(work=0.2))
     assert several.proof == "sawtooth"
     assert verify(several.certificate, several.schedule.instance, 2) >= several.bound - 1
 

@@ -32,7 +32,7 @@ def test_from_a_trace_to_a_proof_and_a_file_for_another_solver(trace, tmp_path):
     assert len(instance) == 200
 
     # Solve and bound.
-    result = optsched.solve(instance, time_limit=0.5)
+    result = optsched.solve(instance, method="search", params=SolveParams(work=0.3))
     proven = optsched.bound(instance)
     assert proven.value <= result.objective
     assert optsched.verify(proven.certificate, instance) <= result.objective
@@ -46,7 +46,7 @@ def test_from_a_trace_to_a_proof_and_a_file_for_another_solver(trace, tmp_path):
     # The integer program within the best schedule known, which is its start.
     program = HindsightProgram(instance).within(result)
     assert program.horizon == result.schedule.makespan
-    found = optsched.solve(program, time_limit=0.5)
+    found = optsched.solve(program, params=SolveParams(gap_limit=1.0))
     assert found.objective <= result.objective
     assert found.answer.check() == []
 
@@ -56,7 +56,7 @@ def test_from_a_trace_to_a_proof_and_a_file_for_another_solver(trace, tmp_path):
     back = optsched.read_model(tmp_path / "program.mps")
     assert back.same_as(model)
     point = program.write_point(found.answer)
-    again = optsched.solve(back, time_limit=0.5, params=SolveParams(start=point))
+    again = optsched.solve(back, params=SolveParams(start=point, gap_limit=1.0))
     assert program.read(again.values).total_latency == again.objective <= found.objective
 
     # Tables and files keep everything.
