@@ -17,6 +17,8 @@ from numba.core import event
 from optsched._internal import compiled as module
 from optsched._internal.compiled import compiled
 
+pytestmark = pytest.mark.slow
+
 IMPORT = "from optsched._internal.compiled import compiled\n"
 CALLED = IMPORT + "\n\n@compiled\ndef inner(x):\n    return x + {}\n"
 CALLER = "from optsched.{} import inner\n" + IMPORT
@@ -61,7 +63,6 @@ def kept(package):
     return sorted(package.glob("*.code"))
 
 
-@pytest.mark.slow
 def test_a_change_of_a_called_kernel_in_another_file_is_seen(package):
     """With numba's own folders the third run still answered 2."""
     further = CALLER.format("calling").replace("outer", "furthest").replace("inner", "outer")
@@ -73,7 +74,6 @@ def test_a_change_of_a_called_kernel_in_another_file_is_seen(package):
     assert runs(package, code, SAID) == ["3", "3"]
 
 
-@pytest.mark.slow
 def test_a_change_of_a_type_in_a_file_without_kernels_is_seen(package):
     pair = "from typing import NamedTuple\n\n\nclass Pair(NamedTuple):\n    {}: int\n    {}: int\n"
     (package / "kernel.py").write_text(IMPORT + "@compiled\ndef first(pair):\n    return pair.a\n")
@@ -124,7 +124,6 @@ CHANGES = [
 ]
 
 
-@pytest.mark.slow
 def test_a_kernel_is_compiled_anew_where_what_it_reaches_has_changed(package):
     """Any change of a file that spoke of kernels had discarded the machine code of all."""
     (package / "user.py").write_text(USER)
@@ -140,7 +139,6 @@ def test_a_kernel_is_compiled_anew_where_what_it_reaches_has_changed(package):
         assert anew == ({"optsched.user.first"} if answer else set())
 
 
-@pytest.mark.slow
 def test_all_kernels_say_what_they_reach_alike_in_every_process():
     """Were it to name an address, its machine code would never be found again."""
     code = """
@@ -184,7 +182,6 @@ def test_an_interrupt_waits_until_the_kernel_is_compiled():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("left", [None, 0, 20, 2000])
 def test_damaged_machine_code_is_compiled_anew(package, left):
     """As after a process or a machine that was stopped while it wrote."""
@@ -201,7 +198,6 @@ def test_damaged_machine_code_is_compiled_anew(package, left):
     assert runs(package, call, "") == ["2"]
 
 
-@pytest.mark.slow
 def test_two_processes_never_compile_the_same_kernel(package):
     """Nor share code for different types: 2.5 + 1 had been computed by the code for integers."""
     code = """
@@ -244,7 +240,6 @@ print(inner({1}))
     assert len(kept(package)) == 2
 
 
-@pytest.mark.slow
 def test_a_process_that_is_suspended_while_it_compiles_holds_up_no_other_for_ever(package):
     """It is waited for, then the kernel is compiled once more, and not kept."""
     lock = "import fcntl, os; from optsched._internal import compiled as c; "
@@ -270,7 +265,6 @@ def test_a_process_that_is_suspended_while_it_compiles_holds_up_no_other_for_eve
 FULL = "import shutil; shutil.disk_usage = lambda _: shutil._ntuple_diskusage(9, 9, 0); "
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "where"),
     [("", {"XDG_CACHE_HOME": "/dev/null"}), (FULL, {}), ("", {"HOME": "/dev/null"})],
@@ -284,7 +278,6 @@ def test_without_a_place_for_machine_code_every_process_compiles(package, how, w
     assert list(package.parent.rglob("*.code")) == []
 
 
-@pytest.mark.slow
 def test_machine_code_lies_where_a_user_wants_it_and_the_oldest_of_a_kernel_goes(package):
     place = package.parent / "elsewhere"
     code = """
@@ -305,7 +298,6 @@ print(inner(np.int8(1)))
     assert kept(package) == []
 
 
-@pytest.mark.slow
 def test_kernels_of_others_are_compiled_as_they_were_and_without_a_word(package):
     """Neither the folder nor the word is meant for a user's own."""
     code = "import numba; before = numba.config.CACHE_DIR\n"

@@ -12,13 +12,14 @@ import gc
 import optsched
 from numba.extending import is_jitted
 
+pytestmark = pytest.mark.slow
+
 def loaded():
     kernels = [each for each in gc.get_objects() if is_jitted(each)]
     return {each.py_func.__module__ for each in kernels if each.signatures}
 """
 
 
-@pytest.mark.slow
 def test_a_few_requests_are_solved_without_kernels_of_searches():
     """It had been 50 kernels, which took 35 seconds of the first `solve`."""
     code = f"""{LOADED}
@@ -34,7 +35,6 @@ for options in ({{}}, {{"rate": 0.5}}):
     assert set(first.split()) == set(then.split()) == known
 
 
-@pytest.mark.slow
 def test_ten_requests_are_proven_without_kernels_of_searches():
     """It had been 60 kernels, which took 20 CPU seconds of the first `solve`."""
     code = f"""{LOADED}
@@ -49,7 +49,6 @@ print(*(name for name in loaded() if name.split(".")[1] in ("bounds", "search", 
     assert set(names.split()) <= {"optsched.bounds.lagrangian", "optsched.search.exact.states"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_policies_compile_their_own_kernels_only(cold, tmp_path):
     """A comparison in steps needs none of the clock's, and fcfs on a cluster none of bf-io's."""

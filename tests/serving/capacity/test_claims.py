@@ -129,7 +129,6 @@ def attack(seed):
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     "seeds", [range(45, 45 + share(200)), pytest.param(range(3000), marks=pytest.mark.long)]
@@ -235,7 +234,6 @@ def attack_on_clock(seed):
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     "seeds", [range(45, 45 + share(120)), pytest.param(range(3000), marks=pytest.mark.long)]
