@@ -8,17 +8,22 @@ export PYTHONDONTWRITEBYTECODE :=
 # Times of all tests are kept in build/tests.xml.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
 
-.PHONY: demo test test-all check format docs notebooks benchmarks library campaign reproduce validate validate-cpu clean
+.PHONY: demo test test-rest test-all test-long check format docs notebooks benchmarks library campaign reproduce validate validate-cpu clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
 	$(BIN)/optsched compare family:chat-and-summaries,n=2000,seed=1 --html demo/report.html
 	@echo "open demo/report.html in a browser"
 
-test: .venv/dev  ## the tests, but for long ones, with a fifth of the random cases
-	$(PYTEST) -m "not long"
+test: .venv/dev  ## the core: quick tests, and few cases of some; run it before every commit
+	$(PYTEST) --quick --ignore tests/serving --ignore optsched/serving tests optsched
 
-test-all: .venv/dev  ## all tests, with all random cases and coverage, and the oldest dependencies
+test-rest: .venv/dev  ## what CI runs besides: slow tests, all of its cases, serving, papers
+	$(PYTEST) --rest
+
+test-all: test test-rest docs  ## all that CI tests; docs run the notebooks
+
+test-long: .venv/dev  ## long tests, with all random cases and coverage, and the oldest dependencies
 	$(PYTEST) --hypothesis-profile thorough --cov --cov-report term:skip-covered
 	.ci/oldest
 

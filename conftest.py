@@ -7,8 +7,11 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from typing import TYPE_CHECKING, Any
 
+import effort
+import first_kernels
 import hypothesis
 import pytest
 from numba.core import event
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 hypothesis.settings.register_profile(
-    "thorough",  # what make test-all asks for; tests/effort.py scales what a test asks for alike
+    "thorough",  # what make test-long asks for; tests/effort.py scales what a test asks for alike
     max_examples=100,
     deadline=None,
     print_blob=True,
@@ -43,11 +46,12 @@ class _Untraced(event.Listener):  # type: ignore[misc]
     def __init__(self) -> None:
         self._depth = 0
         self._trace: Any = None
+        self._since = self.spent = 0.0  # CPU seconds of compilation
 
     def on_start(self, event: Any) -> None:
         """Suspend the tracer where the outermost compilation begins."""
         if not self._depth:
-            self._trace = sys.gettrace()
+            self._trace, self._since = sys.gettrace(), time.thread_time()
             sys.settrace(None)
         self._depth += 1
 
@@ -55,10 +59,20 @@ class _Untraced(event.Listener):  # type: ignore[misc]
         """Set the tracer again where it ends."""
         self._depth -= 1
         if not self._depth:
+            self.spent += time.thread_time() - self._since
             sys.settrace(self._trace)
 
 
-event.register("numba:compile", _Untraced())
+_untraced = _Untraced()
+event.register("numba:compile", _untraced)
+_BEGAN = pytest.StashKey[float]()
+_SLOW_S = 0.5
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the two halves of the suite: `make test`, and what CI runs besides."""
+    parser.addoption("--quick", action="store_true", help="quick tests of the core, few of some")
+    parser.addoption("--rest", action="store_true", help="what --quick leaves out, but long tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,6 +81,80 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="optsched-cells-")
         os.environ["OPTSCHED_TEST_CELLS"] = folder.name
         config.add_cleanup(folder.cleanup)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile kernels once, in as many processes as will run tests, before these start."""
+    if not hasattr(session.config, "workerinput") and session.config.getoption("tx", None):
+        first_kernels.compile_all()
+
+
+def _slow(item: pytest.Item) -> bool:
+    """Tell whether a test is slow; where only some of its cases are, the mark names them."""
+    marks = list(item.iter_markers("slow"))
+    case = item.callspec.id if hasattr(item, "callspec") else ""
+    return any(not mark.args or case in mark.args for mark in marks)
+
+
+def _quick(item: pytest.Item) -> bool:
+    """Tell whether `make test` runs a test: one of the core, neither slow nor long."""
+    apart = item.nodeid.startswith(("papers/", "tests/serving/", "optsched/serving/"))
+    return not (apart or _slow(item) or item.get_closest_marker("long"))
+
+
+def _rest(item: pytest.Item) -> bool:
+    """Tell whether CI runs a test after `make test`."""
+    in_full = not _quick(item) or item.get_closest_marker("few")
+    return bool(in_full and not item.get_closest_marker("long"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose a half of the suite, and reduce the tests of which few cases are enough."""
+    quick = config.getoption("quick")
+    if quick or config.getoption("rest"):
+        chosen = _quick if quick else _rest
+        config.hook.pytest_deselected(items=[item for item in items if not chosen(item)])
+        items[:] = filter(chosen, items)
+    if quick:
+        for item in items:
+            if item.get_closest_marker("few") and hasattr(item.obj, "hypothesis"):
+                effort.reduce(item.obj)
+
+
+def _cpu_seconds() -> float:
+    """Return CPU seconds of this process and its children, those of compilation left out."""
+    return sum(os.times()[:4]) - _untraced.spent
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measure a test, and let it know whether few of its cases are tried."""
+    effort.few = item.config.getoption("quick") and item.get_closest_marker("few") is not None
+    item.stash[_BEGAN] = _cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Keep what a test took; let none be skipped for which the data is there: nobody reads why."""
+    report = yield
+    if report.when == "teardown":
+        report.user_properties.append(("cpu_s", round(_cpu_seconds() - item.stash[_BEGAN], 2)))
+    if report.skipped and "shared_data" in item.fixturenames and data_folder() is not None:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, although its data is in {data_folder()}: {report.longrepr[2]}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Name tests that take more than half a CPU second and are not marked as slow."""
+    if not config.getoption("quick"):
+        return
+    took = {each.nodeid: dict(each.user_properties) for each in terminalreporter.getreports("")}
+    heavy = [name for name, each in took.items() if each.get("cpu_s", 0) > _SLOW_S]
+    terminalreporter.section(f"{len(heavy)} unmarked tests took more than {_SLOW_S} CPU seconds")
+    for name in sorted(heavy, key=lambda name: -took[name]["cpu_s"]):
+        terminalreporter.line(f"{took[name]['cpu_s']:6.2f} {name}")
 
 
 def pytest_collection_finish() -> None:
@@ -96,16 +184,6 @@ def shared_data() -> Path:
     if (folder := data_folder()) is None:
         pytest.skip("no folder of real traces; set OPTSCHED_DATA to one")
     return folder
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item):
-    """Let no test be skipped for which the data is there: nobody reads why."""
-    report = yield
-    if report.skipped and "shared_data" in item.fixturenames and data_folder() is not None:
-        report.outcome = "failed"
-        report.longrepr = f"skipped, although its data is in {data_folder()}: {report.longrepr[2]}"
-    return report
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ def literal_walk(name, instance):
     return by_key(keys[name])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", sorted(set(BASIC) - {"area+window"}))
 @given(instance=instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
 @examples(400)
@@ -47,6 +48,7 @@ def test_any_priority_equals_the_literal_simulator(instance, random):
     assert starts.tolist() == simulate(instance, by_key(rank))
 
 
+@pytest.mark.few
 def test_bound_optimum_and_policies_are_ordered_on_random_instances():
     rng = np.random.default_rng(7)
     for _ in range(share(2000)):

@@ -34,6 +34,7 @@ def compare(seed, names):
     assert twin.differs(found) == "", (instance.to_json(), policy, options)
 
 
+@pytest.mark.few
 @given(st.integers(0, 2**63))
 @examples(100)
 def test_every_policy_equals_its_literal_twin_in_every_world(seed):
@@ -46,6 +47,7 @@ def test_vllm_equals_its_literal_twin_in_every_world(seed):
     compare(seed, [name for name in NAMES if name.startswith("vllm")])
 
 
+@pytest.mark.few
 @given(st.integers(0, 2**63))
 @examples(8)
 def test_policies_with_a_solver_equal_their_literal_twins_in_every_world(seed):

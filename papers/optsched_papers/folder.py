@@ -58,7 +58,7 @@ def reproduce_into(
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         get_target(name)
-    path = Path(out)
+    path = Path(out).absolute()  # processes that were started before may stand elsewhere
     options = {"quick": quick, "seed": seed}
     settings = {**options, "version": __version__, "format": _FORMAT}
     open_folder(

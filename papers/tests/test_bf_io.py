@@ -50,6 +50,7 @@ def theorem_2():
     return quick("bf-io-theorem-2")
 
 
+@pytest.mark.slow
 def test_table_1_in_quick_form():
     found = quick("bf-io-table-1")
     assert found.verdict.label in ("reproduced", "in shape")
@@ -63,12 +64,14 @@ def test_table_1_in_quick_form():
     assert len(drawn(found).axes) == 4
 
 
+@pytest.mark.slow
 def test_figure_7_in_quick_form():
     found = quick("bf-io-fig-7")
     assert found.verdict.label in ("reproduced", "in shape")
     assert drawn(found).axes
 
 
+@pytest.mark.slow
 def test_figure_6_holds_but_for_jsq_which_is_no_worse_than_fcfs():
     found = quick("bf-io-fig-6")
     assert found.verdict.label == "partly"
@@ -79,6 +82,7 @@ def test_figure_6_holds_but_for_jsq_which_is_no_worse_than_fcfs():
     assert load.ours == pytest.approx(79_106, abs=1)
 
 
+@pytest.mark.slow
 def test_figure_5_burst_gpt_is_not_geometric_and_words_of_conversations_nearly_are():
     found = quick("bf-io-fig-5")
     assert found.verdict.label == "partly"
@@ -100,6 +104,7 @@ def test_fewer_slots_idle_more_and_72_idle_less_than_figure_1():
     assert means[12] > 0.4 > means[72]
 
 
+@pytest.mark.slow
 def test_the_bound_of_theorem_2_holds_but_not_the_growth(theorem_2):
     (bound,) = claims(theorem_2, "proven bound")
     (gap,) = claims(theorem_2, "s_max / p")
@@ -330,6 +335,7 @@ def test_the_lookahead_of_figure_6_is_20_not_80():
     assert ms[20] < ms[0] < ms[80]
 
 
+@pytest.mark.slow
 def test_how_far_to_look_depends_on_growth_not_on_outputs_and_slots_alone():
     trace = family("lognormal", n=8000, seed=0)
 

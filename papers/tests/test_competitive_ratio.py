@@ -180,6 +180,7 @@ def test_ten_thousand_outputs_have_bounds_to_twelve_digits_and_grow_by_log_over_
     assert 0.25 < (large.eigenvalue - small.eigenvalue) / log(10) < 0.2545
 
 
+@pytest.mark.slow
 def test_the_trace_bounds_the_ratio_without_prompts_and_not_with_them():
     for lower, upper in ((1, 10), (5, 60)):
         ratio = CompetitiveRatio(upper, lower)

@@ -40,6 +40,7 @@ def mean_seconds(schedule, clock):
     return np.cumsum(times)[schedule.completions].mean()
 
 
+@pytest.mark.slow
 def test_in_steps(schedules):
     mean = {name: schedule.mean_latency for name, schedule in schedules.items()}
     assert all(schedule.check() == [] for schedule in schedules.values())

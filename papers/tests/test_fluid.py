@@ -55,6 +55,7 @@ def test_the_overflow_probability_is_that_of_the_appendix():
     assert theory.overflow_probability() == pytest.approx(1 - 4.5 * math.exp(-2))
 
 
+@pytest.mark.slow
 def test_proposition_4_in_small():
     """Both kinds of first come, first served miss a constant throughput, WAIT ever less."""
     gaps = {
@@ -82,6 +83,7 @@ def test_wait_keeps_within_the_equilibrium_memory_of_proposition_4():
         assert found["peak"] == theory.SMALL_MEMORY
 
 
+@pytest.mark.slow
 def test_theorem_2_in_small_strict_thresholds_keep_memory_published_ones_do_not():
     """Peaks beyond a full batch: bounded, and growing like the root of time."""
     excess = {
@@ -107,6 +109,7 @@ def test_strict_thresholds_keep_within_the_bound_of_the_notes():
     assert 567_330 < max(run["first_peak"] for run in runs) <= plan.memory_bound
 
 
+@pytest.mark.slow
 def test_memory_by_segments_is_a_u_whose_first_term_is_the_sum_over_stages():
     plans = {
         segments: memory.least_plan(
@@ -131,6 +134,7 @@ def test_memory_by_segments_is_a_u_whose_first_term_is_the_sum_over_stages():
     assert 1.3 < ten.memory / equilibrium(memory.chats(50), memory.CLOCK).memory < 1.5
 
 
+@pytest.mark.slow
 def test_figures_hold_what_their_table_says():
     """Cheapest of the figures: claims follow from the runs, and both of ours are in them."""
     result = quick("fluid-fig-7")
@@ -388,6 +392,7 @@ def test_theorem_3_thresholds_are_strict_at_all_times_and_arrivals_follow_the_ra
 # Theorem 4
 
 
+@pytest.mark.slow
 def test_thresholds_of_theorem_4_hold_14_some_at_equality():
     rate = segments.TYPES.rates.sum()
     for name, (lasts, thresholds, _) in segments.SEGMENTS.items():

@@ -31,6 +31,7 @@ def test_what_iterations_reach_is_a_linear_program(memory):
     assert at_capacity.most_in(memory) == pytest.approx(-best.fun / 5)
 
 
+@pytest.mark.slow
 def test_proposition_2_in_quick_form():
     result = quick("fluid-prop-2")
     assert result.verdict.label == "in shape"
@@ -53,6 +54,7 @@ def test_the_expected_backlog_is_that_of_spitzers_identity():
         assert found[steps] == pytest.approx(expected / 2, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_the_bound_grows_like_the_root_of_the_horizon():
     """Arrivals have variance 5 in units of three tokens; two requests arrive per iteration."""
     found = at_capacity.least_latencies([20_000])[0]
@@ -73,6 +75,7 @@ def test_no_run_has_fewer_requests_than_the_walk_of_its_arrivals(seed, policy):
         assert 2 * ((arrived <= t) & (completed > t)).sum() >= backlog
 
 
+@pytest.mark.slow
 def test_proposition_3_in_quick_form():
     result = quick("fluid-prop-3")
     assert result.verdict.label == "in shape"
@@ -84,6 +87,7 @@ def test_proposition_3_in_quick_form():
 # Proposition 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("memory", "work"), [(3, 0), (4, 0), (5, 0), (4, Fraction(1, 8))])
 def test_the_proven_gap_is_that_of_the_best_policy_step_by_step(memory, work):
     """All choices over a finite time, requests listed one by one, long ones known once seen."""
@@ -125,6 +129,7 @@ def test_the_proven_gap_is_that_of_the_best_policy_step_by_step(memory, work):
     assert rate == pytest.approx(0, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_policy_that_knows_the_types_misses_ever_less():
     gaps = [at_capacity.serve_small("wait", at_capacity.CLOCK, T, 1)["gap"] for T in (500, 50_000)]
     assert gaps[1] < 0.3 * gaps[0] < 0.3 * float(unaware.least_gap(SMALL_MEMORY))
@@ -166,6 +171,7 @@ def test_four_full_batches_neither_starve_nor_overflow():
     assert len(found) == 4
 
 
+@pytest.mark.slow
 def test_proposition_5_in_quick_form():
     result = quick("fluid-prop-5")
     assert result.verdict.label == "in shape"

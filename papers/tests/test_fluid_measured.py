@@ -37,6 +37,7 @@ def test_the_fit_recovers_a_line():
     assert measured.line(held, 7 + 0.03 * held) == pytest.approx((7, 0.03, 1))
 
 
+@pytest.mark.slow
 def test_prefills_and_decodes_lie_on_lines_of_their_own():
     assert quick("fluid-fig-3").verdict.label == "in shape"
     claims = claims_of("fluid-fig-3")
@@ -45,6 +46,7 @@ def test_prefills_and_decodes_lie_on_lines_of_their_own():
     assert claims["d1 of prefills over d1 of decodes"].ours > 40
 
 
+@pytest.mark.slow
 def test_the_thresholds_follow_from_the_rates_and_the_lengths_do_not_from_the_family():
     claims = claims_of("fluid-fig-10")
     assert claims["thresholds that are sums of the rates from their bin on"].holds
@@ -55,6 +57,7 @@ def test_the_thresholds_follow_from_the_rates_and_the_lengths_do_not_from_the_fa
         assert quick(name).verdict.label == label
 
 
+@pytest.mark.slow
 def test_figure_9_has_three_panels():
     figure = drawn(quick("fluid-fig-9"))
     assert len(figure.axes) == 3

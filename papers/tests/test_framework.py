@@ -87,6 +87,7 @@ def test_a_target_becomes_a_table_a_plot_and_a_verdict(squares, tmp_path):
     assert (stored.pop("seal") is not None, stored) == (True, found)
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_done_again(squares, tmp_path):
     first = reproduce_into([squares], tmp_path, jobs=1)
     done = calls()
@@ -119,6 +120,7 @@ def test_what_is_damaged_is_done_again(squares, tmp_path, damage):
     assert calls() == ([*done, 5] if damage is None else 2 * done)
 
 
+@pytest.mark.slow
 def test_a_target_that_computes_otherwise_is_done_again(squares, tmp_path, monkeypatch):
     reproduce_into([squares], tmp_path, jobs=1)
     other = replace(TARGETS[squares], compute=_cubes)
@@ -138,6 +140,7 @@ def test_a_quick_form_says_what_it_lacks(squares):
     assert "last" in found._repr_html_()
 
 
+@pytest.mark.slow
 def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
     reproduce_into([squares], tmp_path, jobs=1)
     with pytest.raises(OptschedError, match=r"quick \(False, not True\) and seed \(0, not 7\)"):
@@ -151,6 +154,7 @@ def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
         reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
 
 
+@pytest.mark.slow
 def test_a_folder_of_unknown_settings_is_done_again_only_if_told(squares, tmp_path):
     reproduce_into([squares], tmp_path, jobs=1)
     (tmp_path / "_reproduction.json").write_text('{"quick": false}')
@@ -186,6 +190,7 @@ def test_one_name_needs_no_list(squares, tmp_path):
 SHARED = ["bf-io-fig-1", "fluid-fig-3", "robust-theorem-8-6", "robust-fig-2", "fluid-prop-1"]
 
 
+@pytest.mark.slow
 def test_targets_that_fill_processes_are_taken_whole_the_largest_first(tmp_path, monkeypatch):
     seconds = [last_verdicts()[name]["seconds"] for name in SHARED]
     assert max(seconds) <= sum(seconds) / 2
@@ -212,6 +217,7 @@ def test_targets_that_fill_processes_are_taken_whole_the_largest_first(tmp_path,
             assert both[0].read_bytes() == both[1].read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_target_of_more_than_its_share_is_divided_into_cells(tmp_path, monkeypatch):
     names = ["robust-fig-2", "sorted-f-example-1"]
     monkeypatch.setattr(folder, "finish", None)

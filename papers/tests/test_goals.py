@@ -82,6 +82,7 @@ def draw_goals(generator, state):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiles", [False, True])
 def test_both_forms_and_solvers_find_the_optimum_of_the_enumeration(profiles):
     generator = np.random.default_rng(3)
@@ -115,6 +116,7 @@ def test_both_forms_and_solvers_find_the_optimum_of_the_enumeration(profiles):
     assert changed >= 3
 
 
+@pytest.mark.slow
 def test_solvers_agree_on_random_steps():
     generator = np.random.default_rng(5)
     for _ in range(share(100)):
@@ -213,6 +215,7 @@ def test_goals_of_a_step_are_those_of_the_run_read_literally(lookahead):
     assert min(asked, shortfalls) > 3
 
 
+@pytest.mark.slow
 def test_deadlines_are_missed_less_often_than_without():
     rng, cluster, missed = np.random.default_rng(5), Cluster(2, 3), np.zeros(2)
     for _ in range(2):

@@ -43,6 +43,7 @@ def test_all_targets_of_the_issue_are_there():
 # Section 7
 
 
+@pytest.mark.slow
 def test_figures_8_and_11_mc_sf_never_exceeds_the_memory():
     found, claims = claims_of("jaillet-fig-8")
     assert found.verdict.label == "in shape"
@@ -80,6 +81,7 @@ def test_one_factor_explains_four_slopes_of_figure_5_and_the_200_seconds():
     assert all("batch times x 1.6" in label and "area" not in label for label in counted)
 
 
+@pytest.mark.slow
 def test_figure_6_two_families_have_the_printed_moments():
     """Only one of them has the variances that Robust prints of the same data."""
     found, claims = claims_of("jaillet-fig-6")
@@ -113,6 +115,7 @@ def test_section_8_2_an_even_split_is_one_pair_per_fourth_of_the_requests():
     assert routed.mean_latency == pytest.approx(np.mean([each.mean_latency for each in alone]))
 
 
+@pytest.mark.slow
 def test_figure_9_protecting_little_memory_collapses():
     _, claims = claims_of("jaillet-fig-9")
     for beta in (0.1, 0.2):
@@ -120,6 +123,7 @@ def test_figure_9_protecting_little_memory_collapses():
         assert claims[f"beta {beta:g}: best alpha"].ours <= 0.1  # the paper has 0.15 or more
 
 
+@pytest.mark.slow
 def test_figure_10_latency_is_flat_in_beta_up_to_a_wall():
     found, claims = claims_of("jaillet-fig-10")
     assert claims["alpha 0.1: most over beta in [0.05, 0.25], over the least"].holds
@@ -186,6 +190,7 @@ def test_the_tail_bound_of_lemma_5_5_bounds_nothing():
         assert math.exp(-exponent) > 0.999
 
 
+@pytest.mark.slow
 def test_theorem_4_2_is_false():
     found, claims = claims_of("jaillet-theorem-4-2")
     assert found.verdict.label == "false as stated"
@@ -196,6 +201,7 @@ def test_theorem_4_2_is_false():
     assert claims[label].ours == pytest.approx(22 / 21)
 
 
+@pytest.mark.slow
 def test_theorem_5_3_mc_sf_is_overloaded_where_the_worker_is_not():
     """Arrivals in independent, bounded numbers, equal outputs, 90 % of capacity."""
     means = []
@@ -254,6 +260,7 @@ def test_an_even_pace_keeps_up_with_any_arrivals_below_it(seed):
 # Section 6
 
 
+@pytest.mark.slow
 def test_theorem_6_2_no_policy_is_competitive():
     found, claims = claims_of("jaillet-theorem-6-2")
     assert found.verdict.label == "in shape"
@@ -273,6 +280,7 @@ def test_theorem_6_2_counts_one_short_request_too_many():
     assert np.bincount(run(one_less, "mc-sf").schedule.starts).max() == 4
 
 
+@pytest.mark.slow
 def test_theorem_6_4_s_arrivals_do_not_hurt_who_starts_at_once():
     found, claims = claims_of("jaillet-theorem-6-4")
     assert found.verdict.label == "in shape"  # the theorem, with other arrivals

@@ -56,6 +56,7 @@ def test_latency_of_the_best_benchmark_grows_about_three_times_as_fast(high_dema
     assert 2.5 <= best / ours <= 3.2  # the paper has 3.0 from figures that it rounds
 
 
+@pytest.mark.slow
 def test_memory_time_first_beats_shortest_first(high_demand):
     shortest, area = (run(high_demand, policy, clock=CLOCK) for policy in ("mc-sf", "area"))
     assert area.mean_latency < 0.85 * shortest.mean_latency

@@ -121,6 +121,7 @@ def test_jaillet_5_3_mended_has_a_regret_that_does_not_grow(load):
     assert max(regrets) < 1.3 * min(regrets)
 
 
+@pytest.mark.slow
 def test_sorted_f_2_mended_asks_for_three_tokens_more():
     """Numbers x between T / 4 and T / 2 as prompts, outputs of 1: triples of sum T in T + 3."""
     rng, answers = random.Random(4), []

@@ -145,6 +145,7 @@ def test_when_it_is_best_to_wait_for_p4(own, third):
     assert extra == max(change, 0)
 
 
+@pytest.mark.slow
 def test_figure_4_waits_without_a_gain():
     found = quick("jaillet-fig-4")
     pyplot.close(drawn(found))
@@ -153,6 +154,7 @@ def test_figure_4_waits_without_a_gain():
     assert found.claims[4].ours == 0
 
 
+@pytest.mark.slow
 def test_lemma_5_4_is_refuted_condition_by_condition():
     found = quick("jaillet-lemma-5-4")
     pyplot.close(drawn(found))

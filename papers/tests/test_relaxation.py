@@ -20,6 +20,7 @@ from optsched_papers.sorted_f.relaxation import coarse_starts, halves, relax_lp,
 from optsched_papers.sorted_f.transformed import optimum
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(2, 4))
 def test_the_grid_of_single_steps_is_relax_lp_and_coarser_ones_cost_more(seed, step):
     rng = np.random.default_rng(seed)
@@ -78,6 +79,7 @@ def test_the_gap_nears_two_where_no_two_requests_fit_together():
     assert found > 1.9
 
 
+@pytest.mark.slow
 def test_the_target_counts_the_bound_and_fractional_starts():
     found = quick("sorted-f-relax-lp")
     pyplot.close(drawn(found))

@@ -62,6 +62,7 @@ def test_all_targets_of_the_paper_are_there():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -114,6 +114,7 @@ def test_theorem_4_2_of_jaillet_fails_on_finite_integers(solver):
     assert (sorted(best.completions.tolist()), best.check()) == ([1, 2, 6, 12], [])
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @examples(60)
 def test_theorem_4_2_holds_where_as_many_requests_fit_at_any_age(data):

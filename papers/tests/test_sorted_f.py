@@ -60,6 +60,7 @@ def test_example_1():
     assert (claims["mc-sf"].ours, claims["sorted-f"].ours) == (64, 45)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theorem", "last"), [("1", 11.4), ("ec-1", 18.7)])
 def test_rates(theorem, last):
     found, claims = claims_of(f"sorted-f-theorem-{theorem}")
@@ -101,6 +102,7 @@ def test_the_printed_numbers_of_requests_have_a_bounded_ratio(theorem, proof, li
     assert 0.94 * limit < ratios[-1] < limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sorted-f-theorem-2", "sorted-f-theorem-ec-2"])
 def test_integer_programs_answer_the_questions(name):
     found, claims = claims_of(name)
@@ -122,6 +124,7 @@ def test_two_numbers_below_half_of_the_sum_do_fit():
     assert found["highs"] == found["cp-sat"] == 18
 
 
+@pytest.mark.slow
 def test_table_ec_1_contradicts_its_setting_and_a_guess_stands_beside():
     found, claims = claims_of("sorted-f-table-ec-1")
     assert found.verdict.label == "contradicts itself"
@@ -133,6 +136,7 @@ def test_table_ec_1_contradicts_its_setting_and_a_guess_stands_beside():
     assert not guesses["exponential: a guess, outputs exponential of mean 10"].holds
 
 
+@pytest.mark.slow
 def test_figure_ec_2_curves_overlap_to_a_twentieth_of_the_figure():
     found, _ = claims_of("sorted-f-fig-ec-2")
     assert found.verdict == ("in shape", "")
@@ -235,6 +239,7 @@ def test_figure_8_in_small():
     assert found["fcfs"] > found["sorted-f"] > 0
 
 
+@pytest.mark.slow
 def test_figure_8_on_the_mixed_sample_is_as_designed(shared_data):
     """Mean seconds of 2,000 requests; `fcfs` hangs on the order in which the sample is."""
     noted = {

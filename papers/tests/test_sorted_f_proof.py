@@ -268,6 +268,7 @@ def test_lists_that_are_drawn_or_changed_are_small(kind, seed):
     assert instance.memory <= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INEQUALITIES)
 def test_targets(name):
     found = quick(f"sorted-f-{name}")

@@ -62,6 +62,7 @@ def test_what_is_no_count_gets_one_sentence(what, value):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.few
 @given(st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=3), st.none()))
 def test_only_whole_numbers_in_range_are_counts(value):
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -106,6 +107,7 @@ def test_a_wrong_type_gets_one_sentence(call, sentence):
         call()
 
 
+@pytest.mark.slow
 def test_beliefs_that_a_policy_would_ignore_are_refused():
     beliefs = Beliefs([[0.25] * 4], rows=[0] * 4)
     known = {"intervals": "common:1,4", "beliefs": beliefs}

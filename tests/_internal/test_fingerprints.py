@@ -157,6 +157,7 @@ def shape_of(value):
     return type(value), repr(value)
 
 
+@pytest.mark.few
 @given(VALUES, VALUES)
 @examples(300)
 def test_plain_values_have_the_same_one_where_they_are_the_same(value, other):
@@ -239,6 +240,7 @@ print(Identity(ordered=True).of(nasty_of_a_user.careful))
 """
 
 
+@pytest.mark.slow
 def test_code_that_does_otherwise_has_another_one_and_equal_code_the_same(tmp_path):
     def asked(old="", new="", seed="1"):
         assert not old or MODULE.count(old) == 1

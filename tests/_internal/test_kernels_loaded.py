@@ -18,6 +18,7 @@ def loaded():
 """
 
 
+@pytest.mark.slow
 def test_a_few_requests_are_solved_without_kernels_of_searches():
     """It had been 50 kernels, which took 35 seconds of the first `solve`."""
     code = f"""{LOADED}
@@ -33,6 +34,7 @@ for options in ({{}}, {{"rate": 0.5}}):
     assert set(first.split()) == set(then.split()) == known
 
 
+@pytest.mark.slow
 def test_ten_requests_are_proven_without_kernels_of_searches():
     """It had been 60 kernels, which took 20 CPU seconds of the first `solve`."""
     code = f"""{LOADED}
@@ -47,6 +49,7 @@ print(*(name for name in loaded() if name.split(".")[1] in ("bounds", "search", 
     assert set(names.split()) <= {"optsched.bounds.lagrangian", "optsched.search.exact.states"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_policies_compile_their_own_kernels_only(cold, tmp_path):
     """A comparison in steps needs none of the clock's, and fcfs on a cluster none of bf-io's."""

@@ -57,6 +57,7 @@ def test_regret_and_run_show_one_bar(shown):
     assert_one_bar_that_went_away(shown, " of 9")
 
 
+@pytest.mark.slow
 def test_a_long_kernel_shows_that_it_is_at_work(shown, monkeypatch):
     monkeypatch.setattr(aside, "_LOOK_EVERY", 1e-4)
     requests = family("uniform", n=20_000, seed=1, load=0.9)
@@ -76,6 +77,7 @@ def test_numbers_stay_while_a_kernel_is_at_work(shown):
     assert [each["text/plain"] for each in shown[0]] == ["1 of 3", ""]
 
 
+@pytest.mark.slow
 def test_solve_shows_what_is_known(shown):
     instance = family("uniform", n=9, seed=1)
     found = solve(instance, time_limit=2)
@@ -84,6 +86,7 @@ def test_solve_shows_what_is_known(shown):
     assert found.objective == solve(instance, time_limit=2).objective
 
 
+@pytest.mark.slow
 def test_whoever_asks_for_progress_gets_it_alone(shown, tmp_path):
     seen = []
     sweep(SMALL, tmp_path, jobs=1, on_progress=seen.append)

@@ -17,6 +17,7 @@ from optsched.bounds.ascent import PolyakAscent, improve_prices
 from optsched.bounds.lagrangian import held_by
 
 
+@pytest.mark.few
 @given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4), st.data())
 @examples(150)
 def test_better_prices_prove_no_less_and_never_more_than_the_optimum(instance, data):
@@ -42,6 +43,7 @@ def test_tokens_held_are_those_of_the_schedule(instance, horizon):
     assert held.tolist() == profile.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chat-and-summaries", "exponential"])
 def test_with_arrivals_better_prices_gain_percents(name):
     instance = family(name, n=200, seed=1, load=1.1)
@@ -93,6 +95,7 @@ class Tent(PolyakAscent):
         return float(values[least]), self.slopes[least]
 
 
+@pytest.mark.slow
 def test_the_maximum_of_concave_functions_is_approached_and_never_exceeded():
     shares = []
     for seed in range(50):

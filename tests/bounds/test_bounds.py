@@ -43,6 +43,7 @@ def test_every_bound_is_at_most_the_optimum(instance):
 
 
 # Prices that were continuous where an arrival meets a completion gave 7.7 against 9.7 here.
+@pytest.mark.few
 @example(Instance([0] * 5, [1, 2, 2, 1, 1], 2, [0, 0, 0, 2, 2]))
 @given(instances(max_requests=8, max_arrival=30))
 @examples(300)
@@ -79,6 +80,7 @@ def test_verifier_and_maker_equal_the_definition_for_any_prices(case):
     assert (starts >= instance.arrivals).all()
 
 
+@pytest.mark.few
 @given(instances(max_requests=8, max_arrival=30), st.data())
 def test_certificates_prove_what_they_claim_and_are_never_trusted(instance, data):
     certificate = bound(instance, "lagrangian").certificate
@@ -165,6 +167,7 @@ def test_certificate_file_without_an_object_is_refused(tmp_path):
         Certificate.from_json(path)
 
 
+@pytest.mark.few
 @given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4), st.data())
 def test_bounds_of_other_objectives_hold_for_every_schedule(instance, data):
     weight = st.sampled_from([0.25, 1, 1.1, 3])

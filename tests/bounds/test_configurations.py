@@ -119,6 +119,7 @@ def test_maker_and_verifier_agree_on_any_prices_and_sizes(case):
     )
 
 
+@pytest.mark.few
 @given(instances(**TINY), st.integers(1, 6), st.data())
 @examples(500)
 def test_bounds_hold_and_certificates_are_never_trusted(instance, phases, data):
@@ -142,6 +143,7 @@ def test_bounds_hold_and_certificates_are_never_trusted(instance, phases, data):
     assert verify_configuration(forged, instance) <= best
 
 
+@pytest.mark.slow
 def test_the_bound_is_much_stronger_than_the_lagrangian_where_requests_are_large():
     instance = family("uniform", n=10, seed=0)
     assert bound(instance).value < 626  # 875 is the best known

@@ -37,6 +37,7 @@ def test_many_kinds_are_searched_for():
     assert kinds_of(instance, 20_000) is None
 
 
+@pytest.mark.slow
 def test_the_verifier_finds_the_same_bound():
     instance = family("equal-prompts", n=5000, seed=1, load=1.2)
     certificate = bound(instance, "lagrangian").certificate
@@ -44,6 +45,7 @@ def test_the_verifier_finds_the_same_bound():
     assert verify(certificate, instance) == certificate.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["any", "falling", "convex", "rounded"])
 def test_the_cheapest_starts_are_those_of_a_look_at_every_step(shape):
     """The guess comes before all others, and the first step before later ones."""

@@ -24,6 +24,7 @@ def found(instance):
     return makespan_by_sizes(instance, lambda: False)
 
 
+@pytest.mark.few
 @examples(300)
 @given(instance=tiny)
 def test_no_schedule_ends_before_the_bound(instance):
@@ -36,6 +37,7 @@ def test_no_schedule_ends_before_the_bound(instance):
     )
 
 
+@pytest.mark.few
 @examples(300)
 @given(instance=tiny, memories=st.lists(st.integers(14, 20), min_size=1, max_size=2))
 def test_no_schedule_on_several_workers_ends_before_growth_or_sizes_prove(instance, memories):
@@ -53,6 +55,7 @@ def test_no_schedule_on_several_workers_ends_before_growth_or_sizes_prove(instan
         assert verify(other, instance, workers) <= least
 
 
+@pytest.mark.few
 @examples(300)
 @given(instance=tiny, data=st.data())
 def test_whatever_the_sizes_what_is_verified_holds(instance, data):
@@ -74,12 +77,14 @@ def test_requests_that_exclude_each_other_are_seen():
     assert (result.objective, result.proven_optimal) == (12, True)
 
 
+@pytest.mark.slow
 def test_sizes_that_round_below_zero_are_zero():
     instance = family("uniform", n=13, seed=2)  # HiGHS returned -1e-9 or so
     bounded = found(instance)
     assert verify(bounded.certificate, instance) == bounded.certificate.value
 
 
+@pytest.mark.slow
 def test_it_is_not_weaker_than_memory_time_and_much_stronger_where_requests_are_large():
     for n, least in ((20, 345), (50, 600)):
         instance = family("uniform", n=n, seed=21)

@@ -49,6 +49,7 @@ def test_no_bound_is_above_the_best_sequence_of_batches(seed):
         assert float(priced.value) == pytest.approx(float(proven), rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.slow("7")
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_no_bound_on_the_makespan_is_above_the_best_sequence_of_batches(seed):
     rng = np.random.default_rng(seed)
@@ -174,6 +175,7 @@ def served():
     return instance.replace(seconds_per_step=0.05), get_clock("llama-2-70b-2xa100")
 
 
+@pytest.mark.slow
 def test_prices_prove_more_than_the_machine_where_it_is_not_overloaded(served):
     instance, clock = served
     methods = "closed-form", "lagrangian", "auto"

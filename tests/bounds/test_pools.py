@@ -55,6 +55,7 @@ def literal_value(certificate, instance, workers):
     return total
 
 
+@pytest.mark.slow
 def test_no_bound_is_above_the_joint_optimum_and_certificates_prove_it():
     rng = np.random.default_rng(19)
     nested = 0
@@ -98,6 +99,7 @@ def test_sizes_on_equal_workers_prove_no_more_than_the_joint_optimum():
     assert sizes.value > 1.03 * bound(instance, workers=2).value
 
 
+@pytest.mark.slow
 def test_nested_pools_close_much_of_the_gap_of_unequal_memories():
     instance = family("uniform", n=300)
     workers = Workers([100] + 4 * [50])

@@ -76,6 +76,7 @@ def some_charges(rng, instance):
     return prices, prices * rng.random(steps) * rng.choice([0.5, 1, 4]) / size, size
 
 
+@pytest.mark.few
 @given(TINY, st.integers(0, 2**32 - 1), st.data())
 @examples(300)
 def test_no_schedule_is_below_any_charges_and_the_maker_equals_the_verifier(instance, seed, data):
@@ -95,6 +96,7 @@ def test_no_schedule_is_below_any_charges_and_the_maker_equals_the_verifier(inst
             assert read_certificate(certificate.to_json()) == certificate
 
 
+@pytest.mark.few
 @examples(100)
 @given(TINY, st.sampled_from(["total-latency", "weighted-latency"]), st.integers(1, 2))
 def test_better_charges_prove_no_less_and_never_more_than_the_optimum(instance, objective, count):
@@ -119,6 +121,7 @@ def test_better_charges_gain_where_few_requests_are_large_and_stop_when_told():
     assert not late.interrupted
 
 
+@pytest.mark.few
 def test_nor_is_any_schedule_on_several_workers():
     rng = np.random.default_rng(5)
     for _ in range(share(300)):
@@ -177,6 +180,7 @@ def test_it_gains_where_few_requests_run_and_costs_nothing_where_many_do():
     assert bound(alone, "sawtooth").value == 3
 
 
+@pytest.mark.slow
 def test_solve_certifies_its_bound_by_charges():
     instance = family("chat-and-summaries", n=60, seed=3).replace(arrivals=None)
     found = solve(instance, time_limit=3)
@@ -190,6 +194,7 @@ def test_solve_certifies_its_bound_by_charges():
     assert verify(several.certificate, several.schedule.instance, 2) >= several.bound - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "load"), [(150, None), (200, 2.0)])
 def test_solve_raises_prices_and_charges_together(n, load, monkeypatch):
     instance, proven = family("chat-and-summaries", n=n, seed=3, load=load), []

@@ -40,6 +40,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("part", "cases"), CASES, ids=lambda each: getattr(each, "TITLE", None))
 def test_nothing_is_found(part, cases, tmp_path):
     findings = []

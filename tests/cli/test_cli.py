@@ -27,6 +27,7 @@ def trace(tmp_path):
     return str(path)
 
 
+@pytest.mark.slow
 def test_compare_gives_the_json_of_the_manual(optsched_command, trace, tmp_path):
     folder, page = tmp_path / "schedules", tmp_path / "report.html"
     code, out, _ = optsched_command(
@@ -377,6 +378,7 @@ def test_full_disk_is_one_sentence(optsched_command, trace):
     assert (code, err.count("\n"), "No space left" in err) == (2, 1, True)
 
 
+@pytest.mark.slow
 def test_interpreter_stays_light():
     """Importing the package loads no solver, no compiler, no tables and no plots."""
     heavy = ["numba", "pandas", "matplotlib", "plotly", "highspy", "ortools", "pyomo"]
@@ -397,6 +399,7 @@ def test_python_and_command_line_agree(optsched_command, trace):
     assert from_cli == comparison.to_pandas()["total_latency"].to_dict()
 
 
+@pytest.mark.slow
 def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
     proof = tmp_path / "proof.json"
     code, out, _ = optsched_command(
@@ -419,6 +422,7 @@ def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
     assert "none for the makespan" in err
 
 
+@pytest.mark.slow
 def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(optsched_command, tmp_path):
     proof = tmp_path / "proof.json"
     trace = "family:uniform,n=30"
@@ -456,6 +460,7 @@ def test_running_out_of_memory_is_one_sentence(optsched_command, monkeypatch):
     assert (code, err) == (2, "optsched: out of memory; take fewer requests (--limit) or steps\n")
 
 
+@pytest.mark.slow
 def test_a_first_call_says_once_that_kernels_are_compiled(tmp_path):
     """In notebooks and scripts too; on the command line not where all is to be quiet."""
     said = "optsched: compiling kernels, which takes a while once on this machine\n"

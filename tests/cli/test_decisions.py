@@ -25,6 +25,7 @@ def lengths(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_margin_is_that_of_the_tenths_of_the_log():
     rng = np.random.default_rng(2)
     outputs, arrivals = 1 + rng.exponential(200, 200).astype(int), np.arange(200) * 20_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from all_commands import COMMANDS
 from fresh import printed
 
@@ -77,6 +78,7 @@ cluster F --workers 2 --slots 2 --memory 3
 """
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_refused_before_anything_is_compiled():
     """`compare --intervals relative:-1` had compiled 64 kernels first."""
     lines = REFUSED.replace(" F", " family:uniform,n=12").strip().splitlines()
@@ -92,6 +94,7 @@ for line in {lines!r}:
     assert printed(code) == ""
 
 
+@pytest.mark.slow
 def test_a_time_in_a_report_is_without_that_of_compilation():
     """It had said "Time 78.6 s" under a limit of 5 on a machine without kernels."""
     code = """

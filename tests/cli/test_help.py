@@ -41,6 +41,7 @@ def _files(tmp_path, monkeypatch):
     Path("sweep.toml").write_text(SWEEP, encoding="utf-8")
 
 
+@pytest.mark.slow("capacity", "regret", "solve")
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "doctor"])
 def test_examples_run(optsched_command, name):

@@ -8,6 +8,7 @@ import re
 import pytest
 
 
+@pytest.mark.slow("solve")
 @pytest.mark.parametrize(
     ("command", "figures"),
     [

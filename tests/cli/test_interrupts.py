@@ -42,6 +42,7 @@ def test_a_kernel_that_an_interrupt_left_half_compiled_is_an_interrupt(monkeypat
     assert capsys.readouterr().err == "optsched: interrupted\n"
 
 
+@pytest.mark.slow
 def test_interrupt_of_the_process_ends_with_130(tmp_path):
     """A real Ctrl-C while a trace streams in through a pipe."""
     fifo = tmp_path / "endless.csv"

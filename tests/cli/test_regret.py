@@ -12,6 +12,7 @@ from optsched.experiments import regret_cells as regret_room
 SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--jobs", 1)
 
 
+@pytest.mark.slow
 def test_json_report_and_thresholds(optsched_command, tmp_path):
     page = tmp_path / "regret.html"
     code, out, _ = optsched_command(
@@ -35,6 +36,7 @@ def test_json_report_and_thresholds(optsched_command, tmp_path):
     assert text.count('class="plot"') == 4
 
 
+@pytest.mark.slow
 def test_a_trace_is_resampled(optsched_command, tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("prompt_tokens,output_tokens\n3,4\n9,2\n2,8\n")
@@ -95,6 +97,7 @@ def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, monkeypatch):
     original, done = regret_room.perform, []
 
@@ -130,6 +133,7 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
     assert (code, len(json.loads(fewer)["cells"])) == (0, 4)
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
     line = ("regret", "family:equal-prompts", "--horizons", 60, "--seeds", 1, "--jobs", 1)
     out = ("--keep-instances", tmp_path / "kept")

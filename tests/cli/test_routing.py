@@ -9,6 +9,7 @@ import pytest
 ROUTE = ("route", "family:uniform,n=40,load=2", "--time-limit", 2)
 
 
+@pytest.mark.slow
 def test_json_has_the_names_of_the_manual(optsched_command, tmp_path):
     page = tmp_path / "report.html"
     code, out, _ = optsched_command(
@@ -26,6 +27,7 @@ def test_json_has_the_names_of_the_manual(optsched_command, tmp_path):
     assert "jsq, area" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_memories_stand_for_the_memory(optsched_command):
     code, out, _ = optsched_command(*ROUTE, "--workers", "100,60x2", "--json", "-")
     assert code == 0
@@ -44,6 +46,7 @@ def test_on_a_clock_there_are_percentiles(optsched_command):
     assert set(entry) >= {"loss", "p50_latency", "p99_latency", "mean_ttft", "p99_ttft"}
 
 
+@pytest.mark.slow
 def test_policies_under_intervals_are_routed(optsched_command):
     known = ("--routers", "jsq", "--policies", "a-min", "--intervals", "relative:0.5")
     code, out, _ = optsched_command(*ROUTE, "--workers", 2, *known, "--json", "-")

@@ -55,6 +55,7 @@ def test_slack_and_another_clock(thresholds):
     assert content["thresholds"] == [21, 21]
 
 
+@pytest.mark.slow("cp-sat")
 @pytest.mark.parametrize("method", ["highs", "cp-sat"])
 def test_any_solver_finds_them(thresholds, method):
     how = ("--method", method)
@@ -64,6 +65,7 @@ def test_any_solver_finds_them(thresholds, method):
     assert content["thresholds"] == [11, 11]
 
 
+@pytest.mark.slow
 def test_nested(thresholds):
     code, content, _ = thresholds(
         SYNTHETIC, "--nested", "--thresholds", "60,57,50,34", "--iterations", 242
@@ -78,6 +80,7 @@ def test_nested(thresholds):
     assert wide["memory_bound"] > free["memory_bound"]
 
 
+@pytest.mark.slow
 def test_segments(thresholds):
     _, best, _ = thresholds(SYNTHETIC, "--nested", "--segments", "auto")
     _, three, _ = thresholds(SYNTHETIC, "--nested", "--segments", 3)

@@ -135,6 +135,7 @@ def _files(tmp_path, monkeypatch):
         Path(name).write_text(text)
 
 
+@pytest.mark.slow("regret family:equal-prompts --horizons 60 --seeds 1 --jobs 1 --resume")
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize(("line", "ignored"), REFUSED, ids=[f"{a} {b}" for a, b in REFUSED])
 def test_what_contradicts_itself_is_refused_by_name(optsched_command, line, ignored):

@@ -65,6 +65,7 @@ def test_the_number_of_jobs_changes_nothing():
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_cell_that_kills_its_process_is_an_error_and_the_others_are_kept():
     kept = Store()
     with pytest.raises(OptschedError, match="one of the squares kills every process that tries it"):

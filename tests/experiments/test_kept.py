@@ -121,6 +121,7 @@ def keys_of_regrets(folder):
         yield [*tasks("family:equal-prompts", policies, **usual)]
 
 
+@pytest.mark.slow
 def test_no_two_of_200_pairs_of_questions_share_what_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep_plan, "rehearse", lambda *_, **options: None)  # some cannot run
     pairs = 0
@@ -214,6 +215,7 @@ def damaged(content):
     return [b"", b"PAR1", content[: len(content) // 2], content[4:], b"[]", bytes(flipped)]
 
 
+@pytest.mark.slow
 def test_a_damaged_sweep_is_done_again_where_it_is_damaged(tmp_path):
     def resumed():
         return sweep(CONFIG, tmp_path, jobs=1, resume=True)

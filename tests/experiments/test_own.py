@@ -84,6 +84,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.few
 @given(VALUES, VALUES)
 @examples(200)
 def test_what_a_function_closes_over_tells_it_from_others(value, other):
@@ -120,6 +121,7 @@ def test_whatever_a_function_calls_counts(module, old, new):
     assert of(module("first(state)", "second(state)")) == before  # which it does not call
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_another_process(module, tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from optsched.policies import "

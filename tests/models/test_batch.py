@@ -26,6 +26,7 @@ def selections(draw):
     )
 
 
+@pytest.mark.few
 @given(selections())
 @examples(200)
 def test_rows_admit_exactly_the_batches_that_fit(selection):

@@ -68,6 +68,7 @@ def test_an_optimal_schedule_is_within_the_bounds_and_in_order(instance, objecti
     assert kept == best
 
 
+@pytest.mark.few
 @given(
     tiny(),
     st.integers(0, 3),

@@ -116,6 +116,7 @@ def literal_rows(program):
     return rows
 
 
+@pytest.mark.few
 @given(programs())
 @examples(200)
 def test_lowering_equals_the_printed_formulas_looped(program):
@@ -134,6 +135,7 @@ def test_lowering_equals_the_printed_formulas_looped(program):
     assert repr(program).endswith(f"{columns:,} columns, {model.matrix.nnz:,} nonzeros>")
 
 
+@pytest.mark.few
 @given(programs())
 @examples(200)
 def test_optimum_equals_brute_force(program):
@@ -149,6 +151,7 @@ def test_optimum_equals_brute_force(program):
     assert tuple(schedule.starts.tolist()) in set(all_schedules(program))
 
 
+@pytest.mark.few
 @given(programs(), st.data())
 @examples(200)
 def test_points_of_schedules_are_feasible_exactly_if_the_schedules_are(program, data):

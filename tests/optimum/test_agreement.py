@@ -77,6 +77,7 @@ def bounds(instance, objective, least):
         yield "certified prices", float(certificate.value)
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover  # other tests reach every line that runs here
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_solvers_agree_with_brute_force_and_bounds_stay_below(batch):

@@ -30,6 +30,7 @@ def tiny(rng, most=5):
     return Instance(prompts, outputs, memory, arrivals - arrivals.min())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", METHODS)
 def test_hindsight_is_the_best_of_all_schedules(method):
     rng = np.random.default_rng(46)
@@ -43,6 +44,13 @@ def test_hindsight_is_the_best_of_all_schedules(method):
             assert found.answer.check() == []
 
 
+@pytest.mark.slow(
+    "highs-peak",
+    "highs-profile",
+    "cp-sat-peak",
+    "cp-sat-profile",
+    "auto-profile",
+)
 @pytest.mark.parametrize("fit", ["peak", "profile"])
 @pytest.mark.parametrize("method", [*METHODS, *OWN_METHODS])
 def test_a_batch_is_the_best_of_all_batches_and_of_all_of_its_size(method, fit):
@@ -114,6 +122,16 @@ def test_the_relaxation_is_solved_where_fractions_can_be_represented(method):
         assert found.bound <= brute_force.optima(instance)["total-latency"]
 
 
+@pytest.mark.slow(
+    "auto-hindsight-exact",
+    "highs-hindsight",
+    "highs-hindsight-exact",
+    "highs-relax-lp",
+    "highs-batch",
+    "cp-sat-hindsight",
+    "cp-sat-hindsight-exact",
+    "cp-sat-batch",
+)
 @pytest.mark.parametrize("model", ROLLING_MODELS)
 @pytest.mark.parametrize("method", ["auto", "dp", "highs", "cp-sat"])
 def test_a_rolling_horizon_plans_by_each_model_and_solver(model, method, monkeypatch):

@@ -273,11 +273,13 @@ def test_two_thousand_instances_are_claimed_no_better_than_they_are(part):
         check_instance(number, ("auto", ALL[1 + number % 4]))
 
 
+@pytest.mark.few
 @pytest.mark.no_cover
 def test_what_is_called_proven_on_two_workers_is_the_optimum():
     assert sum(check_instance(number, ALL, workers=2) for number in range(share(50)))
 
 
+@pytest.mark.few
 @pytest.mark.no_cover
 def test_no_bound_is_above_the_optimum():
     for number in range(share(150)):
@@ -294,6 +296,7 @@ def test_no_bound_is_above_the_optimum():
                 assert Fraction(found.value) <= verify(found.certificate, instance) <= least
 
 
+@pytest.mark.few
 def test_what_is_called_proven_of_a_program_is_the_optimum():
     for number in range(share(150)):
         rng, instance, objective, lateness, penalty = draw(number, most=4)
@@ -393,6 +396,7 @@ def check_model(model, method, where, *, prove=False):
         assert not found.proven_optimal, where
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("ending", ["", ".mps", ".lp"])
 def test_what_is_called_proven_of_a_model_is_the_optimum(ending, tmp_path):
     for number in range(share(250)):
@@ -418,6 +422,7 @@ def test_what_is_called_proven_of_a_model_is_the_optimum(ending, tmp_path):
             check_model(model, method, (number, method), prove=bool(plain))
 
 
+@pytest.mark.few
 def test_what_is_called_proven_with_rows_and_costs_of_ones_own_is_the_optimum():
     for number in range(share(100)):
         rng, instance, objective, _, _ = draw(number, most=3, late=False)
@@ -446,6 +451,7 @@ def test_what_is_called_proven_with_rows_and_costs_of_ones_own_is_the_optimum():
             check_model(models[which], method, f"{number}: {which} by {method}")
 
 
+@pytest.mark.few
 def test_the_best_batches_and_steps_of_huge_loads_are_proven():
     for number in range(share(60)):
         rng = np.random.default_rng(number)

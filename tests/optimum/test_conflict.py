@@ -77,6 +77,7 @@ def tight(draw, max_requests=5):
     )
 
 
+@pytest.mark.few
 @given(tight())
 @examples(300)
 def test_a_conflict_is_one_and_nothing_of_it_can_be_spared(windows):

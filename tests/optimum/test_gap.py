@@ -48,6 +48,7 @@ def test_regrets_and_waste_sum_to_the_gap_in_exact_integers(instance):
     assert waste_curve[-1] + regret_curve[-1] == pytest.approx(explained.gap, abs=1e-9)
 
 
+@pytest.mark.few
 @given(instances(max_requests=8, max_arrival=20), st.integers(1, 3))
 @examples(200)
 def test_idle_memory_has_kinds_that_sum_to_the_waste(instance, workers):

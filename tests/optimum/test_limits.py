@@ -52,6 +52,7 @@ def timed(**options):
     return result, time.perf_counter() - began
 
 
+@pytest.mark.slow
 def test_a_limit_holds_while_a_stage_is_in_a_kernel(deafen):
     deafen(DEAF)
     result, seconds = timed(time_limit=0.5)
@@ -59,6 +60,7 @@ def test_a_limit_holds_while_a_stage_is_in_a_kernel(deafen):
     assert seconds < DEAF / 2  # 0.8 s on a free machine
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_heard_while_a_stage_is_in_a_kernel(deafen):
     deafen(DEAF)
     with ctrl_c(0.5):
@@ -83,6 +85,7 @@ def test_ctrl_c_ends_a_solve_of_several_workers_with_its_interval(deafen, at):
     assert seconds < DEAF / 2  # 0.8 s on a free machine
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_search_over_parts_with_its_interval(monkeypatch):
     instance = family("uniform", n=8, seed=2)
     solve(instance, workers=2, time_limit=0.1)
@@ -133,6 +136,7 @@ def test_nothing_is_reported_after_the_answer(deafen):
     assert (len(calls), result.steps) == (known, steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [None, 2])
 def test_small_instances_go_by_work_on_a_slow_machine_too(monkeypatch, rate):
     def steps(seed):
@@ -146,6 +150,7 @@ def test_small_instances_go_by_work_on_a_slow_machine_too(monkeypatch, rate):
     assert [steps(seed) for seed in range(2)] == free
 
 
+@pytest.mark.slow
 def test_a_search_on_several_workers_ends_with_its_work():
     """Requests for which no time was left counted as negative work, and it never ended."""
     instance = family("chat-and-summaries", n=100, seed=0)
@@ -154,6 +159,7 @@ def test_a_search_on_several_workers_ends_with_its_work():
     assert str(found.status) == "search ended"
 
 
+@pytest.mark.slow
 def test_loading_kernels_takes_no_time_of_the_limit():
     """Half a minute of compilation counted against the limit of a first solve."""
     code = """

@@ -105,6 +105,7 @@ def worlds(draw):
     return HindsightProgram(instance, **world)
 
 
+@pytest.mark.few
 @given(worlds())
 @examples(100)
 def test_what_policies_do_is_feasible_in_every_world(program):

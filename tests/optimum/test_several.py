@@ -61,6 +61,7 @@ def test_a_list_for_one_worker_is_the_window_rule():
         assert np.array_equal(joint.starts, alone)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_joint_optimum_and_certificates_prove_them():
     rng = np.random.default_rng(5)
     for _ in range(12):
@@ -77,6 +78,7 @@ def test_intervals_hold_the_joint_optimum_and_certificates_prove_them():
                 assert proven == found.certificate.value <= least
 
 
+@pytest.mark.few
 @pytest.mark.no_cover  # other tests reach every line that runs here
 @pytest.mark.parametrize("batch", range(10))
 def test_program_events_and_search_prove_the_optimum_of_brute_force(batch):
@@ -132,6 +134,7 @@ def test_one_worker_gives_what_it_gave_before(count):
         assert verify_certificate(joint.certificate, instance, 1) == alone.certificate.value
 
 
+@pytest.mark.slow
 def test_makespan_of_many_requests_is_searched_to_the_end():
     """A beam, which knows one worker, ended the search before it had begun."""
     instance = family("uniform", n=160, seed=41)
@@ -160,6 +163,7 @@ def test_a_makespan_by_work_is_searched_within_the_time_limit(monkeypatch):
     assert 40 < limits[0] < 50  # of the twin alone: the stages hold what they call
 
 
+@pytest.mark.slow
 def test_a_start_is_kept_and_must_fit_the_workers():
     instance = Instance([4] * 6, [3] * 6, memory=9)
     placement = [0, 0, 0, 1, 1, 1]

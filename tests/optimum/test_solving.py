@@ -57,6 +57,7 @@ def schedules(instance):
     return [Schedule(instance, starts) for starts in feasible_starts(instance)]
 
 
+@pytest.mark.slow
 def test_every_method_finds_and_proves_the_optimum():
     for instance in random_instances(24, seed=1):
         best = optimum(instance)
@@ -82,6 +83,7 @@ def test_other_objectives(objective):
             assert result.bound <= result.objective
 
 
+@pytest.mark.slow
 def test_deadlines_hard_and_soft():
     due = {"deadlines": lambda rng, n: rng.integers(3, 12, n)}
     infeasible = 0
@@ -113,6 +115,7 @@ def test_a_search_misses_no_deadline_for_a_price():
         solve(late, method="search", params=params)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["auto", "search"])
 @examples(40)
 @given(
@@ -161,6 +164,7 @@ def test_horizon_is_said_and_may_be_too_short():
         solve(instance, time_limit=30, params=SolveParams(horizon=3))
 
 
+@pytest.mark.few
 @given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4))
 @examples(60)
 def test_no_optimal_schedule_uses_a_start_that_is_ruled_out(instance):
@@ -242,6 +246,7 @@ def test_history_only_improves_and_result_survives_pickling():
     assert "\n" not in repr(result)
 
 
+@pytest.mark.slow
 def test_large_instances_are_searched():
     result = solve(family("chat-and-summaries", n=2000, seed=1), time_limit=1)
     assert 0 < result.gap < 0.08
@@ -281,6 +286,7 @@ def test_bad_arguments(options, message):
         attempt()
 
 
+@pytest.mark.slow
 def test_configurations_raise_the_bound_where_large_requests_do_not_pack():
     instance = family("uniform", n=30, seed=3)
     enough = 1.02 * bound(instance, "sawtooth").value
@@ -317,6 +323,7 @@ def test_same_seed_and_threads_give_the_same_interval(load):
     assert (once.objective, once.bound, once.proof) == (again.objective, again.bound, again.proof)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uniform", "chat-and-summaries"])
 def test_weights_and_arrivals_have_certified_intervals_that_are_explained(name):
     instance = family(name, n=60, seed=2, load=1.1)
@@ -331,6 +338,7 @@ def test_weights_and_arrivals_have_certified_intervals_that_are_explained(name):
     assert any("delays" in step for step in result.steps)
 
 
+@pytest.mark.slow
 def test_small_instances_are_proven_in_this_process(monkeypatch):
     """A child process takes longer to start than most of these take to be solved."""
 
@@ -374,6 +382,7 @@ def test_what_cannot_be_solved_is_said():
         solve(program, params=SolveParams(horizon=9))
 
 
+@pytest.mark.slow
 def test_it_starts_from_the_best_of_policies_and_of_window_lists():
     instance = family("chat-and-summaries", n=60, seed=2)
     first = solve(instance, time_limit=1).history[0][1]
@@ -382,6 +391,7 @@ def test_it_starts_from_the_best_of_policies_and_of_window_lists():
     assert first <= run(instance, short, rule="window:1.4").total_latency
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [None, 1.1])
 def test_a_beam_starts_large_requests_from_150_on(load):
     instance = family("chat-and-summaries", n=150, seed=0, load=load)
@@ -406,6 +416,7 @@ def test_a_beam_starts_large_requests_from_150_on(load):
     assert costs == sorted(costs, reverse=True)
 
 
+@pytest.mark.slow
 def test_fewer_requests_go_without_a_beam(monkeypatch):
     monkeypatch.setattr("optsched.optimum.state.BEAM_LEAST", 61)
     instance = family("chat-and-summaries", n=60, seed=0)

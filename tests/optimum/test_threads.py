@@ -44,6 +44,9 @@ def computing():
     return min(spent)
 
 
+@pytest.mark.slow(
+    "optimal-optimal-None", "ctrl-c is ignored-time limit-None", "ctrl-c is ignored-time limit-3"
+)
 @pytest.mark.parametrize("workers", [None, 3])
 @pytest.mark.parametrize(
     ("end", "status"),
@@ -78,6 +81,7 @@ def test_no_thread_computes_after_the_end(end, status, workers):
     assert computing() < 0.03  # a machine that is busy gives little to a thread that goes on
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_given_up_is_not_computed_to_its_end():
     """It went on for 12 seconds at 100,000 requests."""
     long = family("chat-and-summaries", n=100_000, seed=1)

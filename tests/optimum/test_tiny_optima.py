@@ -38,6 +38,7 @@ def raised(certificate, rng):
     return dataclasses.replace(certificate, prices=tuple(prices))
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover  # other tests reach every line that runs here
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_all_agree_and_no_bound_is_above_the_optimum(batch):
@@ -91,6 +92,7 @@ def test_interrupted_at_any_moment_the_interval_holds(threads):
     assert interrupted
 
 
+@pytest.mark.slow
 def test_hindsight_proves_the_optimum_of_tiny_instances_with_arrivals():
     rng = np.random.default_rng(99)
     solved = 0

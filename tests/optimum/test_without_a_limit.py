@@ -19,6 +19,7 @@ NOT_EXACT = ("weighted-latency", "makespan")
 METHODS = ("auto", "search", "exact", "highs", "cp-sat")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [None, 2])
 @pytest.mark.parametrize("rate", [None, 0.5, 2.0])
 @pytest.mark.parametrize("n", [7, 200])
@@ -54,6 +55,12 @@ def test_no_limit_ends_in_an_interval_whatever_is_asked(n, rate, workers):
         assert found.bound <= found.objective
 
 
+@pytest.mark.slow(
+    "160-1.1-1.0-2-None-None",
+    "160-1.1-1.0-2-None-1000000.0",
+    "400-None-0.5-2-None-None",
+    "400-None-0.5-2-None-1000000.0",
+)
 @pytest.mark.parametrize("time_limit", [None, 1e6])
 @pytest.mark.parametrize(
     ("n", "load", "work", "threads", "workers"),
@@ -83,6 +90,7 @@ def test_work_finds_the_same_on_a_slower_machine(
     assert searched() == quick
 
 
+@pytest.mark.slow
 def test_more_work_finds_more():
     instance = family("chat-and-summaries", n=300, seed=1, load=1.1)
 
@@ -99,6 +107,7 @@ def test_work_is_refused_where_a_method_goes_by_time(method):
         solve(family("uniform", n=7, seed=1), method=method, params=SolveParams(work=1.0))
 
 
+@pytest.mark.slow
 def test_prices_converge_without_a_limit_on_their_work():
     instance = family("uniform", n=30, seed=1, rate=1.0)
     best = solve(instance, time_limit=0.3, method="search")
@@ -116,6 +125,7 @@ WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [None, 2])
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_auto_keeps_its_interval_where_cp_sat_cannot_represent_weights(weights, workers):

@@ -55,6 +55,7 @@ class Server(literal.Server):
         return max(self.lower[i], self.least[i])
 
 
+@pytest.mark.few
 @examples(200)
 @given(
     predicted(instances(**SIZES)),

@@ -44,6 +44,7 @@ def test_all_of_them_are_here():
     }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["sorted-f-dp", "sorted-f-scaled-dp", "sorted-f-quantile"])
 @given(instance=small)
 @examples(150)
@@ -75,6 +76,14 @@ def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
     assert select_batch(instance, "swap").requests.tolist() == by_output(instance, batch)
 
 
+@pytest.mark.slow(
+    "sorted-f-scaled-dp",
+    "sorted-f-quantile",
+    "sorted-f-mip",
+    "sorted-f-mip-profile",
+    "sorted-lp",
+    "lp-swap",
+)
 @pytest.mark.no_cover  # the tests above reach every line that runs here
 @pytest.mark.parametrize("name", KNOW_OUTPUTS)
 def test_feasible_and_deterministic_on_random_instances(name):

@@ -114,6 +114,11 @@ def test_hinges_count_in_the_load():
     assert most_work(requests, bent).total.sum() == counted
 
 
+@pytest.mark.slow(
+    "1-llama-2-70b-2xa100-hinges",
+    "977-llama-2-70b-2xa100-hinges",
+    "1750000000-llama-2-70b-2xa100-hinges",
+)
 @pytest.mark.parametrize("clock", [None, "llama-2-70b-2xa100-hinges"])
 @pytest.mark.parametrize("shift", [1, 977, 1_750_000_000])
 def test_later_arrivals_change_nothing_but_instants(clock, shift):

@@ -18,6 +18,7 @@ def test_a_run_holds_in_its_own_world_or_is_refused(cell):
         assert wrong == []
 
 
+@pytest.mark.slow
 def test_a_router_sees_the_attempts_of_a_rolling_horizon_that_preempts():
     """Attempts were taken for requests, in their order."""
     cell, preempted = Cell("rolling", "steps", "three workers", True, "intervals"), 0

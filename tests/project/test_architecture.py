@@ -67,6 +67,7 @@ def test_optsched_does_not_know_the_papers():
         assert "optsched_papers" not in path.read_text(encoding="utf-8"), path
 
 
+@pytest.mark.slow
 def test_no_files_import_each_other_in_a_circle():
     paths = list(HOUSE.rglob("*.py"))
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]

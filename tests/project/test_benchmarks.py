@@ -28,6 +28,7 @@ def benchmark(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     "name",
@@ -47,6 +48,7 @@ def test_rows_agree_with_their_alternative(benchmark, name):
         assert not row.stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_peers_find_the_same_optimum(benchmark, workers):
     peers = benchmark("peers")
@@ -78,6 +80,7 @@ def test_exponents_are_fitted_with_their_standard_error(benchmark):
     assert error == pytest.approx(np.sqrt(3) * (2 / 3))
 
 
+@pytest.mark.slow
 def test_cpu_time_counts_ended_and_running_children(benchmark):
     timing = benchmark("timing")
     burn = "import time\nwhile time.process_time() < 0.3: pass\n"
@@ -94,6 +97,7 @@ def test_cpu_time_counts_ended_and_running_children(benchmark):
         child.communicate(b"\n")
 
 
+@pytest.mark.slow
 def test_one_table_and_its_figures(benchmark, tmp_path, capsys):
     run = benchmark("run")
     out = tmp_path / "figures.json"
@@ -121,6 +125,7 @@ def test_docs_have_a_place_for_the_tables(benchmark, tmp_path, monkeypatch):
     assert "a setting" not in (tmp_path / "evidence.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_policies_in_seconds_stand_beside_the_bound_at_each_load(benchmark, tmp_path):
     path = tmp_path / "trace.csv"
@@ -166,6 +171,7 @@ def test_a_prompt_attends_to_what_came_before_and_a_decode_to_its_context(benchm
     assert torch.allclose(decoded[1, 3], scores @ values, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_data):
     validation = benchmark("validation")
@@ -183,6 +189,7 @@ def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_
         assert f"| {100 * mean:+.1f} |" in page, (engine, clock)
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_means_inside_vllm_are_predicted_as_the_page_says(benchmark, shared_data, monkeypatch):
     monkeypatch.setenv("OPTSCHED_DATA", str(shared_data))
@@ -255,6 +262,7 @@ def test_means_with_a_prefix_cache_inside_a_real_vllm_are_predicted(benchmark, m
         assert preempted == preemptions
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_no_workload_is_served_later_by_default_in_simulation(benchmark, monkeypatch, capsys):
     harmless = benchmark("harmless")

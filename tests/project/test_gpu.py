@@ -70,6 +70,7 @@ def test_the_order_of_the_how_to_is_that_measured(measured):
     assert set(known["order"]) == set(order)
 
 
+@pytest.mark.slow
 def test_the_page_has_what_was_measured(measured, tmp_path):
     page = PAGES / "evidence.md"
     again = tmp_path / "page.md"

@@ -33,6 +33,7 @@ def test_hindsight_is_the_proven_optimum(unknown):
         assert known == best.objective
 
 
+@pytest.mark.slow
 def test_the_online_optimum_lies_between_hindsight_and_policies(unknown, monkeypatch):
     monkeypatch.setattr(unknown, "STEPS", 3)
     sequences = [each for each in unknown.SEQUENCES if set(each[3:]) == {None}]

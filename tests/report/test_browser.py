@@ -16,6 +16,7 @@ pytestmark = [
         CHROMIUM is None or DRIVER is None, reason="chromium and chromedriver are not installed"
     ),
     pytest.mark.xdist_group("browser"),
+    pytest.mark.slow,
 ]
 
 PHONE, DESKTOP = (390, 844), (1280, 900)

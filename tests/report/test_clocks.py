@@ -70,6 +70,7 @@ def test_mean_latency_so_far_ends_at_the_mean_of_those_completed(runs, stopped):
     assert means[200] == pytest.approx(runs[0].latencies[: numbers[200]].mean())
 
 
+@pytest.mark.slow
 def test_bars_are_ordered_by_unfinished_requests_and_mean_latency():
     compared = compare(MANY, ["fcfs", "mc-sf", "mixed"], clock=CLOCK, until=20)
     ax = plot_clock_comparison(compared)

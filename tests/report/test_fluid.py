@@ -45,6 +45,7 @@ PLOTS = {
 }
 
 
+@pytest.mark.slow("equilibrium")
 @pytest.mark.parametrize("plot", PLOTS.values(), ids=PLOTS)
 def test_plots_use_given_axes_have_labels_and_render(drawn, plot):
     assert drawn(plot).get_xlabel()

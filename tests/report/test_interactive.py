@@ -43,6 +43,7 @@ def plots_of(axes):
     return plots
 
 
+@pytest.mark.slow
 def test_lines_keep_their_points_names_and_looks(axes, table):
     plot_series(table, x="n", y="cost", by="policy", xscale="log", xlabel="requests", ax=axes[0])
     (plot,) = plots_of(axes)  # the other axes are empty
@@ -80,6 +81,7 @@ def test_a_line_across_the_plot_ends_where_the_plot_does(axes, table):
     assert upright["y"] == pytest.approx(axes[0].get_ylim())
 
 
+@pytest.mark.slow
 def test_bars_keep_heights_errors_and_the_names_below_them(axes, table):
     table["n"] = ["one", "ten", "hundred"] * 2
     look = {"by": "policy", "low": "low", "high": "high"}

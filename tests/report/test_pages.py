@@ -119,6 +119,7 @@ def test_results_can_be_read_back(page, comparison):
     assert page.json("figures") == make_figures(comparison)
 
 
+@pytest.mark.slow
 def test_user_text_is_escaped_everywhere():
     instance = Instance([1, 1], [2, 3], memory=9, name=HOSTILE, labels=[HOSTILE, "</script>"])
     policy = PriorityPolicy(HOSTILE, HOSTILE, lambda given: given.areas)
@@ -150,6 +151,7 @@ def test_the_schedule_shows_the_best_policy_and_knows_the_others(comparison):
     assert {trace["meta"] for trace in traces} == {each.policy for each in comparison.schedules}
 
 
+@pytest.mark.slow
 def test_data_stay_below_a_megabyte_for_100_000_requests():
     random = np.random.default_rng(1)
     count = 100_000
@@ -164,6 +166,7 @@ def test_data_stay_below_a_megabyte_for_100_000_requests():
     assert len(json.dumps(figures)) < 1_000_000
 
 
+@pytest.mark.slow
 def test_the_file_is_what_is_rendered(example, tmp_path):
     example.to_html(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == comparison_page(example)
@@ -190,6 +193,7 @@ def pages_of_results():
     }
 
 
+@pytest.mark.slow("clock-figures0")
 @pytest.mark.parametrize(
     ("kind", "figures"),
     [
@@ -267,6 +271,7 @@ def test_user_text_is_escaped_on_all_pages(tmp_path):
         assert Page(text).count("script") == 4
 
 
+@pytest.mark.slow
 def test_methods_write_the_pages(tmp_path):
     execution = run(TIMED, "area", clock=CLOCK)
     for number, result in enumerate((execution, compare(TIMED, ["area"], clock=CLOCK))):

@@ -21,6 +21,7 @@ def result():
     return regret("family:equal-prompts", ["mc-sf", "fcfs"], [0.7, 1.3], [60, 240], seeds=3)
 
 
+@pytest.mark.slow
 def test_the_plot_shows_both_ends_of_every_policy(result, ax):
     assert result.plot(ax, load=1.3) is ax
     drawn = [line.get_ydata().tolist() for line in ax.lines]
@@ -33,6 +34,7 @@ def test_the_plot_shows_both_ends_of_every_policy(result, ax):
     assert ax.get_ylim()[1] >= max(band.ceiling for band in bands)
 
 
+@pytest.mark.slow
 def test_without_axes_a_figure_is_made(result):
     assert result.plot().get_legend() is not None
 

@@ -110,6 +110,7 @@ def test_objects_plot_themselves(example):
     assert example.best.plot().get_ylabel() == plot_schedule(example.best.schedule).get_ylabel()
 
 
+@pytest.mark.slow
 def test_matplotlib_and_plotly_load_when_used():
     code = "import optsched.report.runs, optsched.report.pages"
     assert not imports(code, "matplotlib", "plotly", "jinja2")

@@ -132,6 +132,7 @@ def test_policies_with_parameters_look_like_themselves_unless_both_are_there():
     assert apart(plain.colour, planned.colour) >= 7
 
 
+@pytest.mark.slow("pdf")
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_figures_are_written_in_any_format_with_fonts_that_publishers_take(kind, tmp_path, ax):
     path = tmp_path / f"figure.{kind}"
@@ -202,6 +203,7 @@ def test_tint_is_lighter():
     assert len(style.tint) == 7
 
 
+@pytest.mark.slow("1-23-3", "7-4-3")
 @pytest.mark.parametrize("panels", [1, 2, 3])
 @pytest.mark.parametrize("length", [4, 11, 17, 23])
 @pytest.mark.parametrize("count", [1, 4, 7])

@@ -32,6 +32,7 @@ def test_a_name_is_no_markup():
     assert "[red]mine[/red]" in to_text(table)
 
 
+@pytest.mark.slow
 def test_no_number_is_cut_where_policies_have_long_names():
     requests = family("uniform", n=300, seed=1, rate=50, seconds_per_step=1e-6, memory=2000)
     policies = ["mixed", "alpha-beta-clearing:0.2,0.2", "alpha-greedy:0.25"]

@@ -87,6 +87,7 @@ def unhurried(monkeypatch):
     return 20.0
 
 
+@pytest.mark.slow("relax-lp")
 @pytest.mark.parametrize("model", ROLLING_MODELS)
 def test_the_future_changes_no_decision_before_it(model, unhurried):
     rng = np.random.default_rng(3)
@@ -107,6 +108,7 @@ def test_the_future_changes_no_decision_before_it(model, unhurried):
         assert np.array_equal(one.schedule.starts[before], two.schedule.starts[before])
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_one_another(unhurried):
     instance = family("uniform", n=60, seed=2, load=1.0)
     runs = [rolling(instance, budget=unhurried, seed=seed) for seed in (1, 1, 2)]
@@ -171,6 +173,7 @@ def test_a_foreign_error_is_not_swallowed():
         rolling(Instance([1], [1], 2), model=wrong)
 
 
+@pytest.mark.slow
 def test_plans_pay(unhurried):
     ratios = []
     for seed in range(3):

@@ -147,6 +147,7 @@ def test_fits_is_the_definition(window, data):
     assert window.fits(starts) == fits
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_optimum_of_small_windows_nearly_always():
     rng = np.random.default_rng(5)
     missed, excess = 0, []

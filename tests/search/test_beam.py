@@ -24,6 +24,7 @@ def _certificate(instance, objective="total-latency"):
     return bound(instance, "lagrangian", objective).certificate
 
 
+@pytest.mark.few
 @given(instances(max_requests=8, max_memory=30, max_arrival=20), st.integers(0, 9), st.data())
 @examples(40)
 def test_schedules_are_feasible_and_the_same_for_a_seed(instance, seed, data):
@@ -154,6 +155,7 @@ def test_no_request_fits_before_its_earliest_start(instance, data):
                     assert peak > instance.memory
 
 
+@pytest.mark.few
 @given(instances(max_requests=7, max_memory=16, max_arrival=12, max_output=6), st.data())
 @examples(60)
 def test_a_beam_starts_everything_once(instance, data):
@@ -253,6 +255,7 @@ def test_small_requests_start_as_they_arrive_where_there_is_room():
     assert background.usage.max() <= roomy.memory / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "load"), [(300, None), (500, 1.1)])
 def test_a_beam_beats_local_moves_at_equal_work(n, load):
     instance = family("chat-and-summaries", n=n, seed=0, load=load)

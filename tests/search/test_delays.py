@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from optsched.policies import PriorityPolicy
 from optsched.search.delays import Anneal, delay_large, serve
 
 
+@pytest.mark.few
 @given(instances(max_requests=8, max_memory=30, max_arrival=20), st.integers(0, 9), st.data())
 @examples(60)
 def test_delays_are_feasible_and_never_worse_than_area(instance, seed, data):

@@ -20,6 +20,7 @@ from optsched.search.delays import start_evenly
 from optsched.search.search import Orders, anneal_orders, search
 
 
+@pytest.mark.few
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
 @examples(200)
 def test_search_is_feasible_and_never_worse(instance, seed, data):
@@ -86,6 +87,7 @@ def test_schedules_too_long_for_dense_usage_are_refused():
         search(Schedule(instance, instance.arrivals), np.ones(2), Budget(work=1e3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [None, 1.2])
 @pytest.mark.parametrize("name", ["uniform", "exponential"])
 def test_same_seed_and_threads_give_the_same_answer(name, load):
@@ -145,6 +147,7 @@ def test_moves_of_large_requests_are_feasible_and_never_worse(instance, seed):
     assert np.array_equal(again.starts, found.starts)
 
 
+@pytest.mark.slow
 def test_large_requests_moved_by_themselves_gain_at_real_scale(monkeypatch):
     start = run(family("chat-and-summaries", n=2000, seed=0), "area").schedule
     with_large = search(start, np.ones(2000), Budget(work=3e8)).schedule.total_latency

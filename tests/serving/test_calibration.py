@@ -72,6 +72,7 @@ def test_scaling_multiplies_every_part():
     assert clock.scaled(2, 0.5) == doubled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

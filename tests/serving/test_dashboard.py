@@ -44,6 +44,7 @@ def free_port():
         return found.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_every_query_of_the_dashboard_is_answered_by_a_prometheus(tmp_path):
     pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
     if (prometheus := shutil.which("prometheus")) is None:

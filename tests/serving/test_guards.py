@@ -129,6 +129,7 @@ def serve(scheduler, rng):
     assert not scheduler._by_arrival  # noqa: SLF001
 
 
+@pytest.mark.slow
 @examples(200)
 @given(st.sampled_from(NAMES), st.sampled_from(SETTINGS), st.integers(0, 2**32))
 def test_sessions_aborts_and_resets_at_any_moment_do_no_harm(name, extra, seed):
@@ -145,6 +146,7 @@ class InjectedError(Exception):
 PLANNING = {"fits", "row_of", "_shares", "chances", "_joins"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "owner", "hook"),
     [

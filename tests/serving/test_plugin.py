@@ -68,6 +68,7 @@ def literal_key(order):
 AGES = [None, 0.05, 80.0, "load"]
 
 
+@pytest.mark.slow
 @examples(150)
 @given(cases(), st.sampled_from([None, *KEYS]), st.booleans(), st.sampled_from(AGES))
 def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order, plan, aging):
@@ -113,6 +114,7 @@ client_requests = st.tuples(
 )
 
 
+@pytest.mark.slow
 @examples(150)
 @given(
     st.lists(client_requests, min_size=1, max_size=14),
@@ -346,6 +348,7 @@ def different_blocks(rows, held, size, lag, ahead):
     return len(there) + more
 
 
+@pytest.mark.slow
 @examples(300)
 @given(groups(), st.lists(ROWS, min_size=1, max_size=4), st.data())
 def test_a_plan_counts_different_blocks_batch_by_batch(drawn, candidates, data):

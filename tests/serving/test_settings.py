@@ -189,6 +189,7 @@ print(generate_latest(registry).decode())
 """
 
 
+@pytest.mark.slow
 def test_metrics_of_the_scheduler_are_on_the_page_of_another_process(tmp_path):
     pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
     folder = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
@@ -205,6 +206,7 @@ def test_metrics_of_the_scheduler_are_on_the_page_of_another_process(tmp_path):
         assert line in page
 
 
+@pytest.mark.slow
 def test_metrics_have_a_page_of_their_own_beside_those_of_the_process(monkeypatch):
     pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
     with socket.create_server(("localhost", 0)) as found:

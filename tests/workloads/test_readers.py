@@ -273,6 +273,7 @@ def test_real_traces_are_read_whole(shared_data):
             assert instance.arrivals.tolist() == exact
 
 
+@pytest.mark.slow
 def test_reading_a_trace_loads_neither_pandas_nor_pyarrow(trace):
     code = f"import optsched; optsched.read_trace({str(trace(TIMED))!r}, 100)"
     assert not imports(code, "pandas", "pyarrow")

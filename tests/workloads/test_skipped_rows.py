@@ -60,6 +60,7 @@ def test_public_traces_with_an_unreadable_first_row_start_at_the_first_good_one(
     assert [row.line for row in skipped] == [2]
 
 
+@pytest.mark.slow("True")
 @pytest.mark.parametrize("skip", [False, True])
 def test_blocks_make_no_difference(trace, monkeypatch, skip):
     rng = np.random.default_rng(1)

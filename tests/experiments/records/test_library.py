@@ -53,6 +53,7 @@ def verified(record, instance):
         assert proves == record.bound
 
 
+@pytest.mark.slow
 def test_small_instances_are_what_is_said_of_them():
     small = [each for each in RECORDS.values() if each.requests <= SMALL]
     assert len(small) > 20
@@ -223,6 +224,7 @@ def test_a_proof_of_latency_says_nothing_of_the_makespan():
         SHORT.proven(optsched.bound(instance, "lagrangian").certificate, instance)
 
 
+@pytest.mark.slow
 def test_a_stranger_solves_and_submits(optsched_command, tmp_path):
     """Only the commands of the manual, on an instance of which less would be known."""
     csv, mine = tmp_path / "x.csv", tmp_path / "mine.json"
@@ -262,6 +264,7 @@ def test_a_mistyped_name_gets_one_sentence_in_python_too():
         optsched.library()["uniform-9"]
 
 
+@pytest.mark.slow
 def test_other_rows_than_those_of_the_trace_are_refused(tmp_path):
     traced = next(each for each in RECORDS.values() if each.trace in TRACES)
     path = tmp_path / "trace.csv"

@@ -63,6 +63,7 @@ def test_much_noise_has_no_power_and_says_so():
     assert found.detectable > 1
 
 
+@pytest.mark.slow
 def test_power_and_detectable_growth_are_what_repetition_gives():
     """Noise on 250 series: the verdicts come as often as the power computed from the noise."""
     slope, seeds, noise = 0.25, 6, 0.08

@@ -21,6 +21,7 @@ from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_poli
 from optsched.problem.work import load_on_clock
 
 
+@pytest.mark.slow("1")
 @pytest.mark.parametrize("seed", range(6))
 def test_the_interval_holds_the_true_regret(seed):
     rng = np.random.default_rng(seed)
@@ -48,6 +49,7 @@ def test_the_certificate_behind_a_bound_holds_in_exact_integers(load):
     assert proven.value >= first
 
 
+@pytest.mark.slow
 def test_the_certificate_belongs_to_the_bound_that_is_shown():
     """The bound of a solver stood beside the certificate of a weaker one by prices."""
     instance = family("uniform", n=6, seed=1)
@@ -99,6 +101,7 @@ def test_waves_of_equal_outputs_contradict_constant_regret():
     assert best.total_latency < 0.5 * waves.total_latency
 
 
+@pytest.mark.slow
 def test_policies_see_the_same_instances():
     longest = PriorityPolicy("longest", "", lambda i: -i.outputs)
     again = PriorityPolicy("mc-sf again", "", lambda i: i.outputs)
@@ -142,6 +145,7 @@ def shortest_remaining(state):
     return Decision.most_urgent(state, state.forecast.upper - state.made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preemption", ["recomputed", "resumed"])
 def test_where_preempted_requests_go_on_regret_is_to_what_bounds_that(preemption):
     policy = DecisionPolicy("srpt", "", shortest_remaining, preemption=preemption)
@@ -201,6 +205,7 @@ def test_an_interrupted_run_keeps_its_cells(monkeypatch):
         regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_cells():
     arguments = ("family:equal-prompts", ["mc-sf"], [0.9], [60, 120], 2)
     one, two = regret(*arguments, jobs=1), regret(*arguments, jobs=2)
@@ -208,6 +213,7 @@ def test_processes_give_the_same_cells():
         assert first.to_dict() | {"seconds": 0} == second.to_dict() | {"seconds": 0}
 
 
+@pytest.mark.slow
 def test_hindsight_narrows_an_interval():
     drawn = read_source("family:chat-and-summaries")
     policies = tuple(get_policies(["area"]))
@@ -250,6 +256,7 @@ def test_bad_input_gets_one_sentence(arguments, message):
         regret(**{"loads": [0.8], "horizons": [50], "seeds": 1, **arguments})
 
 
+@pytest.mark.slow
 def test_one_policy_load_horizon_and_named_seeds_need_no_lists():
     short = regret("family:equal-prompts", "mc-sf", 0.8, 50, [2, 5])
     long = regret("family:equal-prompts", ["mc-sf"], [0.8], [50], 6)
@@ -274,6 +281,7 @@ def test_results_refuse_what_was_not_run():
         single.growth("mc-sf", 0.5)
 
 
+@pytest.mark.slow
 def test_where_age_makes_no_difference_regret_is_bounded_at_any_load():
     # floor(1272 / 51) = floor(1272 / 53) = 24 requests fit together, of whatever age.
     source = "family:equal-prompts,prompt=50,output_most=3"
@@ -300,6 +308,7 @@ def on_clock():
     )
 
 
+@pytest.mark.slow
 def test_on_a_clock_each_instance_has_runs_a_best_one_and_a_bound(on_clock):
     clock = get_clock("llama-2-70b-2xa100")
     source = read_source("family:chat-and-summaries", clock=clock)

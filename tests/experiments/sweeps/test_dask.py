@@ -82,6 +82,7 @@ CONFIG = {
 }
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_what_this_process_gives(cluster, tmp_path):
     import pandas as pd
 
@@ -108,6 +109,7 @@ def shortest_prompts(state):
 OF_THESE = 2
 
 
+@pytest.mark.slow
 def test_policies_of_ones_own_go_to_the_cluster_of_a_client(cluster, tmp_path):
     import distributed
     import pandas as pd
@@ -175,6 +177,7 @@ def test_a_run_that_kills_its_worker_does_not_end_the_others(cluster):
     assert sum(status == "ok" for status in statuses.values()) == len(runs) - 1
 
 
+@pytest.mark.slow
 def test_addresses_where_no_scheduler_answers(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         silent = f"tcp://127.0.0.1:{mute.getsockname()[1]}"

@@ -54,6 +54,7 @@ def serial(tmp_path_factory):
     return sweep(CONFIG, tmp_path_factory.mktemp("serial"), jobs=1).to_pandas()
 
 
+@pytest.mark.slow
 def test_rows_are_what_execute_gives(serial):
     assert len(serial) == serial.key.nunique() == RUNS
     assert set(serial.status) == {"ok"}
@@ -73,6 +74,7 @@ def test_rows_are_what_execute_gives(serial):
     assert pd.isna(rules["a-min"])
 
 
+@pytest.mark.slow
 def test_processes_give_the_same(serial, tmp_path):
     seen = []
     result = sweep(CONFIG, tmp_path, jobs=2, on_progress=seen.append)
@@ -303,6 +305,7 @@ def fails_with_many(state):
     return state.waiting
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_done(serial, tmp_path):
     def interrupt(progress):
         if progress.done == 20:
@@ -333,6 +336,7 @@ def longer_sweep(folder, seeds, jobs):
     return [sys.executable, "-c", code, *map(str, words)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_killed_main_process_is_resumed(jobs, tmp_path):
     out = tmp_path / "out"
@@ -387,6 +391,7 @@ def assert_only_the_deadly_one_fails(rows, runs, deadly):
     assert "killed whenever it did this run" in statuses[deadly.key]
 
 
+@pytest.mark.slow
 def test_a_run_that_kills_its_process_does_not_end_the_others():
     runs, deadly = deadly_runs()
     rows = dict(on_local_cores(perform, {run.key: run for run in runs}, 2, killed))
@@ -411,6 +416,7 @@ def test_the_command_line(optsched_command, tmp_path):
     assert "holds results of another sweep, which differs in seeds; take another folder" in error
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_command_with_what_it_has(tmp_path):
     out = tmp_path / "out"
     command = longer_sweep(tmp_path, 500, 2)

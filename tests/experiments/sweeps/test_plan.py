@@ -69,6 +69,7 @@ def test_traces_stand_beside_the_file_and_are_read_once(file):
     assert plan.name == "small"
 
 
+@pytest.mark.slow
 def test_a_run_is_known_by_what_it_is(file):
     keys = [run.key for run in read_plan(file).runs]
     # Another process, with another seed of Python's own hashes and another working directory.

@@ -38,6 +38,7 @@ def test_points_of_both_forms_are_feasible_exactly_where_assignments_are(profile
                 assert program.read(point).tolist() == list(chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profiles", "memory"), KINDS)
 def test_literal_equals_reduced_equals_enumeration_with_both_solvers(profiles, memory):
     generator = np.random.default_rng(2)

@@ -52,6 +52,7 @@ def literal_rates(program):
     return [float(program.types.rates[program.types.outputs > border].sum()) for border in before]
 
 
+@pytest.mark.few
 def test_the_integer_program_is_the_least_fixed_point():
     rng = np.random.default_rng(0)
     solved = 0
@@ -104,6 +105,7 @@ def test_the_decay_at_and_beyond_the_ends():
     assert queue_decay([60], [70], [14 / 15]).tolist() == [np.inf]
 
 
+@pytest.mark.slow
 def test_the_tail_of_the_queue_is_below_its_bound_and_decays_like_it():
     """Batches send Binomial(40, 0.6) on and take 26 off once as many wait; 100,000 runs.
 
@@ -181,6 +183,7 @@ def test_the_first_condition_is_strict_too():
     assert program.plan([2]).safety_stock == 0
 
 
+@pytest.mark.slow
 def test_the_best_margin_beats_the_others_tried():
     program = NestedWaitThresholds(BINS, CLOCK)
     best = program.best_margin(delta=0.01)

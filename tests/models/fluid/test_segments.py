@@ -54,6 +54,7 @@ def literal_bound(design, borders):
     return plan.memory_bound
 
 
+@pytest.mark.slow
 def test_the_shortest_path_is_the_best_of_all_borders():
     rng = np.random.default_rng(0)
     refused = 0
@@ -98,6 +99,7 @@ def test_memory_is_u_shaped_in_the_number_of_segments():
         assert len(design.best()[0]) in range(4, 11)
 
 
+@pytest.mark.slow
 def test_a_design_keeps_up_and_fits_its_bound():
     for load in (0.2, 0.6):
         for segments in (None, 4):
@@ -112,6 +114,7 @@ def test_a_design_keeps_up_and_fits_its_bound():
             assert again.memory_bound == plan.memory_bound
 
 
+@pytest.mark.slow
 def test_too_few_segments_for_the_load_are_refused():
     types = CHAT.scaled(0.9 / equilibrium(CHAT, "llama-2-7b-a100").load)
     with pytest.raises(InfeasibleError, match=r"no first threshold .* margin 0.02 and 2 segments"):

@@ -34,6 +34,7 @@ def keeps(types, constant, slope, iteration, rates, limits):
     )
 
 
+@pytest.mark.few
 @examples(15)
 @given(st.integers(0, 10**6))
 def test_no_point_of_a_grid_is_better_than_the_bound(seed):

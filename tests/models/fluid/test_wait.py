@@ -56,6 +56,7 @@ def keeps_up(types, clock, thresholds, slack=0):
     )
 
 
+@pytest.mark.few
 def test_the_integer_program_is_the_least_fixed_point_on_random_types():
     rng = np.random.default_rng(0)
     for _ in range(share(500)):
@@ -110,6 +111,7 @@ def test_equality_in_9_counts_as_the_decimals_that_were_written():
         strict.plan([2])
 
 
+@pytest.mark.slow
 def test_the_largest_slack_is_found_by_bisection_too():
     rng = np.random.default_rng(2)
     for _ in range(30):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 
+import effort
 import numpy as np
 import pytest
 from effort import examples, share
@@ -77,6 +78,7 @@ def test_the_rows_are_literally_those_of_the_paper(seed, objective, data):
     assert (model.violations(whole.write_point(counts)) == []) == holds
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("objective", ["memory", "slack"])
 def test_both_solvers_agree_on_random_programs(objective):
     infeasible = 0
@@ -95,9 +97,10 @@ def test_both_solvers_agree_on_random_programs(objective):
         assert (by_cp_sat.values == program.write_point(by_cp_sat.answer)).all()
         better = by_cp_sat.bound - by_cp_sat.objective
         assert better >= 0 if objective == "slack" else better <= 0
-    assert share(150) / 31 < infeasible < share(150) / 2
+    assert effort.few or share(150) / 31 < infeasible < share(150) / 2
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("objective", ["memory", "slack"])
 def test_no_threshold_within_reach_is_better(objective):
     """Brute force, beyond the bounds of the columns as well."""

@@ -136,6 +136,7 @@ class Recipes:
         return model, None
 
 
+@pytest.mark.few
 @given(instances(max_requests=3, max_memory=8, max_arrival=2, max_output=3))
 @examples(50)
 def test_recipes_have_the_optimum_of_all_schedules(instance):

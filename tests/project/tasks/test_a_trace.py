@@ -26,6 +26,7 @@ def trace(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_from_a_trace_to_a_proof_and_a_file_for_another_solver(trace, tmp_path):
     instance = optsched.read_trace(trace, memory=100)
     assert len(instance) == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from optsched import Cluster, compare, family, run, solve
 from optsched.models import BalanceProgram, BalanceState
@@ -21,6 +22,7 @@ def step(remaining, waiting):
     )
 
 
+@pytest.mark.slow
 def test_both_solvers_agree_and_wrong_forecasts_cost_what_they_cost():
     rng = np.random.default_rng(3)
     for _ in range(5):
@@ -66,6 +68,7 @@ class Foreseeing:
         return chosen
 
 
+@pytest.mark.slow
 def test_an_own_router_with_forecasts_runs_and_is_compared():
     trace, cluster = family("lognormal", n=150, seed=1), Cluster(workers=4, slots=8)
     own = Foreseeing(trace.outputs)

@@ -52,6 +52,7 @@ def rows(result):
     return frame.sort_values("key", ignore_index=True)
 
 
+@pytest.mark.slow
 def test_the_cells_are_what_one_runs_by_hand(tmp_path):
     result = interrupted_and_resumed(experiment(3), tmp_path / "kept", jobs=1)
     frame = rows(result)

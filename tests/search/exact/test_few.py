@@ -23,6 +23,7 @@ def one_by_one(instance, order):
     return Schedule(instance, starts)
 
 
+@pytest.mark.few
 @given(instances(max_requests=5, max_memory=16, max_arrival=6, max_output=5), st.data())
 @examples(800)
 def test_it_finds_an_optimum_from_any_schedule(instance, data):
@@ -33,6 +34,7 @@ def test_it_finds_an_optimum_from_any_schedule(instance, data):
     assert solve_few(instance, found) is found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [None, 0.5])
 def test_it_finds_what_branch_and_bound_finds(rate):
     """Small memories of the test above are often full to the last token, these are hardly ever."""
@@ -46,6 +48,7 @@ def test_it_finds_what_branch_and_bound_finds(rate):
         assert found.total_latency == known.lower
 
 
+@pytest.mark.slow
 def test_it_gives_up_where_there_is_more_work_or_someone_says_stop():
     instance = family("uniform", n=5, seed=1)
     start = run(instance, "fcfs").schedule

@@ -41,6 +41,7 @@ def few_of(instance):
     return Few(*(array[order] for array in arrays), np.full(len(order), -1), instance.memory)
 
 
+@pytest.mark.few
 def test_parts_find_and_prove_the_joint_optimum_of_brute_force():
     rng = np.random.default_rng(7)
     for _ in range(share(150)):
@@ -55,6 +56,7 @@ def test_parts_find_and_prove_the_joint_optimum_of_brute_force():
         assert again.lower == least
 
 
+@pytest.mark.slow
 def test_every_part_has_a_bound_and_is_put_in_its_best_order():
     rng = np.random.default_rng(8)
     for _ in range(60):
@@ -88,6 +90,7 @@ def test_an_order_is_given_up_when_its_work_is_done():
     assert found >= least
 
 
+@pytest.mark.slow
 def test_a_search_that_is_given_up_keeps_its_interval():
     instance, workers = family("uniform", n=10), Workers([100, 100])
     start = solve(instance, workers=2, method="search", time_limit=0.2).schedule
@@ -102,6 +105,7 @@ def test_a_search_that_is_given_up_keeps_its_interval():
     assert found.stopped in ("interrupted", "optimal")
 
 
+@pytest.mark.slow
 def test_solve_chooses_parts_where_sizes_leave_a_gap():
     found = solve(family("uniform", n=8, seed=2), workers=2, time_limit=60)
     assert found.proven_optimal

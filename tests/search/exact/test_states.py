@@ -132,6 +132,7 @@ def test_restricted_graphs_keep_all_paths_of_interest_and_only_what_is_tracked()
     assert min(smaller, raised) > share(60)
 
 
+@pytest.mark.few
 @given(certificates(**TOGETHER), st.data())
 @examples(300)
 def test_any_certificate_and_any_schedule_to_start_from_will_do(case, data):
@@ -163,6 +164,7 @@ def some():
     return instance, one_by_one(instance, np.random.default_rng(0)), certificate, 650
 
 
+@pytest.mark.slow
 def test_from_a_bad_schedule_the_optimum_of_ten_requests_is_proven(some):
     *case, least = some
     found = solve_by_states(*case)

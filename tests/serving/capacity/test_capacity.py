@@ -27,6 +27,7 @@ def attained(instance, slo, latencies):
     )
 
 
+@pytest.mark.slow
 def test_literal_twins_confirm_the_answer_and_that_one_less_falls_short():
     slo = Slo("latency:p90<=70steps")
     found = capacity(TRACE, slo, ["fcfs", "area"], ["round-robin", "least-tokens"])
@@ -73,6 +74,7 @@ def test_no_number_of_workers_serves_a_request_that_is_late_alone():
     assert (half.at_least, half.impossible) == (1, (1,))
 
 
+@pytest.mark.slow
 def test_several_instances_must_all_meet_the_objectives():
     several = [optsched.family("uniform", n=40, seed=seed, load=2) for seed in range(3)]
     together = capacity(several, "latency:p90<=70steps", "area")
@@ -93,6 +95,7 @@ def test_the_proof_of_several_instances_is_about_the_instance_that_is_named():
     assert (hopeless.at_least, hopeless.instance.name) == (None, "long")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", [None, CLOCK, lambda _: 0.5])
 @pytest.mark.parametrize(
     "form", ["latency:p90<={}{}", "ttft:max<={}{}", "latency:mean<={}{}", "within:ttft<={}{}:80%"]
@@ -115,6 +118,7 @@ def test_where_requests_are_late_alone_the_least_limit_is_the_least_that_works(c
         assert capacity(apart, less, plan.policy, workers=1, clock=clock).at_most is None
 
 
+@pytest.mark.slow
 def test_the_headline_is_of_a_plan_that_can_be_deployed():
     trace = optsched.family("chat-and-summaries", n=150, rate=4, seed=1, seconds_per_step=1e-6)
     slo, clock = "latency:mean<=8s", "llama-2-70b-2xa100"
@@ -170,6 +174,7 @@ def test_limits_in_steps_are_compared_exactly():
     assert capacity(late, "latency:mean<=1.5steps", "area", workers=1).at_most == 1
 
 
+@pytest.mark.slow
 def test_an_engine_that_learns_has_a_learner_on_each_worker():
     rng = np.random.default_rng(1)
     trace = optsched.family("chat-and-summaries", n=120, rate=4, seed=1, seconds_per_step=1e-6)
@@ -211,6 +216,7 @@ def test_the_estimate_is_the_stability_condition_counted_batch_by_batch(clock):
     assert "Estimate, no bound" in " ".join(found.answer)
 
 
+@pytest.mark.slow
 def test_a_faster_trace_needs_more_and_what_is_wrong_is_refused():
     found = capacity(TRACE, "latency:p90<=70steps", "area", loads=[0.5, 2], cost=2.5)
     half, twice = found.loads.values()
@@ -242,6 +248,7 @@ def test_a_limit_in_another_unit_is_refused(slo, clock, said):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_on_a_clock_a_bare_number_is_seconds_and_shown_as_such():
     trace = TRACE.replace(seconds_per_step=0.5)
     texts = ("latency:p90<=90", "latency:p90<=90s", "latency:p90<=90000ms")

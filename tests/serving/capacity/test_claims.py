@@ -129,6 +129,7 @@ def attack(seed):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     "seeds", [range(45, 45 + share(200)), pytest.param(range(3000), marks=pytest.mark.long)]
@@ -234,6 +235,7 @@ def attack_on_clock(seed):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     "seeds", [range(45, 45 + share(120)), pytest.param(range(3000), marks=pytest.mark.long)]

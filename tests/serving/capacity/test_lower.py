@@ -44,6 +44,7 @@ def objectives(rng, work):
     return [Slo(text) for text in texts[rng.integers(len(texts))]]
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_no_more_workers_are_proven_than_brute_force_needs_on_clocks():
     rng = np.random.default_rng(7)
@@ -66,6 +67,7 @@ def test_no_more_workers_are_proven_than_brute_force_needs_on_clocks():
     assert proven > 0
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_no_more_workers_are_proven_for_a_mean_than_brute_force_needs():
     rng = np.random.default_rng(2)
@@ -125,6 +127,7 @@ def test_what_is_demanded_at_the_latencies_of_a_run_took_no_longer_than_the_run(
     assert 0.8 < max(shares) <= 1 + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_no_more_workers_are_proven_than_brute_force_needs_in_steps():
     rng = np.random.default_rng(5)
@@ -190,6 +193,7 @@ TRACE = Instance(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "texts",
     [
@@ -286,6 +290,7 @@ def evidence(rng):
     return instance, clock, policy, done, slos
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_what_one_worker_with_a_cache_has_met_is_never_said_to_need_two():
     rng = np.random.default_rng(3)

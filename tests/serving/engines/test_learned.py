@@ -33,6 +33,7 @@ requests = st.tuples(
 )
 
 
+@pytest.mark.slow
 @examples(200)
 @given(
     st.lists(requests, min_size=1, max_size=14),
@@ -111,6 +112,7 @@ def overloaded(seed):
     )
 
 
+@pytest.mark.slow
 def test_clients_that_claim_too_little_gain_little():
     requests = overloaded(1)
     cheats = requests.clients % 4 == 0

@@ -70,6 +70,7 @@ def twin_run(instance, case, until):
     return literal_vllm.run(made, literal_vllm.Settings(**case), CLOCK, until, step=step)
 
 
+@pytest.mark.slow
 @examples(200)
 @given(cases(), st.sampled_from([np.inf, np.inf, 0.4]))
 def test_turns_come_when_the_literal_scheduler_lets_them(drawn, until):
@@ -103,6 +104,7 @@ def test_of_turns_that_come_at_once_labels_decide_as_in_vllm(policy):
     )
 
 
+@pytest.mark.slow
 @examples(100)
 @given(cases())
 def test_the_frozen_arrivals_of_a_run_lead_to_the_same_run(drawn):

@@ -44,6 +44,7 @@ def recorded_case(recorded, number):
     return case, requests, LinearClock("recorded", *found["clock"]), did
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(CASES))
 def test_batches_are_those_that_vllm_itself_formed(recorded, number):
     case, requests, clock, did = recorded_case(recorded, number)
@@ -88,6 +89,7 @@ def cases(draw):
     return case, requests
 
 
+@pytest.mark.slow
 @examples(300)
 @given(cases(), st.sampled_from([np.inf, np.inf, 0.3, 1.0]))
 def test_the_kernel_equals_the_literal_scheduler(drawn, until):
@@ -106,6 +108,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.slow
 @examples(200)
 @given(
     cases(),
@@ -126,6 +129,7 @@ def test_orders_and_plans_equal_the_literal_scheduler(drawn, name, widths):
     assert run.unfinished == 0
 
 
+@pytest.mark.slow
 @examples(100)
 @given(
     cases(),

@@ -160,6 +160,7 @@ def cases(draw):
     return case, requests
 
 
+@pytest.mark.slow
 @examples(200)
 @given(cases(), st.sampled_from([np.inf, np.inf, 0.3]))
 def test_the_kernel_equals_the_literal_scheduler(drawn, until):
@@ -301,6 +302,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.slow
 @examples(200)
 @given(cases(), st.sampled_from(list(ORDERS)))
 def test_a_plan_with_a_prefix_cache_counts_different_blocks(drawn, order):

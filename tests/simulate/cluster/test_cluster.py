@@ -183,6 +183,7 @@ class Recording:
         return chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["oracle", "none", "predictor", "profiles"])
 def test_lookahead_shows_what_the_information_says(kind):
     """The matrix P_g(h) before admission, summed request by request."""

@@ -113,6 +113,7 @@ def test_patience_bounds_waiting_and_classes_order_it(trace):
     assert result.waits[urgent & seen].mean() < result.waits[~urgent & seen].mean() / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [126, 300])
 def test_an_adaptive_window_is_near_the_best_fixed_one(outputs):
     trace = family("lognormal", n=12_000 * 300 // outputs, seed=2, output_mean=outputs)
@@ -121,6 +122,7 @@ def test_an_adaptive_window_is_near_the_best_fixed_one(outputs):
     assert max(fixed) > 1.5 * min(fixed)
 
 
+@pytest.mark.slow
 def test_a_better_signal_balances_better(trace):
     def under(information):
         return imbalance(trace, BalanceRouting(lookahead=20, information=information))

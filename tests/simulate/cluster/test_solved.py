@@ -12,6 +12,7 @@ from optsched.models import BalanceState
 from optsched.simulate.cluster import BalanceRouting, kernels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["highs", "cp-sat"])
 def test_every_step_has_the_least_imbalance_by_enumeration(method, monkeypatch):
     rng = np.random.default_rng(7)
@@ -49,6 +50,7 @@ def test_prompts_that_halve_are_halved():
         assert (done.max_work[0], done.total_work[0]) == (10, 20)
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_again():
     rng = np.random.default_rng(1)
     instance = Instance(rng.integers(0, 90, 40), rng.integers(1, 9, 40), 10**6)

@@ -68,6 +68,7 @@ def begun_in(routed):
     return begun
 
 
+@pytest.mark.few
 @examples(150)
 @given(several(), st.sampled_from(LOOKING), st.sampled_from(sorted(KEYS)), st.booleans())
 def test_placement_and_beginnings_are_those_of_the_literal_twin(drawn, router, policy, timed):

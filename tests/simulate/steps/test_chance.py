@@ -21,6 +21,7 @@ from optsched.policies import get_policy
 MAKERS = ["exact", "common:1,12", "classes:3", "relative:0.6"]
 
 
+@pytest.mark.few
 @given(
     instance=predicted(instances(max_requests=8, max_memory=30, max_arrival=20, max_output=12)),
     intervals=st.sampled_from([*MAKERS, "column", "column"]),

@@ -42,6 +42,7 @@ def test_a_decision_policy_equals_the_literal_simulator(instance):
     assert execution.check() == []
 
 
+@pytest.mark.slow
 def test_whatever_is_chosen_the_memory_holds():
     rng = np.random.default_rng(9)
     everybody = DecisionPolicy("all", "", lambda state: state.waiting)

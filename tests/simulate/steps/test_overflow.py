@@ -22,6 +22,7 @@ def protected(alpha, memory):
     return memory - -(-memory * round(alpha * 100) // 100)
 
 
+@pytest.mark.few
 @given(
     instance=instances(max_requests=8, max_memory=30, max_arrival=30, max_output=12),
     alpha=st.sampled_from([0.01, 0.07, 0.1, 0.29, 0.3, 0.5]),
@@ -49,6 +50,7 @@ def test_greedy_equals_the_literal_simulator_and_loops_where_a_state_returns(ins
     assert execution.loop.step <= loop[0] if blocked else execution.loop.step == loop[0]
 
 
+@pytest.mark.few
 @given(
     instance=instances(max_requests=8, max_memory=30, max_arrival=30, max_output=12),
     alpha=st.sampled_from([0.1, 0.3]),
@@ -73,6 +75,7 @@ def test_clearing_equals_the_literal_simulator(instance, alpha, beta, seed):
     assert execution.check() == []
 
 
+@pytest.mark.few
 @pytest.mark.no_cover  # the tests above reach every line that runs here
 def test_every_overflow_policy_is_feasible_on_random_instances():
     rng = np.random.default_rng(6)

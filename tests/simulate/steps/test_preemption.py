@@ -19,6 +19,7 @@ POLICIES = [policy for policy in ROBUST if isinstance(policy, IntervalPolicy)]
 MAKERS = ["exact", "common:1,40", "classes:3", "relative:0.6"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 @given(
     instance=predicted(instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12)),
@@ -45,6 +46,7 @@ def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, 
     assert execution.schedule.check() == []
 
 
+@pytest.mark.few
 @pytest.mark.no_cover  # the tests above reach every line that runs here
 def test_every_policy_is_feasible_on_random_instances_and_repeats_itself():
     rng = np.random.default_rng(5)
@@ -69,6 +71,7 @@ def test_with_exact_intervals_nothing_is_preempted(instance):
         assert run(instance, policy, intervals="exact").preemptions == 0
 
 
+@pytest.mark.slow
 def test_with_exact_intervals_all_shortest_first_policies_are_one():
     rng = np.random.default_rng(2)
     for _ in range(100):

@@ -48,6 +48,7 @@ def test_any_window_equals_the_literal_simulator(instance, random, ratio, length
     assert starts.tolist() == simulate_window(instance, by_key(key), ratio, length)
 
 
+@pytest.mark.slow
 def test_the_window_of_many_requests_equals_the_literal_simulator():
     rng = np.random.default_rng(3)
     for case in range(40):
@@ -87,6 +88,7 @@ def test_batches_equal_the_literal_simulator(rule, instance):
     assert schedule.check() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", SIMULATORS)
 def test_long_runs_with_arrivals_are_feasible_and_see_nothing_of_the_future(rule):
     rng = np.random.default_rng(1)

@@ -66,6 +66,7 @@ def pids_of(monkeypatch):
     return pids
 
 
+@pytest.mark.slow
 def test_a_child_that_answered_does_the_next_job(monkeypatch):
     pids = pids_of(monkeypatch)
     assert run_fake("good").objective == run_fake("good").objective == 7
@@ -84,6 +85,7 @@ def none_idle():
     child._idle.clear()  # noqa: SLF001
 
 
+@pytest.mark.slow
 def test_a_child_that_starts_takes_none_of_the_time(monkeypatch):
     """On a busy machine a solver would come to an end before it has begun."""
     none_idle()
@@ -94,6 +96,7 @@ def test_a_child_that_starts_takes_none_of_the_time(monkeypatch):
     assert found.seconds < time.perf_counter() - began - 0.05
 
 
+@pytest.mark.slow
 def test_a_child_that_never_starts_is_ended(monkeypatch):
     none_idle()
     pids = pids_of(monkeypatch)
@@ -105,6 +108,7 @@ def test_a_child_that_never_starts_is_ended(monkeypatch):
     assert pids[0] != pids[1]
 
 
+@pytest.mark.slow
 def test_a_child_that_is_stopped_while_it_starts_does_the_next_job(monkeypatch):
     none_idle()
     pids, asked = pids_of(monkeypatch), threading.Event()
@@ -149,6 +153,7 @@ def test_a_job_that_cannot_be_read_there_is_an_error_here():
         run(job, knapsack(), in_child=True)
 
 
+@pytest.mark.slow
 def test_a_deaf_solver_is_ended_at_the_time_limit():
     solution = run_fake("deaf", time_limit=0.2)
     assert solution.status is Stopped.TIME_LIMIT
@@ -157,6 +162,7 @@ def test_a_deaf_solver_is_ended_at_the_time_limit():
     assert_nothing_is_lost(solution)
 
 
+@pytest.mark.slow
 def test_a_killed_child_is_a_reported_event():
     solution = run_fake("killed")
     assert solution.status is Stopped.ERROR
@@ -164,6 +170,7 @@ def test_a_killed_child_is_a_reported_event():
     assert_nothing_is_lost(solution)
 
 
+@pytest.mark.slow
 def test_a_child_killed_from_outside_in_the_middle_of_a_solve(monkeypatch):
     lines = []
     begin = child.ChildChannel.__init__
@@ -191,6 +198,7 @@ def test_a_child_killed_from_outside_in_the_middle_of_a_solve(monkeypatch):
         assert solution.has_answer
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_is_reported():
     solution = run_fake("greedy", memory_limit=300 * 2**20)
     assert solution.status is Stopped.MEMORY_LIMIT
@@ -204,6 +212,7 @@ def test_no_memory_for_a_thread_is_no_traceback():
     assert_nothing_is_lost(solution)
 
 
+@pytest.mark.slow
 def test_a_solver_that_aborts_near_its_limit_ran_out_of_memory():
     solution = run_fake("aborting", memory_limit=150 * 2**20)
     assert solution.status is Stopped.MEMORY_LIMIT
@@ -211,6 +220,7 @@ def test_a_solver_that_aborts_near_its_limit_ran_out_of_memory():
     assert run_fake("aborting").status is Stopped.ERROR
 
 
+@pytest.mark.slow
 def test_other_ends_are_reported_or_raised():
     solution = run_fake("leaving")
     assert solution.status is Stopped.ERROR
@@ -245,6 +255,7 @@ def test_a_time_limit_of_a_millisecond():
         assert solution.seconds < 1e-3 + GRACE + 1
 
 
+@pytest.mark.slow
 def test_a_start_survives_a_child_that_finds_nothing():
     start = np.array([0.0, 0.0, 1.0])
     model = dataclasses.replace(knapsack(), name="deaf")
@@ -256,6 +267,7 @@ def test_a_start_survives_a_child_that_finds_nothing():
     assert solution.bound == 8
 
 
+@pytest.mark.slow("highs-False", "cp-sat-False")
 @pytest.mark.parametrize("in_child", [False, True])
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
 def test_ctrl_c_returns_what_is_known(solver, in_child):
@@ -268,6 +280,7 @@ def test_ctrl_c_returns_what_is_known(solver, in_child):
     assert solution.seconds < 60  # 10.3 on a machine with eight processes to two cores
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_deaf_child():
     run_fake("good")  # whatever has to be imported is there
     with ctrl_c(0.3):
@@ -277,6 +290,7 @@ def test_ctrl_c_ends_a_deaf_child():
     assert_nothing_is_lost(solution)
 
 
+@pytest.mark.slow
 def test_children_end_with_the_process_that_started_them(tmp_path):
     script = textwrap.dedent(
         f"""
@@ -322,6 +336,7 @@ def alive(pid):
         return file.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+@pytest.mark.slow
 def test_an_idle_child_that_is_killed_is_replaced(monkeypatch):
     pids = pids_of(monkeypatch)
     assert solve(knapsack(), params=SolveParams(in_child=True)).objective == 7
@@ -342,6 +357,7 @@ def test_many_children_leave_nothing_behind():
     assert threads < 20
 
 
+@pytest.mark.slow
 def test_children_of_several_threads_do_not_mix():
     found = {}
 

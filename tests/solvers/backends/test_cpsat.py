@@ -87,6 +87,7 @@ def test_no_bound_is_claimed_where_none_is_known():
     assert solution.bound is None
 
 
+@pytest.mark.slow("0.8")
 @pytest.mark.parametrize("limit", [0.05, 0.2, 0.8])
 def test_a_time_limit_is_named_where_it_gives_up_before(limit):
     # Its next step would go beyond 0.8 seconds, so it stops after 0.7.
@@ -94,6 +95,7 @@ def test_a_time_limit_is_named_where_it_gives_up_before(limit):
     assert solution.status is Stopped.TIME_LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 60.0])
 def test_another_limit_of_its_own_is_not_taken_for_one_of_time(monkeypatch, limit):
     # Its limit of memory ends it like this, too.

@@ -39,6 +39,7 @@ def test_it_finds_the_least_cost_of_all_schedules(objective, instance, data):
     assert solution.answer.check() == []
 
 
+@pytest.mark.few
 @examples(40)
 @given(instance=instances(max_requests=5, max_memory=12, max_arrival=4, max_output=5))
 def test_it_agrees_with_the_time_indexed_program_on_all_solvers(instance):

@@ -92,6 +92,7 @@ def test_highs_agrees_with_scipy_on_relaxations(model):
         assert len(solution.duals) == len(model.row_lower)
 
 
+@pytest.mark.few
 @examples(15)
 @given(model=models())
 def test_a_pyomo_solver_finds_the_best_of_all_points(model):
@@ -200,6 +201,7 @@ def test_a_stop_token_ends_the_solve_and_keeps_the_answer(solver, in_child):
     assert solution.seconds < 20
 
 
+@pytest.mark.slow("True")
 @pytest.mark.parametrize("in_child", [False, True])
 def test_an_error_in_the_callback_is_the_callers(in_child):
     def fail(progress):
@@ -267,12 +269,14 @@ def test_event_programs_are_refused_by_solvers_that_cannot():
         solve(program, method="highs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["highspy", "ortools.sat.python.cp_model"])
 def test_both_solvers_can_be_imported_in_either_order(first):
     second = {"highspy": "ortools.sat.python.cp_model"}.get(first, "highspy")
     assert printed(f"import {first}, {second}; print('both')") == "both"
 
 
+@pytest.mark.slow
 def test_importing_the_driver_imports_no_solver():
     assert not imports("import optsched.solvers.backends.driver", "highspy", "ortools", "pyomo")
 

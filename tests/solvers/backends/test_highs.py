@@ -55,6 +55,7 @@ def test_an_infeasible_point_and_an_unknown_status_are_not_trusted():
     assert answer.values is None
 
 
+@pytest.mark.few
 @examples(100)
 @given(model=models(), data=st.data())
 def test_any_prices_prove_a_bound(model, data):
@@ -110,6 +111,7 @@ def test_a_model_without_columns_has_the_offset_as_its_optimum():
         assert solve(model, method=solver).require(optimal=True).objective == 3
 
 
+@pytest.mark.few
 @examples(150)
 @given(instances(max_requests=4))
 def test_a_start_is_never_returned_in_place_of_the_optimum(instance):
@@ -123,6 +125,7 @@ def test_a_start_is_never_returned_in_place_of_the_optimum(instance):
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_beside_an_answer():
     code = "import optsched as o; o.solve(o.family('uniform', n=4), method='highs'); print(1)"
     assert printed(code) == "1"

@@ -173,6 +173,7 @@ def test_a_program_stops_within_a_gap_and_its_bound_holds(program):
     assert found.objective == covering().objective(found.values)
 
 
+@pytest.mark.slow
 def test_a_program_that_runs_out_of_time_says_so(program, capfd):
     found = solve(market_split(), method=program, time_limit=0.9)
     assert (found.status, found.seconds < 5) == (Stopped.TIME_LIMIT, True)

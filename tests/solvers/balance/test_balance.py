@@ -20,6 +20,7 @@ def balance(state, **arguments):
 KINDS = [(False, False), (True, False), (False, True), (True, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profiles", "memory"), KINDS)
 def test_no_method_claims_more_than_enumeration_allows(profiles, memory):
     generator = np.random.default_rng(8)
@@ -63,6 +64,7 @@ def large(lookahead=20, workers=16, requests=128, seed=0, **arguments):
     return BalanceState(alive, free, waiting, **arguments)
 
 
+@pytest.mark.slow
 def test_solvers_begin_from_swap_and_improve_on_it():
     state = large()
     swap = balance(state, method="swap")
@@ -83,6 +85,7 @@ def test_past_the_time_limit_the_best_so_far_is_given(method):
     assert found.status is (Stopped.UNKNOWN if method == "swap" else Stopped.TIME_LIMIT)
 
 
+@pytest.mark.slow
 def test_without_lookahead_every_step_is_proven():
     for seed in range(8):
         assert balance(large(0, seed=seed), time_limit=20).proven_optimal

@@ -82,6 +82,7 @@ def test_both_searches_admit_what_there_is_room_for_and_swap_is_never_worse():
     assert optimal >= 0.9 * steps
 
 
+@pytest.mark.slow("64")
 @pytest.mark.parametrize("workers", [16, 64])
 def test_large_steps_respect_slots_and_do_not_lose_to_greedy(workers):
     generator = np.random.default_rng(3)

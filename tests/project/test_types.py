@@ -1,0 +1,47 @@
+"""Who uses the package sees its types, also where its installation is editable."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from fresh import printed
+
+USER = """
+import optsched
+from optsched.models import HindsightProgram
+
+instance = optsched.family("uniform", n=3)
+reveal_type(instance)
+reveal_type(optsched.solve(HindsightProgram(instance)).objective)
+instance.nonsense
+"""
+
+
+@pytest.mark.slow
+def test_a_users_file_is_checked_and_nothing_else_is_importable(tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    own = [
+        "--strict",
+        "--python-executable",
+        sys.executable,
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", *own, "user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert 'Revealed type is "optsched.problem.instance.Instance"' in run.stdout
+    assert 'Revealed type is "float | None"' in run.stdout, run.stdout
+    assert '"Instance" has no attribute "nonsense"' in run.stdout
+    assert "Found 1 error" in run.stdout
+    code = "from importlib.util import find_spec; "
+    code += (
+        "print([name for name in ('tests', 'benchmarks', 'docs', 'conftest') if find_spec(name)])"
+    )
+    assert printed(code, cwd=tmp_path, env={}) == "[]"
