@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Times of all tests are kept in build/tests.xml.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
 
-.PHONY: demo test test-rest test-all test-long check format docs benchmarks library campaign reproduce validate validate-cpu clean
+.PHONY: demo test test-rest test-all test-long check format docs notebooks benchmarks library campaign reproduce validate validate-cpu clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
@@ -36,8 +36,12 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/dev  ## the documentation site, in docs/_build; warnings are errors
+docs: .venv/dev  ## runs the notebooks that changed, or all after a change of code; then the site, in docs/_build
+	$(BIN)/python docs/execute.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
+
+notebooks: .venv/dev  ## writes the outputs of the notebooks that are committed; look at what changed
+	$(BIN)/python docs/execute.py --write
 
 benchmarks: .venv/dev  ## ratios to what one would write otherwise, in one table; about ten minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
@@ -80,4 +84,4 @@ build/validate/ready build/validate-cpu/ready: benchmarks/install_vllm.py pyproj
 	@touch $@
 
 clean:
-	rm -rf .venv build/validate build/validate-cpu demo docs/_build docs/notebooks docs/jupyter_execute
+	rm -rf .venv build/validate build/validate-cpu build/notebooks demo docs/_build docs/notebooks docs/jupyter_execute

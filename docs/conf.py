@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import cast
 
 import click
+
+sys.path.insert(0, str(Path(__file__).parent))
+from execute import KEPT, stamp
 
 import optsched
 from optsched._internal.numbers import proven
@@ -38,7 +42,10 @@ html_css_files = ["site.css"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # notebooks are committed with their outputs, which the tests renew
+# What is shown was computed by this code: `execute.py` has run the notebooks, several at once.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(KEPT / stamp())
+nb_execution_raise_on_error = True
 nb_merge_streams = True
 
 smartquotes_action = "qe"  # two dashes are those of an option

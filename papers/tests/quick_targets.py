@@ -8,8 +8,7 @@ from pathlib import Path
 
 import optsched_papers as papers
 
-CELLS = "OPTSCHED_TEST_CELLS"  # a folder of this session, also for the kernel of the notebooks
-_reproduce = papers.reproduce
+CELLS = "OPTSCHED_TEST_CELLS"  # a folder of this session
 
 
 @cache
@@ -17,9 +16,4 @@ def quick(name):
     """Reproduce a target; its finished cells are shared by all processes of the session."""
     cells = Path(os.environ[CELLS]) / name
     cells.mkdir(exist_ok=True)
-    return _reproduce(name, quick=True, cells=cells)
-
-
-def share_with_notebooks():
-    """Let a notebook that imports `reproduce` from now on take part."""
-    papers.reproduce = lambda name, **_: quick(name)
+    return papers.reproduce(name, quick=True, cells=cells)
