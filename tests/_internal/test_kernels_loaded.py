@@ -7,12 +7,12 @@ import os
 import pytest
 from fresh import printed
 
+pytestmark = pytest.mark.slow
+
 LOADED = """
 import gc
 import optsched
 from numba.extending import is_jitted
-
-pytestmark = pytest.mark.slow
 
 def loaded():
     kernels = [each for each in gc.get_objects() if is_jitted(each)]
