@@ -112,7 +112,7 @@ def take(options: Options, names: str) -> Options:
     return {name: options.pop(name) for name in names.split()}
 
 
-_NOTES = "optsched.notes"  # under which a context keeps them
+_NOTES, _LEFT_OUT = "optsched.notes", "optsched.left_out"  # under which a context keeps them
 
 
 class Option(click.Option):
@@ -647,6 +647,7 @@ def _beliefs(output: Output, options: Options, skip_invalid: bool) -> Beliefs | 
             return read_instance(output, history, None, skip_invalid=skip_invalid)
         given = click.get_current_context().params
         how = {name: given[name] for name in ("columns", "time_unit")}  # of one engine, mostly
+        how["left_out"] = None  # which counts those of TRACE
         return read_instance(output, history, MAX_TOKENS, skip_invalid=skip_invalid, **how)
     if log_error is None:
         return None
@@ -658,6 +659,12 @@ def _beliefs(output: Output, options: Options, skip_invalid: bool) -> Beliefs | 
         )
     longest = int((instance.memory - instance.prompts).max())
     return optsched.Beliefs.around(instance.output_estimates, log_error, longest)
+
+
+def left_out() -> Counter[str]:
+    """Return the counts of requests that are left out on this command line, by why."""
+    found: Counter[str] = click.get_current_context().meta.setdefault(_LEFT_OUT, Counter())
+    return found
 
 
 def read_instance(
@@ -673,14 +680,12 @@ def read_instance(
     if seed is not None and trace.startswith("family:") and "seed=" not in trace:
         trace += f",seed={seed}"
     with output.progress(f"reading {trace}"):
-        how["note"] = output.note
+        how = {"left_out": left_out()} | how | {"note": output.note, "strict": not skip_invalid}
+        instance, skipped = optsched.workloads.read_trace_skipping(trace, memory, **how)
+        for row in skipped[:LISTED]:
+            output.note(f"left out {row}")
         if skip_invalid:
-            instance, skipped = optsched.workloads.read_trace_skipping(trace, memory, **how)
-            for row in skipped[:LISTED]:
-                output.note(f"left out {row}")
             output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
-        else:
-            instance = optsched.workloads.read_trace(trace, memory, **how)
     if instance.seconds_per_step not in (None, TICK):
         output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
     return instance

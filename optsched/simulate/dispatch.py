@@ -310,6 +310,11 @@ class RoutedRun(TimedRun):
         return found
 
     @property
+    def beyond(self) -> str | None:
+        """Where batches leave the range that a fitted clock knows, of the first such worker."""
+        return next((said for run in self._served if (said := run.beyond) is not None), None)
+
+    @property
     def _served(self) -> list[Execution | ClockedRun]:
         return [run for run in self.runs if run is not None]
 

@@ -211,11 +211,11 @@ def test_hashes_of_64_bits_stay_apart_and_sizes_of_blocks_are_one(trace):
 
 
 def test_rows_that_are_no_requests_are_named(trace):
-    failed = AIPERF + lines({"metadata": json.loads(AIPERF.splitlines()[0])["metadata"],
-                             "metrics": {}, "error": {"code": 499}})  # fmt: skip
+    broken = AIPERF + lines({"metadata": json.loads(AIPERF.splitlines()[0])["metadata"],
+                             "metrics": {}, "error": None})  # fmt: skip
     with pytest.raises(InstanceError, match=r"line 3, column metrics.input_sequence_length.value"):
-        read_trace(trace(failed, "x.jsonl"), 10_000)
-    kept, skipped = read_trace_skipping(trace(failed, "x.jsonl"), 10_000)
+        read_trace(trace(broken, "x.jsonl"), 10_000)
+    kept, skipped = read_trace_skipping(trace(broken, "x.jsonl"), 10_000)
     assert (kept.labels, len(skipped)) == (("u/0", "u/1"), 1)
 
 
