@@ -446,8 +446,12 @@ def _sum(cell: str) -> float:
     return float(gaps.sum())
 
 
+NOBODY = -(2**62)  # the client of a request that names none
 WHOLE = CellKind(_whole_numbers, "a whole number", 0)
 EXACT = CellKind(_exact, "a finite number", 0)
+CLIENT = CellKind(
+    lambda cells: _whole_numbers([cell or str(NOBODY) for cell in cells]), WHOLE.name, NOBODY
+)
 _PART = CellKind(_whole_numbers, "a whole number of {}, or pass --time-unit", 0)
 STAMP = CellKind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
 TEXT = CellKind(_texts, "UTF-8 text on one line", "", text=True)
@@ -505,7 +509,14 @@ TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
 PEOPLE = ("tenant", "conversation", "before", "turn", "client")
 _KINDS = {
-    **{"weights": EXACT, "labels": TEXT, "hash_ids": LIST, "hash_block": SIZE, "gaps": _GAPS},
+    **{
+        "clients": CLIENT,
+        "weights": EXACT,
+        "labels": TEXT,
+        "hash_ids": LIST,
+        "hash_block": SIZE,
+        "gaps": _GAPS,
+    },
     **dict.fromkeys(PEOPLE, TEXT),
     **dict.fromkeys(("ttft", "latency"), _INSTANT),
 }
@@ -681,7 +692,8 @@ def conversations(columns: dict[str, Values]) -> dict[str, Values]:
         parts = [each for each in (tenants, chats, turns) if each is not None]
         labels = ["/".join(filter(None, each)) for each in zip(*parts, strict=True)]
         found["labels"] = np.array(labels, dtype=object)
-    if (clients := chats if senders is None else senders) is not None and all(clients):
+    clients = chats if senders is None else senders  # who names no sender is one, too
+    if clients is not None and (all(clients) or (senders is not None and any(senders))):
         number = {client: at for at, client in enumerate(dict.fromkeys(clients))}
         found["clients"] = np.array([number[client] for client in clients], dtype=np.int64)
     return found

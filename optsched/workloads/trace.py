@@ -21,7 +21,7 @@ from optsched.errors import InstanceError, named, require, require_known
 from optsched.problem.instance import INTEGER_FIELDS, Instance
 from optsched.workloads import formats
 from optsched.workloads.families import Fields, family_from_text
-from optsched.workloads.formats import EXACT, NATIVE, UNITS, WHOLE, is_readable
+from optsched.workloads.formats import CLIENT, EXACT, NATIVE, NOBODY, UNITS, WHOLE, is_readable
 from optsched.workloads.reports import UNKNOWN, status_column, why_left_out
 
 if TYPE_CHECKING:
@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
-_PLAIN = {WHOLE.read: "int64", EXACT.read: "float64", formats.STAMP.read: formats.DATE}
+_PLAIN = {
+    WHOLE.read: "int64",
+    CLIENT.read: "int64",
+    EXACT.read: "float64",
+    formats.STAMP.read: formats.DATE,
+}
 _INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
 _COARSE = 1e-3  # share by which two times of one event may differ, as tools round them
@@ -284,6 +289,8 @@ class Trace:
             fields[role] = fields[role] / self._units_of(role, fields[role])
         people = {role: fields.pop(role) for role in formats.PEOPLE if role in fields}
         fields = formats.conversations(people) | fields
+        if (clients := fields.get("clients")) is not None and (no := clients == NOBODY).any():
+            fields["clients"] = np.where(no, max(int(clients.max()), -1) + 1, clients)
         for role, mask, reason in list(self._impossible(fields)):
             said = f"{reason}; leave the cell empty where it is unknown"
             self.faults = dict.fromkeys(rows[mask].tolist(), (role, said)) | self.faults
