@@ -148,7 +148,7 @@ def _batches(path: Path) -> Path | pd.DataFrame:
     return table.query("seconds > 0")
 
 
-def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
+def _listed(context: click.Context, json_path: str | None, quiet: bool, overwrite: bool) -> int:
     """List built-in clocks, fit one, or check one on a log.
 
     `clock fit` makes a clock of measured batches, kernel times or a log; `clock check` sets a
@@ -171,7 +171,7 @@ def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
 clock = cli.CommandGroup(
     "clock",
     commands=[fit, check],
-    params=list(cli.ALL),
+    params=[*cli.ALL, cli.OVERWRITE],
     callback=click.pass_context(_listed),
     invoke_without_command=True,
     epilog=cli.examples(("clock", "clock --json -", "clock fit --help", "clock check --help")),

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 import optsched
 from optsched._internal.aside import COMPILING, shown_by
-from optsched._internal.files import is_replaced, write_whole
+from optsched._internal.files import is_foreign, is_replaced, write_whole
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -76,6 +76,15 @@ class Output:
                 yield lambda news: status.update(str(news))
         else:
             yield lambda _: None
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse to replace a file that optsched has not written."""
+    if is_foreign(path):
+        raise OptschedError(
+            f"{path} is there, and optsched has not written it as it is; name another file, or "
+            "pass --overwrite"
+        )
 
 
 def check_writable(path: str | Path) -> None:
@@ -183,6 +192,8 @@ def _check_files() -> None:
         for path in paths:
             name = f"{each.opts[-1]} {path}" if written else str(path)
             other = known.setdefault(_identity(path), name)
+            if each.name == "schedules" and not context.params.get("overwrite"):
+                refuse_foreign(path)
             if written and other != name and is_replaced(path):
                 raise OptschedError(f"{name} is the same file as {other}; write to another one")
 
@@ -324,8 +335,10 @@ class Written(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> str | os.PathLike[str]:
-        """Refuse what cannot be written."""
+        """Refuse what cannot be written, or would replace what is not ours."""
         self._check(str(value))
+        if value != "-" and not (ctx and ctx.params.get("overwrite")):
+            refuse_foreign(Path(value))
         return value
 
 
@@ -432,6 +445,9 @@ ALL = (
     ),
     flag("--quiet", "Print no table and no notes."),
 )
+OVERWRITE = flag(
+    "--overwrite", "Let outputs replace files that optsched did not write.", is_eager=True
+)
 WORKERS = option(
     "--workers G", str, "Independent workers: their number, or memories such as 16492x2,4096x8."
 )
@@ -442,7 +458,7 @@ _SECTIONS = {
     ),
     "Results": (
         *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
-        *("keep_instances", "json_path", "quiet"),
+        *("keep_instances", "json_path", "overwrite", "quiet"),
     ),
 }
 _SECTION = {name: section for section, names in _SECTIONS.items() for name in names}
@@ -522,11 +538,15 @@ def command(
     listed: list[click.Parameter] = [*ALL]
     for each in parameters:
         listed.extend([each] if isinstance(each, click.Parameter) else each)
+    own = any(each.name == "overwrite" for each in listed)  # of a folder
+    listed += [] if own else [OVERWRITE]
 
     def decorate(function: Callable[[Output, Options], int]) -> click.Command:
         @functools.wraps(function)
         def call(json_path: str | None, quiet: bool, html: str | None = None, **given: Any) -> int:
             output = Output(json_path, quiet, html)
+            if not own:
+                given.pop("overwrite")
             skip_invalid = given.get("skip_invalid", False)
             if TRACE in parameters:
                 _take_hardware(given)
