@@ -29,7 +29,7 @@ import numpy.typing as npt
 from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.arrays import Array, instead
 from optsched._internal.extensions import need
-from optsched.errors import InstanceError, nearest, require, require_known
+from optsched.errors import InstanceError, nearest_column, require, require_known
 from optsched.workloads.reports import chosen, flat, places
 
 if TYPE_CHECKING:
@@ -661,7 +661,7 @@ def _unknown(keys: list[str], given: Mapping[str, str], is_csv: bool, where: str
         names = {form.columns[role] for form in FORMATS for role in NEEDED}
         names = {name for name in names if "." not in name}
     if column is not None:
-        said = f"there is no column {column!r}; {nearest(column, keys)}"
+        said = f"there is no column {column!r}; {nearest_column(column, keys)}"
     elif not is_csv:
         known = ", ".join(dict.fromkeys(form.name for form in FORMATS))
         said = f"the keys {', '.join(keys[:5])} are of no format that is known ({known}); {hint}"
