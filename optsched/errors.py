@@ -127,12 +127,12 @@ def mistyped(name: str, known: Iterable[str]) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z])|[\W_]+", " ", text).lower().split()
 
     def alike(other: str) -> float:
-        pairs = list(zip(words(name), words(other), strict=False))
-        more = words(other)[len(pairs) :]
-        if "".join(words(name)) == "".join(words(other)):
+        mine, its = words(name), words(other)
+        if "".join(mine) == "".join(its):
             return 1.0
-        if len(words(name)) > len(pairs) or {*more} - {*_UNITS} or not pairs:
+        if not 0 < len(mine) <= len(its) or {*its[len(mine) :]} - {*_UNITS}:
             return 0.0
+        pairs = zip(mine, its, strict=False)
         return min(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
     best = max(known, key=alike, default="")
@@ -141,8 +141,7 @@ def mistyped(name: str, known: Iterable[str]) -> str:
 
 def nearest_column(name: str, known: Iterable[str]) -> str:
     """Say which column a mistyped one is; none that would say something else."""
-    names = sorted(known)
-    best = mistyped(name, names)
+    best = mistyped(name, names := sorted(known))
     return f"did you mean {best!r}?" if best else f"known: {', '.join(names[:_LISTED])}"
 
 
