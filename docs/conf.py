@@ -16,7 +16,6 @@ from execute import KEPT, stamp
 import optsched
 from optsched._internal.numbers import proven
 from optsched.cli import options
-from optsched.optimum.plan import STAGES
 
 project = "optsched"
 author = "The optsched developers"
@@ -146,15 +145,6 @@ def _list_records(_: object, page: str, source: list[str]) -> None:
     source[0] = source[0].replace("<!-- RECORDS -->", "\n".join(lines))
 
 
-def _list_stages(_: object, page: str, source: list[str]) -> None:
-    """Write what `solve` does, when and for how long, in the place of a mark."""
-    if page != "how-solve-works":
-        return
-    lines = ["| stage | when | budget |", "|---|---|---|"]
-    lines += [f"| {each.what} | {each.when} | {each.budget} |" for each in STAGES]
-    source[0] = source[0].replace("<!-- STAGES -->", "\n".join(lines))
-
-
 def _leave_out_shared_options(_: object, context: click.Context, lines: list[str]) -> None:
     """Name the options of a command that stand in the table of shared ones."""
     table = [option for group in _SHARED.values() for option in group]
@@ -183,7 +173,6 @@ def setup(app: object) -> None:
     app.connect("builder-inited", _copy_notebooks)  # type: ignore[attr-defined]
     app.connect("source-read", _link_pages)  # type: ignore[attr-defined]
     app.connect("source-read", _list_shared_options)  # type: ignore[attr-defined]
-    app.connect("source-read", _list_stages)  # type: ignore[attr-defined]
     app.connect("source-read", _list_records)  # type: ignore[attr-defined]
     app.connect("sphinx-click-process-options", _leave_out_shared_options)  # type: ignore[attr-defined]
     app.connect("sphinx-click-process-epilog", _set_examples)  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 _LISTED = 40
 _BEGUN = 3  # letters of a name that is known by how it begins
 _SHOWN = 80  # characters of a value
+_UNITS = "s", "ms", "us", "ns"  # that a name may lack
+_SLIP = 0.84  # likeness of words of which one is the other, mistyped
 
 
 class OptschedError(Exception):
@@ -112,6 +115,34 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"known: {listed}"
     rest = f"Known: {listed}" if len(names) <= _LISTED else f"There are {len(names)}"
     return f"did you mean {close[0]!r}? {rest}"
+
+
+def mistyped(name: str, known: Iterable[str]) -> str:
+    """Return the known name of which another is a slip of the pen, or nothing.
+
+    Every word of it must be one: total_tokens is nothing but itself, promt_tokens is prompt_tokens.
+    """
+
+    def words(text: str) -> list[str]:
+        return re.sub(r"(?<=[a-z])(?=[A-Z])|[\W_]+", " ", text).lower().split()
+
+    def alike(other: str) -> float:
+        mine, its = words(name), words(other)
+        if "".join(mine) == "".join(its):
+            return 1.0
+        if not 0 < len(mine) <= len(its) or {*its[len(mine) :]} - {*_UNITS}:
+            return 0.0
+        pairs = zip(mine, its, strict=False)
+        return min(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    best = max(known, key=alike, default="")
+    return best if best and alike(best) >= _SLIP else ""
+
+
+def nearest_column(name: str, known: Iterable[str]) -> str:
+    """Say which column a mistyped one is; none that would say something else."""
+    best = mistyped(name, names := sorted(known))
+    return f"did you mean {best!r}?" if best else f"known: {', '.join(names[:_LISTED])}"
 
 
 def shown(value: object) -> str:

@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_origin
@@ -16,6 +16,7 @@ import numpy as np
 
 from optsched.errors import InstanceError, OptschedError, shown
 
+T = TypeVar("T")
 if TYPE_CHECKING:
     Entry = TypeVar("Entry", bound="Callable[..., Any]")
 
@@ -55,6 +56,28 @@ _CLASSES = (
     *("RequestTypes", "Router", "Running", "RunSettings", "Schedule", "Slo", "SolveParams"),
     *(name for kind in ("AnyCertificate", "Clock", "Information") for name in _ALIASES[kind]),
 )
+
+
+def noting(kind: type[T], names: Collection[str], read: set[str]) -> type[T]:
+    """Return a kind of objects that note which of some attributes are read."""
+
+    class Noting(kind):  # type: ignore[misc,valid-type]
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in names:
+                read.add(name)
+            return super().__getattribute__(name)
+
+    return cast("type[T]", Noting)
+
+
+def noted(value: T, names: Collection[str]) -> tuple[T, set[str]]:
+    """Return a copy of an object, and what will be noted of the attributes that are read of it."""
+    read: set[str] = set()
+    copy = object.__new__(noting(type(value), names, read))
+    vars(copy).update(vars(value))
+    return copy, read
 
 
 def whole(value: object) -> int | None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from optsched._internal.arguments import LARGEST, as_count, as_number
 from optsched._internal.arguments import MAX_TOKENS as MAX_TOKENS
-from optsched.errors import InstanceError, OptschedError, nearest, shown
+from optsched.errors import InstanceError, OptschedError, nearest_column, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -282,14 +282,14 @@ def _rules(columns: dict[str, Array], memory: int) -> Iterator[tuple[str, BoolAr
 
 
 _TOKENS = r"(_?(num|tok(en)?s?|len(gth)?s?|count|size))*"
-_NUMBER = r"((num|number|n|no|total|mean|avg|max|tok(en)?s?)_(of_)?)*"
+_NUMBER = r"((num|number|n|no|total|max|tok(en)?s?)_(of_)?)*"  # a mean is of many requests
 #: What other tools call the columns of a trace.
 _ALIASES = {
     "prompt_tokens": rf"{_NUMBER}(in|input|prompt|context|prefill|query)s?{_TOKENS}",
     "output_tokens": rf"{_NUMBER}(out|output|completion|gen|generated|generation|response|decode|"
     rf"decoded|answer|new)s?{_TOKENS}|max_tok(en)?s?",
     "arrival_s": r"((arrival|arrived|request|start|sent|submit|submitted|creation|created)_?)?"
-    r"(time|timestamp|ts|at)(_?(s|sec|secs|seconds))?|(arrival|start)(_(s|sec|seconds))?",
+    r"(time|timestamp|ts|at)(_?(s|sec|secs|seconds))?|(arrivals?|start)(_(s|sec|seconds))?",
 }
 
 
@@ -303,9 +303,10 @@ def instead(name: str, known: Iterable[str]) -> str:
         if plain.endswith(suffix):
             column, power = plain.removesuffix(suffix), unit
     for native, pattern in _ALIASES.items():
-        if native in known and (plain == native or re.fullmatch(pattern, column)):
-            if power > 1:
+        timed = native == "arrival_s"
+        if native in known and re.fullmatch(pattern, column if timed else plain):
+            if power > 1 and timed:
                 return f"name it {native} and divide its values by {power:,}"
-            steps = ", or arrival if it counts steps" if native == "arrival_s" else ""
+            steps = ", or arrival if it counts steps" if timed else ""
             return f"name it {native}{steps}"
-    return f"{nearest(name, known)}; rename it, or leave it out"
+    return f"{nearest_column(name, known)}; rename it, or leave it out"

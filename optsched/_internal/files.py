@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 JSON = dict[str, Any]  # an object, as it is read and written
+_MOST_NOTED = 2**22  # bytes of fingerprints of what was written, about 60,000
 
 
 def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
@@ -40,6 +42,7 @@ def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
+        _note_written(memoryview(data))
     except BaseException as error:  # such as a full disk, or Ctrl-C
         with suppress(OSError):
             draft.unlink()
@@ -48,6 +51,33 @@ def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
         wrong = FileError(f"cannot write {path}: {error.strerror}; name another place")
         wrong.strerror = error.strerror  # for whoever says more of the place
         raise wrong from error
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether there is a file with content that no optsched of this user has written."""
+    with suppress(OSError, RuntimeError):
+        if path.exists() and is_replaced(path) and path.stat().st_size:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            with suppress(OSError):
+                return found not in _record().read_text().split()
+            return True
+    return False
+
+
+def _record() -> Path:
+    """Return where fingerprints of all that was written are kept."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(caches, "optsched", "written")
+
+
+def _note_written(data: bytes | memoryview) -> None:
+    with suppress(OSError):
+        (record := _record()).parent.mkdir(parents=True, exist_ok=True)
+        with record.open("a") as file:
+            file.write(f"{hashlib.sha256(data).hexdigest()}\n")
+        if record.stat().st_size > _MOST_NOTED:
+            record.write_text("\n".join([*record.read_text().split()[_MOST_NOTED // 130 :], ""]))
 
 
 def write_csv(path: str | Path, columns: Mapping[str, Iterable[object]]) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import pickle
 import sys
 from dataclasses import fields, is_dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -83,10 +83,21 @@ class Identity(pickle.Pickler):
         return name, _parts(value)
 
 
+@cache
+def _code() -> str:
+    """Return a hash of all code and data of optsched: a version may stand for more than one."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted((*root.rglob("*.py"), *root.rglob("data/**/*.json"))):
+        digest.update(f"{path.relative_to(root)}".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def _installed(module: str | None) -> str | None:
     """Return the version of installed code, which its name stands for; None for all other code."""
     top = str(module).partition(".")[0]
-    if top == "optsched" or top in sys.stdlib_module_names:
+    if top == "optsched":
+        return f"{__version__} {_code()}"
+    if top in sys.stdlib_module_names:
         return __version__
     found = sys.modules.get(top)
     if {"site-packages", "dist-packages"} & set(Path(getattr(found, "__file__", None) or "").parts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,11 @@ _KERNELS = (
     option("--link-bandwidth B", float, "Bytes per second between GPUs, for --ranks."),
     option("--overhead S", 0.0, f"Seconds per batch in which no kernel runs, of {_LAYERS}."),
 )
+_MEASURED = (
+    *cli.COLUMNS,
+    cli.SKIP_INVALID,
+    option("--concurrency N", int, "Of a log without arrivals: requests its client kept running."),
+)
 _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
 
 
@@ -45,7 +51,7 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
     *_KERNELS,
     _BASE,
     cli.MEMORY,
-    *cli.COLUMNS,
+    *_MEASURED,
     *ENGINE,
     runs=(
         "clock fit batches.csv --out mine.json",
@@ -65,7 +71,8 @@ def fit(output: Output, given: Options) -> int:
     path, kernels = Path(source), take(given, cli.names_of(_KERNELS))
     cli.only_for(cli.names_of(_KERNELS), path.is_dir(), f"for {_LAYERS}")
     is_log = clock is not None and not path.is_dir()
-    cli.only_for(f"clock columns time_unit {ENGINE_NAMES}", is_log, "for a log and --clock")
+    cli.only_for(f"clock {cli.names_of(_MEASURED)} {ENGINE_NAMES}", is_log, "for a log and --clock")
+    gone = Counter[str]()
     name = Path(out).stem if out else "fitted"
     with output.progress("fitting"):
         if path.is_dir():
@@ -81,13 +88,14 @@ def fit(output: Output, given: Options) -> int:
         else:
             from optsched.serving.calibration import calibrated
 
-            found = calibrated(clock, *_log(source, given))
+            found = calibrated(clock, *_log(source, given, gone))
             found = found._replace(clock=dataclasses.replace(found.clock, name=name))
     if out is not None:
         found.clock.to_json(out)
     output.say(str(found))
     content = dataclasses.asdict(found.clock)
-    output.result({"clock": content, "bias": found.bias, "mean_error": found.mean_error})
+    errors = {"bias": found.bias, "mean_error": found.mean_error}
+    output.result({"clock": content, **errors, "left_out": dict(gone)})
     return cli.DONE
 
 
@@ -95,7 +103,7 @@ def fit(output: Output, given: Options) -> int:
     click.Argument(["name"], metavar="CLOCK"),
     click.Argument(["source"], metavar="LOG"),
     cli.MEMORY,
-    *cli.COLUMNS,
+    *_MEASURED,
     *ENGINE,
     runs=("clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",),
 )
@@ -104,17 +112,23 @@ def check(output: Output, given: Options) -> int:
     from optsched.serving.calibration import check_clock
 
     name, source = take(given, "name source").values()
+    gone = Counter[str]()
     with output.progress("simulating the log"):
-        found = check_clock(name, *_log(source, given))
-    output.show(found)
+        found = check_clock(name, *_log(source, given, gone))
+    output.show(found, found.to_dict() | {"left_out": dict(gone)})
     return cli.DONE
 
 
-def _log(source: str, options: Options) -> tuple[Instance, Measured, Policy]:
+def _log(
+    source: str, options: Options, gone: Counter[str]
+) -> tuple[Instance, Measured, Policy, int | None]:
+    """Read a measured log, count what it leaves out, and return its engine and concurrency."""
     memory = cli.memory_of(options.pop("memory"), options)
-    how = take(options, "columns time_unit")
-    log = optsched.workloads.read_measured(source, memory, seconds_per_step=cli.TICK, **how)
-    return *log, of_engine(optsched.policies.get_policy("vllm"), options)
+    how = take(options, "columns time_unit skip_invalid")
+    how |= {"seconds_per_step": cli.TICK, "note": cli.notes().append, "left_out": gone}
+    log = optsched.workloads.read_measured(source, memory, **how)
+    concurrency = options.pop("concurrency")
+    return *log, of_engine(optsched.policies.get_policy("vllm"), options), concurrency
 
 
 def _batches(path: Path) -> Path | pd.DataFrame:
@@ -134,7 +148,7 @@ def _batches(path: Path) -> Path | pd.DataFrame:
     return table.query("seconds > 0")
 
 
-def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
+def _listed(context: click.Context, json_path: str | None, quiet: bool, overwrite: bool) -> int:
     """List built-in clocks, fit one, or check one on a log.
 
     `clock fit` makes a clock of measured batches, kernel times or a log; `clock check` sets a
@@ -157,7 +171,7 @@ def _listed(context: click.Context, json_path: str | None, quiet: bool) -> int:
 clock = cli.CommandGroup(
     "clock",
     commands=[fit, check],
-    params=list(cli.ALL),
+    params=[*cli.ALL, cli.OVERWRITE],
     callback=click.pass_context(_listed),
     invoke_without_command=True,
     epilog=cli.examples(("clock", "clock --json -", "clock fit --help", "clock check --help")),

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 import optsched
 from optsched._internal.aside import COMPILING, shown_by
-from optsched._internal.files import is_replaced, write_whole
+from optsched._internal.files import is_foreign, is_replaced, write_whole
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -78,6 +78,15 @@ class Output:
             yield lambda _: None
 
 
+def refuse_foreign(path: Path) -> None:
+    """Refuse to replace a file that optsched has not written."""
+    if is_foreign(path):
+        raise OptschedError(
+            f"{path} is there, and optsched has not written it as it is; name another file, or "
+            "pass --overwrite"
+        )
+
+
 def check_writable(path: str | Path) -> None:
     """Refuse a path that cannot be written before any work is done for it."""
     if (wrong := _why_not(Path(path))) is not None:
@@ -112,7 +121,7 @@ def take(options: Options, names: str) -> Options:
     return {name: options.pop(name) for name in names.split()}
 
 
-_NOTES = "optsched.notes"  # under which a context keeps them
+_NOTES, _LEFT_OUT = "optsched.notes", "optsched.left_out"  # under which a context keeps them
 
 
 class Option(click.Option):
@@ -183,6 +192,8 @@ def _check_files() -> None:
         for path in paths:
             name = f"{each.opts[-1]} {path}" if written else str(path)
             other = known.setdefault(_identity(path), name)
+            if each.name == "schedules" and not context.params.get("overwrite"):
+                refuse_foreign(path)
             if written and other != name and is_replaced(path):
                 raise OptschedError(f"{name} is the same file as {other}; write to another one")
 
@@ -324,8 +335,10 @@ class Written(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> str | os.PathLike[str]:
-        """Refuse what cannot be written."""
+        """Refuse what cannot be written, or would replace what is not ours."""
         self._check(str(value))
+        if value != "-" and not (ctx and ctx.params.get("overwrite")):
+            refuse_foreign(Path(value))
         return value
 
 
@@ -432,6 +445,9 @@ ALL = (
     ),
     flag("--quiet", "Print no table and no notes."),
 )
+OVERWRITE = flag(
+    "--overwrite", "Let outputs replace files that optsched did not write.", is_eager=True
+)
 WORKERS = option(
     "--workers G", str, "Independent workers: their number, or memories such as 16492x2,4096x8."
 )
@@ -442,7 +458,7 @@ _SECTIONS = {
     ),
     "Results": (
         *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
-        *("keep_instances", "json_path", "quiet"),
+        *("keep_instances", "json_path", "overwrite", "quiet"),
     ),
 }
 _SECTION = {name: section for section, names in _SECTIONS.items() for name in names}
@@ -522,11 +538,15 @@ def command(
     listed: list[click.Parameter] = [*ALL]
     for each in parameters:
         listed.extend([each] if isinstance(each, click.Parameter) else each)
+    own = any(each.name == "overwrite" for each in listed)  # of a folder
+    listed += [] if own else [OVERWRITE]
 
     def decorate(function: Callable[[Output, Options], int]) -> click.Command:
         @functools.wraps(function)
         def call(json_path: str | None, quiet: bool, html: str | None = None, **given: Any) -> int:
             output = Output(json_path, quiet, html)
+            if not own:
+                given.pop("overwrite")
             skip_invalid = given.get("skip_invalid", False)
             if TRACE in parameters:
                 _take_hardware(given)
@@ -647,6 +667,7 @@ def _beliefs(output: Output, options: Options, skip_invalid: bool) -> Beliefs | 
             return read_instance(output, history, None, skip_invalid=skip_invalid)
         given = click.get_current_context().params
         how = {name: given[name] for name in ("columns", "time_unit")}  # of one engine, mostly
+        how["left_out"] = None  # which counts those of TRACE
         return read_instance(output, history, MAX_TOKENS, skip_invalid=skip_invalid, **how)
     if log_error is None:
         return None
@@ -658,6 +679,12 @@ def _beliefs(output: Output, options: Options, skip_invalid: bool) -> Beliefs | 
         )
     longest = int((instance.memory - instance.prompts).max())
     return optsched.Beliefs.around(instance.output_estimates, log_error, longest)
+
+
+def left_out() -> Counter[str]:
+    """Return the counts of requests that are left out on this command line, by why."""
+    found: Counter[str] = click.get_current_context().meta.setdefault(_LEFT_OUT, Counter())
+    return found
 
 
 def read_instance(
@@ -673,14 +700,12 @@ def read_instance(
     if seed is not None and trace.startswith("family:") and "seed=" not in trace:
         trace += f",seed={seed}"
     with output.progress(f"reading {trace}"):
-        how["note"] = output.note
+        how = {"left_out": left_out()} | how | {"note": output.note, "strict": not skip_invalid}
+        instance, skipped = optsched.workloads.read_trace_skipping(trace, memory, **how)
+        for row in skipped[:LISTED]:
+            output.note(f"left out {row}")
         if skip_invalid:
-            instance, skipped = optsched.workloads.read_trace_skipping(trace, memory, **how)
-            for row in skipped[:LISTED]:
-                output.note(f"left out {row}")
             output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
-        else:
-            instance = optsched.workloads.read_trace(trace, memory, **how)
     if instance.seconds_per_step not in (None, TICK):
         output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
     return instance

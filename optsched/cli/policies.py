@@ -80,7 +80,7 @@ def compare(output: Output, given: Options) -> int:
     if settings.clock is not None and comparison.bound is not None:
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
-    output.show(comparison)
+    output.show(comparison, comparison.to_dict() | {"left_out": dict(cli.left_out())})
     if settings.clock is not None:
         _say_measured(instance, output)
     able = comparison.best_deployable
@@ -98,6 +98,7 @@ def _say_measured(instance: Instance, output: Output) -> None:
 
     given = click.get_current_context().params
     how = {name: given[name] for name in ("columns", "time_unit")}
+    how["note"] = how["left_out"] = None  # it was read, and said so, before
     if given["trace"].startswith("family:") or given["skip_invalid"] or given["rate"] is not None:
         return  # or they are not those requests, or did not arrive so
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
 
 
 def measured_batches(
@@ -106,6 +106,7 @@ _FITTED = BatchContent._fields[:4]  # held tokens are those prefilled and reside
 _UNITS = ("s", "steps")
 _MIN = 1e-12  # of a batch: below it time would hardly pass at all
 _ROUNDING = 1e-9  # of a batch: below it a coefficient is none
+_BESIDE = 20  # batches at least on each side of a hinge
 _REFITS = 5  # rounds of a fit, after which the coefficients hardly change
 _MOST_OUTLYING = 10  # times as long as fitted: beyond that a batch weighs no more
 _MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
@@ -138,6 +139,9 @@ class LinearClock:
         Pairs of a number of batch tokens (:math:`T`) and the additional time that each token beyond
         it, or up to it, takes; up to it as where a mixture of experts reads more weights for more
         tokens.
+    fitted
+        Of a clock that was fitted: each count of batches with the least and the most that was
+        measured; "tokens" are those prefilled and requests decoded. Beyond that it is a guess.
 
     Examples
     --------
@@ -161,10 +165,12 @@ class LinearClock:
     mixed_tokens: float = 0.0
     hinges: tuple[tuple[float, float], ...] = ()
     ramps: tuple[tuple[float, float], ...] = ()
+    fitted: tuple[tuple[str, float, float], ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for name in ("hinges", "ramps"):
             object.__setattr__(self, name, _checked_pairs(self.name, name, getattr(self, name)))
+        object.__setattr__(self, "fitted", _checked_ranges(self.name, self.fitted))
         for field in ("constant", *BatchContent._fields, "mixed_tokens"):
             value = getattr(self, field)
             if not isinstance(value, int | float | np.number) or not 0 <= value <= _MAX:
@@ -212,6 +218,27 @@ class LinearClock:
             parts[field] = [(tokens, scale * slope) for tokens, slope in getattr(self, field)]
         return dataclasses.replace(self, **parts)
 
+    def beyond(self, contents: IntArray) -> str | None:
+        """Say where batches leave the range that the clock was fitted on; None: nowhere.
+
+        `contents` has a row of `BatchContent` for each batch.
+        """
+        columns = dict(zip(BatchContent._fields, contents.T, strict=True))
+        columns["tokens"] = contents[:, 0] + contents[:, 1]
+        outside, where = np.zeros(len(contents), dtype=bool), []
+        for name, least, most in self.fitted if len(contents) else ():
+            values = columns[name]
+            if (wrong := (values < least) | (values > most)).any():
+                outside |= wrong
+                span = f"{values.min():,} to {values.max():,}"
+                where.append(f"{name} {span} (fitted on {least:,g} to {most:,g})")
+        if not where:
+            return None
+        return (
+            f"{outside.mean():.1%} of the batches leave what clock {self.name} was fitted on, and "
+            f"are guesses: {', '.join(where)}"
+        )
+
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the clock as JSON, and write it to `path` if one is given."""
         return write_object(dataclasses.asdict(self), path)
@@ -241,7 +268,8 @@ class LinearClock:
         """Fit a clock to measured batches.
 
         Coefficients minimise the squared errors, as shares of the fitted times, over every second
-        batch, none of them negative; the errors reported are those on the others.
+        batch, none of them negative; the errors reported are those on the others. Hinges and ramps
+        with hardly a batch on one side are left out: no data would tell them from a constant.
 
         Parameters
         ----------
@@ -274,8 +302,12 @@ class LinearClock:
         counts, seconds = measured_batches(
             batches, _FITTED, 10 * (1 + len(_FITTED) + len(hinges) + len(ramps))
         )
-        beside = counts[:, 2] * (counts[:, 0] > 0) * mixed
         tokens = counts[:, 0] + counts[:, 1]
+        hinges, ramps = (
+            [at for at in each if _BESIDE <= (tokens < at).sum() <= len(tokens) - _BESIDE]
+            for each in (hinges, ramps)
+        )
+        beside = counts[:, 2] * (counts[:, 0] > 0) * mixed
         bends = [np.maximum(tokens - hinge, 0) for hinge in hinges]
         bends += [np.minimum(tokens, most) for most in ramps]
         table = np.column_stack([np.ones(len(seconds)), counts, beside, *bends])
@@ -295,7 +327,11 @@ class LinearClock:
             for tokens in (hinges, ramps)
         )
         plain = cls(name, constant, prefill, decode, resident, squares)
-        clock = dataclasses.replace(plain, mixed_tokens=more, hinges=bent, ramps=ramped)
+        named = [*zip(_FITTED, counts.T, strict=True), ("tokens", tokens)]
+        spans = tuple((name, each.min().item(), each.max().item()) for name, each in named)
+        clock = dataclasses.replace(
+            plain, mixed_tokens=more, hinges=bent, ramps=ramped, fitted=spans
+        )
         judged = seconds[1::2]
         errors = table[1::2] @ np.array(weights) - judged
         shares = np.abs(errors) / judged
@@ -365,6 +401,24 @@ def _checked_pairs(name: str, what: str, given: object) -> tuple[tuple[float, fl
             )
         checked.append((tokens, slope))
     return tuple(checked)
+
+
+def _checked_ranges(name: str, given: object) -> tuple[tuple[str, float, float], ...]:
+    """Return the ranges of counts that a clock was fitted on; refuse anything else."""
+    ranges = []
+    for each in given if isinstance(given, Iterable) else [given]:
+        try:
+            count, least, most = cast("tuple[str, float, float]", each)
+            good = count in (*BatchContent._fields, "tokens") and 0 <= float(least) <= float(most)
+        except (TypeError, ValueError):
+            good = False
+        if not good:
+            raise ClockError(
+                f"clock {name}: fitted holds {each!r}, but must be a list of counts, each with its "
+                'least and its most, such as ["prefill_tokens", 0, 2048]'
+            )
+        ranges.append((count, float(least), float(most)))
+    return tuple(ranges)
 
 
 @checked(ClockError)

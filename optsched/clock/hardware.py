@@ -14,7 +14,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.files import read_object
-from optsched.errors import ClockError, InstanceError, require_known
+from optsched.errors import ClockError, InstanceError, require, require_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +26,11 @@ T = TypeVar("T")
 #: What changes the size of weights or of a token in the KV cache in ways that are not known here.
 _UNKNOWN = (
     *("quantization_config", "kv_lora_rank", "n_routed_experts", "first_k_dense_replace"),
-    *("shared_expert_intermediate_size", "sliding_window_pattern"),
+    *("shared_expert_intermediate_size", "sliding_window_pattern", "attention_chunk_size"),
+    *("compression_config", "quantization", "full_attention_interval", "hybrid_override_pattern"),
+    *("attn_layer_period",),
 )
+_NESTED = ("text_config", "llm_config", "language_config", "thinker_config")  # of several modes
 #: The limit M of Jaillet, Sorted-F and Robust for Llama-2-70B on two A100. It follows from no
 #: reading of the formula printed there, which gives 7,629 tokens (8,192 with GB as 2^30 bytes).
 PAPER_MEMORY = 16_492
@@ -72,7 +75,11 @@ class ModelFacts:
     def from_config(cls, path: str | Path) -> ModelFacts:
         """Read the facts of a decoder from its config.json, as published with its weights."""
         content, where = read_object(path, InstanceError, "a model's config.json")
-        content = content.get("text_config", content)
+        levels = [content]
+        while inner := next((each for key in _NESTED if (each := levels[-1].get(key))), None):
+            require(inner, dict, f"{where}: a nested config", "an object", InstanceError)
+            levels.append(inner)
+            content = content | {key: each for key, each in inner.items() if each is not None}
 
         def number(*names: str, default: int | None = None) -> int:
             found = next((content[name] for name in names if content.get(name)), default)
@@ -80,7 +87,9 @@ class ModelFacts:
                 raise InstanceError(f"{where}: {names[0]} is {found!r}, but must be a whole number")
             return found
 
-        odd = [name for name in _UNKNOWN if content.get(name)]
+        odd = [name for name in _UNKNOWN if any(level.get(name) for level in levels)]
+        if content.get("sliding_window") and content.get("use_sliding_window", True):
+            odd.append("sliding_window")
         odd += sorted({*content.get("layer_types", ())} - {"full_attention"})
         if odd:
             raise InstanceError(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from optsched.bounds.bound import machines_bound
 from optsched.bounds.on_clock import least_work
 from optsched.certificates.prices import ConfigurationCertificate
 from optsched.clock import LinearClock, get_clock
-from optsched.errors import InstanceError, OptschedError, PolicyError, ScheduleError
+from optsched.errors import InstanceError, OptschedError, PolicyError, ScheduleError, require
 from optsched.experiments.cells import loaded
 from optsched.optimum.solving import solve
 from optsched.policies import get_policy
@@ -185,6 +186,8 @@ def _read_source(source: str | Path | Instance, memory: int | None) -> RegretSou
     if isinstance(source, Instance):
         trace = source if memory is None else source.replace(memory=memory)
         return RegretSource(trace.name, trace=trace)
+    wish = "one instance, a trace or family:NAME; compare() takes several"
+    require(source, (str, PathLike), "the source", wish)
     if not str(source).startswith("family:"):
         return _read_source(read_trace(str(source), memory), None)
     name, parameters = parse_family(str(source))

@@ -225,6 +225,8 @@ class Comparison(View):
             f"Memory {limit}: at most {peak:,} of {memory:,} tokens are held, and the requests in "
             f"the system would hold at most {self.demand:,} at their peaks."
         ]
+        guessed = {run.policy: run.beyond for run in self if run.beyond is not None}
+        found += [f"{name}: {said}." for name, said in guessed.items()]
         late = [run.policy for run in self if run.facts.storage != STORAGES[0]]
         if late and len(self.bounds) > 1:
             mean = numbers.proven(Fraction(self.bounds[1].value) / len(self.instance))

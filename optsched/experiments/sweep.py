@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # Part files become one table in the end; readers of Parquet folders pass over names with "_".
 MANIFEST, TABLE = "_sweep.json", "results.parquet"
+_SEAL = b"optsched.seal"  # of a file's rows, which breaks where one is changed
 
 FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
 
@@ -75,18 +76,29 @@ class SweepFolder(runner.Store[JSON]):
         self._keys = keys  # of the whole sweep, in its order
         self._rows: list[JSON] = []
         self._flushed = time.monotonic()
-        for file in path.glob("*.parquet"):
-            try:
-                _rows(file)
-            except OptschedError:  # whose runs are done again
-                file.unlink()
-        if (found := _read(path)) is not None:
-            columns = (found.column(name).to_pylist() for name in ("key", "status"))
-            known = set(keys)
-            self.update(each for each in zip(*columns, strict=True) if each[0] in known)
+        known = set(keys)
+        for file in sorted(each for each in path.glob("*.parquet") if each.name[0] != "_"):
+            with runner.writing(path):
+                self._take(file, known)
         if len(self) < len(keys) and (path / TABLE).exists():  # it is not what it was
             (path / TABLE).rename(path / "part-before.parquet")
         self.failed = sum(status != OK for status in self.values())
+
+    def _take(self, file: Path, known: set[str]) -> None:
+        """Take the rows of this sweep out of a file; what else it holds is no more read."""
+        rows, wanted = None, list[int]()
+        with suppress(OptschedError):  # of a damaged one, whose runs are done again
+            rows = _rows(file)
+            keys, statuses = (rows.column(name).to_pylist() for name in ("key", "status"))
+            for at, key in enumerate(keys):
+                if key in known and key not in self:
+                    self[key] = statuses[at]
+                    wanted.append(at)
+        if rows is None or len(wanted) < len(rows):
+            file.rename(file.with_name(f"_other-{file.name}"))
+            if rows is not None and wanted:
+                name = fingerprint([keys[at] for at in wanted])[:16]
+                _write(rows.take(wanted), self.path / f"part-{name}.parquet")
 
     def add(self, key: str, row: JSON) -> None:
         """Keep a row; it reaches the disk within seconds, with others."""
@@ -159,7 +171,10 @@ def _rows(file: Path) -> pa.Table:
 
     with suppress(pa.ArrowException, OSError, ValueError):
         found = parquet.read_table(file, partitioning=None, page_checksum_verification=True)
-        if {"key", "status", "source", "policy"} <= set(found.column_names):
+        seal = (found.schema.metadata or {}).get(_SEAL)
+        whole = seal is None and file.name != TABLE  # of a part, whose keys say what it holds
+        whole = whole or seal == fingerprint(found.to_pydict()).encode()
+        if whole and {"key", "status", "source", "policy"} <= set(found.column_names):
             return found
     raise OptschedError(
         f"{file} is damaged; resume the sweep (--resume), which does the runs in it again"
@@ -178,6 +193,7 @@ def _write(table: pa.Table, path: Path) -> None:
     from pyarrow import parquet
 
     buffer = pa.BufferOutputStream()
+    table = table.replace_schema_metadata({_SEAL: fingerprint(table.to_pydict())})
     parquet.write_table(table, buffer, write_page_checksum=True)
     write_whole(path, buffer.getvalue())
 

@@ -54,7 +54,7 @@ def check_lateness(lateness: str, penalty: float, error: type[OptschedError]) ->
     require_known("lateness", lateness, LATENESS, error)
     if penalty and not 1 / MAX_WEIGHT <= penalty <= MAX_WEIGHT:
         raise error(
-            f"penalty is {penalty}, but cannot be negative; pass 0, or a number from "
+            f"penalty is {penalty}, but must be 0 or a number from "
             f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
         )
     if lateness != "forbidden" and not penalty:

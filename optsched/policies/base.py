@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 import numpy as np
 
-from optsched._internal.arguments import checked
+from optsched._internal.arguments import checked, noted
 from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
 from optsched.clock import UNIT, Clock, LinearClock
@@ -148,8 +148,9 @@ class PriorityPolicy(NamedPolicy):
     rule
         What happens when a request does not fit: "prefix", "skip", "backfill" or "window".
     reads
-        What the key looks at, "outputs" or "nothing" of them. It counts inside an engine; alone the
-        policy plans memory with the outputs in any case.
+        What the key looks at, "outputs" or "nothing" of them; None: what it is seen to read of an
+        instance. It counts inside an engine; alone the policy plans memory with the outputs in any
+        case.
 
     Examples
     --------
@@ -161,13 +162,21 @@ class PriorityPolicy(NamedPolicy):
 
     key: Callable[[Instance], npt.NDArray[np.number]]
     rule: Rule = "prefix"
-    reads: Literal["outputs", "nothing"] = field(default="outputs", kw_only=True)
+    reads: Literal["outputs", "nothing"] | None = field(default=None, kw_only=True)
     needs: ClassVar[Needs] = Needs("order", "outputs", rules=True)
 
     def order(self, instance: Instance, clock: Clock = UNIT) -> IntArray:
         """Return all request indices, most urgent first; the clock counts where keys are work."""
         key = self.checked_keys(self.keys(instance, clock), range(len(instance)), instance.label)
         return np.argsort(key, kind="stable").astype(np.int64)
+
+    def looks_at_outputs(self, instance: Instance, clock: Clock = UNIT) -> bool:
+        """Whether keys follow from outputs: as the author says, or as they are seen to be read."""
+        if self.reads is not None:
+            return self.reads == "outputs"
+        shown, read = noted(instance, ("outputs",))
+        self.keys(shown, clock)
+        return bool(read)
 
     def keys(self, instance: Instance, clock: Clock) -> npt.NDArray[np.number]:
         """Return one number per request; smaller is more urgent."""

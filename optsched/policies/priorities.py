@@ -86,6 +86,7 @@ WORK = WorkPolicy(
     "smallest work on the clock first",
     attrgetter("areas"),
     source="Smith's rule for the bound on a clock",
+    reads="outputs",
 )
 
 

@@ -132,6 +132,11 @@ class Run(ABC):
     knows: Knowledge | None = None
 
     @property
+    def beyond(self) -> str | None:
+        """Where batches leave the range that a fitted clock knows; None: nowhere."""
+        return None
+
+    @property
     def unit(self) -> str:
         """Unit of all times: "steps" or "s"."""
         return "steps" if self.clock is None else self.clock.unit

@@ -184,7 +184,8 @@ class Instance(Shown):
         require(name, str, "name", "a text", InstanceError)
         if labels is not None:
             require(labels, Iterable, "labels", "a list", InstanceError)
-        fields["labels"] = None if labels is None else tuple(str(label) for label in labels)
+        named = None if labels is None else enumerate(labels)
+        fields["labels"] = named and tuple(str(at if _is_no(each) else each) for at, each in named)
         fields |= {"name": name, "seconds_per_step": seconds_per_step, "hash_ids": None}
         if hash_ids is not None:
             require(hash_ids, Iterable, "hash_ids", "a list of lists", InstanceError)
@@ -433,6 +434,11 @@ class Instance(Shown):
             if field != "arrivals" or self.arrivals.any():
                 columns[_COLUMNS.get(field, field)] = values.tolist()
         return columns
+
+
+def _is_no(label: object) -> bool:
+    """Whether a label is missing, as tables write it: None, nan, NaT or NA."""
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or label != label
 
 
 def _equal(mine: object, its: npt.ArrayLike) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arguments import as_count
 from optsched.clock import ClockFit, get_clock
 from optsched.errors import ClockError
 from optsched.problem.execution import Times
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.workloads import Measured
 
+_TICK = 1e-6  # seconds of a step, to which arrivals are rounded up
 _SIMULATIONS = 60  # of a calibration; the simplex has settled long before
 
 
@@ -36,6 +39,7 @@ class ClockCheck:
     clock: str  # its name
     measured: Times
     simulated: Times
+    beyond: str | None = None  # where the simulation leaves what the clock was fitted on
 
     def error(self, metric: str = "latency", statistic: str = "mean") -> float:
         """Return by which share the simulated value is above the measured one."""
@@ -72,11 +76,15 @@ class ClockCheck:
                 for name, (one, other) in statistics.items()
             ]
         lines.append(f"of the squared differences of latencies {self.bias:.0%} are bias")
-        return "\n".join(lines)
+        return "\n".join(lines if self.beyond is None else [*lines, self.beyond])
 
 
 def check_clock(
-    clock: str | LinearClock, instance: Instance, measured: Measured, policy: Policy
+    clock: str | LinearClock,
+    instance: Instance,
+    measured: Measured,
+    policy: Policy,
+    concurrency: int | None = None,
 ) -> ClockCheck:
     """Simulate a log on a clock, and set what was measured beside it.
 
@@ -88,6 +96,14 @@ def check_clock(
         What `optsched.workloads.read_measured` returns of the log.
     policy
         The engine of the log, such as a `VllmPolicy` with its options.
+    concurrency
+        Of a log without arrivals: how many requests its client kept running. The next one arrives
+        when one of them ends, in the simulation as in the measured run.
+
+    Raises
+    ------
+    ClockError
+        If the log has no arrivals and no concurrency is given, or both.
 
     Examples
     --------
@@ -106,11 +122,56 @@ def check_clock(
     decodes = np.maximum(instance.outputs - 1, 1)
     waited = np.where(instance.outputs > 1, measured.latency - measured.first_token, np.nan)
     seen = Times(measured.latency, measured.first_token, waited / decodes)
-    return ClockCheck(found.name, seen, run(instance, policy, RunSettings(clock=found)).times)
+    settings = RunSettings(clock=found)
+    if np.isfinite(measured.arrivals).all():
+        if concurrency is not None:
+            raise ClockError("the log says when requests arrived; leave the concurrency out")
+        made = run(instance, policy, settings)
+        return ClockCheck(found.name, seen, made.times, made.beyond)
+    if concurrency is None:
+        raise ClockError(
+            "the log does not say when its requests arrived, and they did not all at once; name "
+            "the column that does (--columns arrival=COLUMN), or how many requests its client kept "
+            "running (--concurrency N)"
+        )
+    times, beyond = _closed_loop(instance, policy, settings, concurrency)
+    return ClockCheck(found.name, seen, times, beyond)
+
+
+def _closed_loop(
+    instance: Instance, policy: Policy, settings: RunSettings, concurrency: int
+) -> tuple[Times, str | None]:
+    """Simulate a client that keeps so many requests running; each goes on from one that ended.
+
+    From which one depends on the run: it is simulated again until all go on as its ends say.
+    """
+    size = as_count("concurrency", concurrency, of=" of requests")
+    turns = np.arange(len(instance))
+    base = instance.replace(arrivals=0 * turns, labels=turns, seconds_per_step=_TICK)
+    follows = np.maximum(turns - size, -1)
+    for _ in turns:
+        made = run(base.replace(follows=follows), policy, settings)
+        place = np.argsort(np.array(made.instance.labels, dtype=np.int64))
+        times = Times(*(each[place] for each in made.times))
+        came = made.arrivals[place]
+        ends = (came + times.latency).tolist()
+        heap = list(zip(ends[:size], range(size), strict=False))
+        heapq.heapify(heap)
+        due, before = came.copy(), np.full_like(turns, -1)
+        for turn in range(size, len(turns)):
+            due[turn], before[turn] = heapq.heapreplace(heap, (ends[turn], turn))
+        if np.abs(came - due).max() <= 2 * _TICK:
+            return times, made.beyond
+        follows = before
+    raise ClockError(f"with {size} requests at once the simulation does not settle; try another")
 
 
 def calibrated(
-    clock: str | LinearClock, instance: Instance, measured: Measured, policy: Policy
+    clock: str | LinearClock,
+    instance: Instance,
+    measured: Measured,
+    policy: Policy,
+    concurrency: int | None = None,
 ) -> ClockFit:
     """Scale a clock, and change its constant, until it meets a measured run; see `check_clock`.
 
@@ -122,20 +183,23 @@ def calibrated(
     base = get_clock(clock)
     if base.coefficients is None:
         raise ClockError(f"clock {base.name} is a function; only a sum can be scaled")
+    log = instance, measured, policy, concurrency
+    check_clock(base, *log)  # which refuses what cannot be simulated
     fitted = np.arange(len(instance)) % 2 == 0
     if np.isfinite(measured.latency[fitted]).sum() < 2:
         raise ClockError("hardly any latency of the log is known; a calibration needs all")
 
     def half(check: ClockCheck, rows: BoolArray) -> ClockCheck:
         sides = (check.measured, check.simulated)
-        return ClockCheck(check.clock, *(Times(*(one[rows] for one in side)) for side in sides))
+        measured, simulated = (Times(*(one[rows] for one in side)) for side in sides)
+        return ClockCheck(check.clock, measured, simulated)
 
     def clock_at(point: FloatArray) -> LinearClock:
         return base.scaled(float(np.exp(point[0])), float(point[1]) * base.constant)
 
     def miss(point: FloatArray) -> float:
         try:
-            check = half(check_clock(clock_at(point), instance, measured, policy), fitted)
+            check = half(check_clock(clock_at(point), *log), fitted)
         except ClockError:  # a constant below zero
             return np.inf
         return sum(check.error(metric) ** 2 for metric in check.to_dict())
@@ -143,7 +207,7 @@ def calibrated(
     simplex = np.array([[0.0, 0.0], [0.05, 0.0], [0.0, 0.05]])
     options: Any = {"maxfev": _SIMULATIONS, "xatol": 1e-4, "initial_simplex": simplex}
     best = minimize(miss, [0.0, 0.0], method="Nelder-Mead", options=options)
-    check = half(check_clock(clock_at(best.x), instance, measured, policy), ~fitted)
+    check = half(check_clock(clock_at(best.x), *log), ~fitted)
     known = np.isfinite(check.measured.latency)
     shares = np.abs(check.simulated.latency / check.measured.latency - 1)[known]
     high = float(np.quantile(shares, 0.95))

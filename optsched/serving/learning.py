@@ -140,7 +140,11 @@ class OutputLearner:
         variance = weight * own + (1 - weight) * max(_CLAIM_ERROR, others) + _LEAST_ERROR
         shift = (_LOGS - centre) ** 2 / (2 * variance)
         allowed = np.cumsum(chances) >= 1 / (2 + credit)  # at first no less than the median
-        believed = np.where(allowed, chances * np.exp(shift.min() - shift), 0.0)
+        allowed &= chances > 0
+        allowed[np.flatnonzero(chances)[-1]] = True  # whatever sums are rounded to
+        believed = np.where(
+            allowed, chances * np.exp(np.minimum(shift[allowed].min() - shift, 0)), 0.0
+        )
         return np.asarray(believed / believed.sum())
 
 

@@ -141,7 +141,11 @@ def run(
     settings = settings_of(settings, options)
     with watched(on_progress) as tell:
         found = _run(instance, policy, settings, tell)
-    return replace(found, knows=settings.knows(policy, instance))
+    told, runs = settings.knows(policy, instance), getattr(found, "runs", (found,))
+    router = settings.router is not None and get_router(settings.router).knows == "outputs"
+    if not router and all(each is None or each.knows == "nothing" for each in runs):
+        told = "nothing"  # whatever it could have looked at
+    return replace(found, knows=told)
 
 
 def _run(
@@ -308,6 +312,11 @@ class RoutedRun(TimedRun):
         if found is None:
             raise PolicyError(f"no request went to worker {worker} of {len(self.workers)}")
         return found
+
+    @property
+    def beyond(self) -> str | None:
+        """Where batches leave the range that a fitted clock knows, of the first such worker."""
+        return next((said for run in self._served if (said := run.beyond) is not None), None)
 
     @property
     def _served(self) -> list[Execution | ClockedRun]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -61,6 +61,7 @@ class Attempts:
     loop: Loop | None = None
     stall: Stall | None = None
     preemption: Preemption = "restarted"
+    knows: Literal["nothing"] | None = None  # where no output or forecast of one was looked at
 
     @property
     def before(self) -> IntArray:
@@ -81,6 +82,7 @@ def in_steps(task: Task, attempts: Attempts) -> Execution:
         attempts.loop,
         attempts.stall,
         preemption=attempts.preemption,
+        knows=attempts.knows,
     )
 
 
@@ -90,11 +92,12 @@ def run_decided(task: Task) -> Attempts:
     if task.policy.reads == "nothing":
         intervals = f"common:1,{MAX_TOKENS}"
     known = forecast(task.instance, intervals, task.settings.beliefs)
-    attempts, running, log, given_up = decisions.run_decisions(task, known)
+    attempts, running, log, given_up, blind = decisions.run_decisions(task, known)
     stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
     kept: Preemption = "restarted" if task.policy.preemption == "none" else task.policy.preemption
     requests, starts, tokens = attempts
-    return Attempts(requests, starts, tokens, running, log, stall=stall, preemption=kept)
+    told: Any = {"knows": "nothing" if blind else None}
+    return Attempts(requests, starts, tokens, running, log, stall=stall, preemption=kept, **told)
 
 
 def run_planned(task: Task) -> Attempts:
@@ -213,7 +216,7 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
     tokens = np.bincount(back, held, minlength=count).astype(np.int64)
     lost = np.bincount(back, minlength=count), tokens
     found = clocked_run(task, attempts.log, (first, last), lost)
-    why = {name: getattr(attempts, name) for name in ("loop", "stall", "preemption")}
+    why = {name: getattr(attempts, name) for name in ("loop", "stall", "preemption", "knows")}
     return replace(found, **why)
 
 

@@ -29,9 +29,11 @@ import numpy.typing as npt
 from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.arrays import Array, instead
 from optsched._internal.extensions import need
-from optsched.errors import InstanceError, nearest, require, require_known
+from optsched.errors import InstanceError, nearest_column, require, require_known
+from optsched.workloads.reports import chosen, flat, places
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
     from io import BufferedReader
 
@@ -48,7 +50,7 @@ _DATE = re.compile(rb"((?:19|20)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(
 _NOT_PLAIN = b'"', b"\r", b"\0"
 _HEADER_BYTES = 1 << 16
 _encoded = json.JSONEncoder(default=str).encode
-MAX_DEPTH = 8  # levels of an object in which columns are looked for
+_SAMPLE = 256  # lines whose keys are looked at
 
 #: Rows of cells, none where a line is blank, each with the number of its line or entry.
 Block = list[tuple[int, list[str]]]
@@ -59,9 +61,13 @@ def _zstd(raw: BinaryIO) -> Any:
     return io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type,unused-ignore]
 
 
+_IN_ARCHIVES = re.compile(r"^__MACOSX/|(^|/)\._|(^|/)\.DS_Store$|/$")  # beside what was packed
+
+
 def _zip(raw: BinaryIO) -> Any:
     archive = zipfile.ZipFile(io.BytesIO(raw.read()))  # a pipe has no end to start from
-    if len(names := archive.namelist()) != 1:
+    names = [name for name in archive.namelist() if not _IN_ARCHIVES.search(name)]
+    if len(names) != 1:
         raise InstanceError(f"the archive holds {len(names)} files; keep that with the requests")
     return archive.open(names[0])
 
@@ -129,17 +135,22 @@ class Table:
     """What a file holds, before it is known what its columns mean."""
 
     header: list[str]  # of CSV, with at least one column
-    first: Any = None  # the first object of JSON
+    content: Any = None  # of JSON: the document, or its first lines
     records: Iterable[tuple[int, Any]] = ()  # what JSON holds, with the numbers of its lines
     place: str = "line"  # what rows are called
 
-    def rows(
-        self, steps: Sequence[str], texts: Mapping[str, bool], size: int, keep: Keep
-    ) -> Iterator[Block]:
-        """Yield the cells of the JSON that `keep` takes, `size` rows at a time."""
+    def rows(self, form: TraceFormat, size: int, keep: Keep, gone: Counter[str]) -> Iterator[Block]:
+        """Yield the cells of the JSON that `keep` takes, `size` rows at a time; count the rest."""
+        texts = {column: form.kind(role).text for role, column in form.columns.items()}
         columns = [(column.split("|"), text) for column, text in texts.items()]
         paths = [path for path, _ in columns]
-        spread = ((n, row) for n, each in self.records for row in _spread(each, steps, paths))
+
+        def parts(record: Any) -> Iterator[Any]:
+            for status, steps in form.gone:
+                gone[status] += sum(isinstance(row, dict) for row in _spread(record, steps, paths))
+            yield from _spread(record, form.steps, paths)
+
+        spread = ((n, row) for n, each in self.records for row in parts(each))
         if self.place == "entry":
             spread = ((n, row) for n, (_, row) in enumerate(spread, 1))
         kept = ((n, row) for n, row in spread if not isinstance(row, dict) or keep(row))
@@ -147,7 +158,7 @@ class Table:
         def cells(row: object) -> list[str]:
             if not isinstance(row, dict):
                 return [""]
-            return [_cell(_at(row, path), text) for path, text in columns]
+            return [cell_of(_at(row, path), text) for path, text in columns]
 
         while block := list(itertools.islice(kept, size)):
             yield [(n, cells(row)) for n, row in block]
@@ -156,6 +167,9 @@ class Table:
 def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
     """Find out how a file is written; return the text of what may be an instance as it is."""
     start = stream.peek(4)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or {0} in ({*start[:8:2]}, {*start[1:8:2]}):
+        said = "this is not UTF-8 text but UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"
+        raise InstanceError(f"{path}, line 1: {said}")
     if start.startswith(b"PAR1"):
         return _listed(_parquet(stream.read(), path))
     if (first := start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]) not in (b"{", b"["):
@@ -163,8 +177,10 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
     text = _next_line(stream)
     content = _loaded(text)
     if isinstance(content, dict) and (more := _next_line(stream)):
-        lines = enumerate(itertools.chain(io.BytesIO(text + more), stream), 1)
-        return Table([], content, ((n, _loaded(line)) for n, line in lines if line.strip()))
+        head = [text, more, *itertools.islice(stream, _SAMPLE)]
+        lines = enumerate(itertools.chain(io.BytesIO(b"".join(head)), stream), 1)
+        known = [each for line in head if isinstance(each := _loaded(line), dict)]
+        return Table([], known, ((n, _loaded(line)) for n, line in lines if line.strip()))
     if not isinstance(content, dict):  # of several lines
         text += stream.read()
         content = _loaded(text)
@@ -180,8 +196,7 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
 
 
 def _listed(rows: list[Any]) -> Table:
-    first = next((each for each in rows if isinstance(each, dict)), {})
-    return Table([], first, enumerate(rows, 1), "entry")
+    return Table([], rows, enumerate(rows, 1), "entry")
 
 
 def _next_line(stream: BufferedReader) -> bytes:
@@ -206,17 +221,6 @@ def _parquet(content: bytes, path: Path) -> list[Any]:
     except (arrow.ArrowException, OSError, ValueError):
         wrong = f"{path} is a damaged or truncated parquet file; fetch it again"
         raise InstanceError(wrong) from None
-
-
-def flat(content: JSON, prefix: str = "") -> JSON:
-    """Return what stands in an object by paths of keys, such as "request.model"."""
-    found: JSON = {}
-    for key, value in content.items():
-        if isinstance(value, dict) and prefix.count(".") < MAX_DEPTH:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
 
 
 def _at(row: JSON, paths: list[str]) -> Any:
@@ -249,7 +253,8 @@ def _spread(content: object, steps: Sequence[str], columns: list[list[str]]) -> 
             yield dict(zip(lists, values, strict=True))
 
 
-def _cell(value: object, text: bool) -> str:
+def cell_of(value: object, text: bool) -> str:
+    """Write a value of JSON as a cell."""
     if value is None or type(value) in (int, float):
         return "" if value is None else repr(value)
     if text and not isinstance(value, bool | list | dict):  # with no half of a character
@@ -425,20 +430,39 @@ def _exact(cells: Sequence[str]) -> Values:
 
 def _perhaps(read: Callable[[str], float]) -> Callable[[Sequence[str]], FloatArray]:
     """Read cells that may be empty: a request that failed has no last token."""
-    return lambda cells: np.array([read(cell) if cell else math.nan for cell in cells], dtype=float)
+
+    def values(cells: Sequence[str]) -> FloatArray:
+        known = [cell if cell.strip().lower() not in _UNKNOWN else "" for cell in cells]
+        return np.array([read(cell) if cell else math.nan for cell in known], dtype=float)
+
+    return values
 
 
+def _sum(cell: str) -> float:
+    """Add the gaps between tokens up, none of which is negative."""
+    gaps = _numbers([repr(each) for each in json.loads(cell)])
+    if (gaps < 0).any():
+        raise ValueError("negative")
+    return float(gaps.sum())
+
+
+NOBODY = -(2**62)  # the client of a request that names none
 WHOLE = CellKind(_whole_numbers, "a whole number", 0)
 EXACT = CellKind(_exact, "a finite number", 0)
+CLIENT = CellKind(
+    lambda cells: _whole_numbers([cell or str(NOBODY) for cell in cells]), WHOLE.name, NOBODY
+)
 _PART = CellKind(_whole_numbers, "a whole number of {}, or pass --time-unit", 0)
 STAMP = CellKind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
 TEXT = CellKind(_texts, "UTF-8 text on one line", "", text=True)
 LIST = CellKind(_lists, "a list of whole numbers", None)
 SIZE = CellKind(_sizes, f"a whole number of tokens up to {MAX_TOKENS}", 0)
 EVENTS = CellKind(_submitted, "a list of events with dates and times", 0)
-_INSTANT = CellKind(_perhaps(float), "a number, or empty", 0.0)
+_INSTANT = CellKind(
+    _perhaps(lambda cell: float(_numbers([cell])[0])), "a finite number, or empty", 0.0
+)
 _DATED = CellKind(_perhaps(lambda cell: _stamps([cell])[0]), "a date and time, or empty", 0.0)
-_GAPS = CellKind(_perhaps(lambda cell: sum(json.loads(cell))), "a list of numbers", 0.0)
+_GAPS = CellKind(_perhaps(_sum), "a list of numbers from 0", 0.0)
 
 
 def read_cells(cells: Sequence[str], kind: CellKind) -> tuple[Values, BoolArray]:
@@ -460,8 +484,15 @@ def is_readable(cell: str, kind: CellKind) -> bool:
     return not read_cells([cell], kind)[1].any()
 
 
+_UNKNOWN = ("nan", "none", "null", "nat")
 #: Units of time in a second, and how instants in them are read.
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "date": 10**9, "events": 10**9}
+_ENDINGS = {  # of names of columns
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("us", "usec", "usecs", "micros", "microsecond", "microseconds"), "us"),
+    **dict.fromkeys(("ns", "nsec", "nsecs", "nano", "nanos", "nanosecond", "nanoseconds"), "ns"),
+}
 _CLOCKS = {"date": STAMP, "events": EVENTS, "s": EXACT, "": EXACT}
 #: What users call the roles of columns.
 ROLES = {
@@ -478,7 +509,14 @@ TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
 PEOPLE = ("tenant", "conversation", "before", "turn", "client")
 _KINDS = {
-    **{"weights": EXACT, "labels": TEXT, "hash_ids": LIST, "hash_block": SIZE, "gaps": _GAPS},
+    **{
+        "clients": CLIENT,
+        "weights": EXACT,
+        "labels": TEXT,
+        "hash_ids": LIST,
+        "hash_block": SIZE,
+        "gaps": _GAPS,
+    },
     **dict.fromkeys(PEOPLE, TEXT),
     **dict.fromkeys(("ttft", "latency"), _INSTANT),
 }
@@ -497,11 +535,17 @@ class TraceFormat:
     only: Sequence[str] = ("", "")  # a key and its value, without which an object is no request
     exact: bool = False  # whether the unit is certain, so that there may be parts of it
     steps: Sequence[str] = ()  # keys of an object that lead to the requests
+    gone: Sequence[tuple[str, tuple[str, ...]]] = ()  # why others are left out, and their steps
+
+    def unit_of(self, role: str) -> str:
+        """Return the unit of what was measured: that in the name, or that of the format."""
+        usual = self.unit if role in ("first_token", "last_token") else self.spans
+        return unit_in(self.columns[role]) or usual
 
     def kind(self, role: str) -> CellKind:
         """Say how the cells of a column are read."""
         if role in ("first_token", "last_token"):
-            return _DATED if self.unit == "date" else _INSTANT
+            return _DATED if self.unit_of(role) == "date" else _INSTANT
         if role != "clock":
             return _KINDS.get(role, WHOLE)
         part = EXACT if self.exact else replace(_PART, name=_PART.name.format(self.unit))
@@ -514,20 +558,37 @@ NATIVE = FORMATS[0]
 
 
 def recognised(
-    table: Table, given: dict[str, str], time_unit: str | None, measured: bool, where: str
+    table: Table,
+    given: dict[str, str],
+    time_unit: str | None,
+    measured: bool,
+    where: str,
+    say: Callable[[str], object],
 ) -> TraceFormat:
     """Tell the format of a table; `given` are columns that the user names, by role."""
-    content = table.first or dict.fromkeys(table.header)
-    keys = table.header or list(flat(content))
     block = given.pop("hash_block") if given.get("hash_block", "").isdecimal() else None
-    if (form := _found(content, given)) is None:
+    content = [dict.fromkeys(table.header)] if table.header else [table.content]
+    found = list(places(content, lambda keys: _fitting(keys, given)))
+    place, others, gone = chosen(found) if found else (None, [], [])
+    keys = table.header or list(found[0].keys if found else ())
+    if place is None:
+        if gone:
+            said = ", ".join(f"{each.count} {each.status} ({each.name})" for each in gone)
+            raise InstanceError(f"{where}: no request was measured, only {said}; run it again")
         raise _unknown(keys, given, bool(table.header), where)
+    form: TraceFormat = replace(
+        place.format, steps=place.steps, gone=[(one.status, one.steps) for one in gone]
+    )
+    if others:
+        less = ", ".join(f"{each.name} ({each.count})" for each in others)
+        say(f"requests are read from {place.name} ({place.count}), not from {less}")
     hidden = () if measured else MEASURED
     columns = {role: each for role, each in (form.columns | given).items() if role not in hidden}
     if "clock" in given:
         columns.pop("arrivals", None)
         form = replace(form, unit=unit_in(given["clock"]), exact=True)
-    present = {role: there for role, column in columns.items() if (there := first_in(column, keys))}
+    there = keys if table.header else [*keys, *place.keys]
+    present = {role: name for role, each in columns.items() if (name := first_in(each, there))}
     if table.header and not present.keys() >= NEEDED:
         raise _unknown(keys, given, True, where)
     times = [present[role] for role in TIMES if role in present]
@@ -535,12 +596,15 @@ def recognised(
         said = "arrival (steps) and arrival_s (seconds) are both there; keep one of them"
         raise InstanceError(f"{where}: {said}", column="arrival")
     if not form.steps:
-        _check_unread(form, keys, present, form is NATIVE and not given, where)
+        _check_unread(form, keys, present, form.name == NATIVE.name and not given, where)
     columns = present if table.header else columns
     if time_unit is not None:
         if not times:
             said = f"--time-unit {time_unit} is that of arrivals, but there are none; leave it out"
             raise InstanceError(f"{where}: {said}, or pass --columns arrival=COLUMN")
+        if (named := unit_in(times[0])) and named != time_unit:
+            said = f"column {times[0]} says {named} by its name, but --time-unit {time_unit}"
+            raise InstanceError(f"{where}: {said}; leave one of them out, or rename the column")
         columns = {role: column for role, column in columns.items() if role not in TIMES}
         columns["arrivals" if time_unit == "steps" else "clock"] = times[0]
         form = replace(form, unit=time_unit, exact=True)
@@ -554,34 +618,19 @@ def first_in(column: str, keys: Collection[str]) -> str:
     return next((name for name in column.split("|") if name in keys), "")
 
 
-def _found(
-    content: object, given: Mapping[str, str], outer: frozenset[str] = frozenset(), *steps: str
-) -> TraceFormat | None:
-    """Find the format of an object, or of objects or lists inside of it, which share its keys."""
-    if isinstance(content, list):
-        content = next((each for each in content if isinstance(each, dict)), None)
-    if not isinstance(content, dict) or len(steps) > MAX_DEPTH:
-        return None
-    if form := _fitting(outer | flat(content).keys(), given):
-        return replace(form, steps=steps) if steps else form
-    outer |= {key for key, value in content.items() if not isinstance(value, list | dict)}
-    inner = (_found(value, given, outer, *steps, key) for key, value in content.items())
-    return next(filter(None, inner), None)
-
-
-def _fitting(keys: frozenset[str], given: Mapping[str, str]) -> TraceFormat | None:
+def _fitting(keys: frozenset[str], given: Mapping[str, str]) -> tuple[int, TraceFormat | None]:
     """Return the format that most keys speak for, among those whose marks are all there."""
     if not keys.issuperset(given.values()):
-        return None
+        return 0, None
     if {"prompts", "outputs"} <= given.keys():
-        return NATIVE
+        return len(given), NATIVE
     marks = [[form.columns[role] for role in NEEDED - given.keys()] for form in FORMATS]
     fits = [
         (sum(bool(first_in(column, keys)) for column in form.columns.values()), form)
         for form, needed in zip(FORMATS, marks, strict=True)
         if all(first_in(mark, keys) for mark in form.marks or needed)
     ]
-    return max(fits, key=lambda fit: fit[0], default=(0, None))[1]
+    return max(fits, key=lambda fit: fit[0], default=(0, None))
 
 
 def _check_unread(
@@ -612,7 +661,7 @@ def _unknown(keys: list[str], given: Mapping[str, str], is_csv: bool, where: str
         names = {form.columns[role] for form in FORMATS for role in NEEDED}
         names = {name for name in names if "." not in name}
     if column is not None:
-        said = f"there is no column {column!r}; {nearest(column, keys)}"
+        said = f"there is no column {column!r}; {nearest_column(column, keys)}"
     elif not is_csv:
         known = ", ".join(dict.fromkeys(form.name for form in FORMATS))
         said = f"the keys {', '.join(keys[:5])} are of no format that is known ({known}); {hint}"
@@ -625,9 +674,9 @@ def _unknown(keys: list[str], given: Mapping[str, str], is_csv: bool, where: str
 
 
 def unit_in(column: str) -> str:
-    """Return the unit that a name ends with, such as "ms" of "start_ms"."""
-    ending = column.rpartition("_")[2]
-    return ending if ending in ("s", "ms", "us", "ns") else ""
+    """Return the unit that a name ends with, such as "ms" of "start_ms" or "TTFT (ms)"."""
+    words = re.findall("[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower())
+    return _ENDINGS.get(words[-1], "") if len(words) > 1 else ""
 
 
 def conversations(columns: dict[str, Values]) -> dict[str, Values]:
@@ -643,7 +692,8 @@ def conversations(columns: dict[str, Values]) -> dict[str, Values]:
         parts = [each for each in (tenants, chats, turns) if each is not None]
         labels = ["/".join(filter(None, each)) for each in zip(*parts, strict=True)]
         found["labels"] = np.array(labels, dtype=object)
-    if (clients := chats if senders is None else senders) is not None and all(clients):
+    clients = chats if senders is None else senders  # who names no sender is one, too
+    if clients is not None and (all(clients) or (senders is not None and any(senders))):
         number = {client: at for at, client in enumerate(dict.fromkeys(clients))}
         found["clients"] = np.array([number[client] for client in clients], dtype=np.int64)
     return found

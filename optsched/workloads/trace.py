@@ -7,6 +7,7 @@ import itertools
 import re
 import sys
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -20,22 +21,30 @@ from optsched.errors import InstanceError, named, require, require_known
 from optsched.problem.instance import INTEGER_FIELDS, Instance
 from optsched.workloads import formats
 from optsched.workloads.families import Fields, family_from_text
-from optsched.workloads.formats import EXACT, NATIVE, UNITS, WHOLE, is_readable
+from optsched.workloads.formats import CLIENT, EXACT, NATIVE, NOBODY, UNITS, WHOLE, is_readable
+from optsched.workloads.reports import UNKNOWN, status_column, why_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from io import BufferedReader
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched._internal.files import JSON
     from optsched.workloads.formats import Block, Table, TraceFormat, Values
 
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _DATES = 10**8, 4 * 10**9  # seconds since 1970: in 1973, after which none counts from 0, and 2096
-_PLAIN = {WHOLE.read: "int64", EXACT.read: "float64", formats.STAMP.read: formats.DATE}
+_PLAIN = {
+    WHOLE.read: "int64",
+    CLIENT.read: "int64",
+    EXACT.read: "float64",
+    formats.STAMP.read: formats.DATE,
+}
 _INSTANTS = {"first_token", "last_token"}
 _SECONDS = ("arrived", *formats.MEASURED)
+_COARSE = 1e-3  # share by which two times of one event may differ, as tools round them
+_FAST = 100.0  # requests per second, from which on the unit of their times is doubtful
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,8 @@ class Trace:
     keys: dict[str, None] = field(default_factory=dict)  # all columns that were seen
     measured: Fields = field(default_factory=dict)  # seconds, in the instance's order
     changes: list[str] = field(default_factory=list)  # of what stands in the file
+    left_out: Counter[str] = field(default_factory=Counter)  # requests that were not measured
+    unknown: int = 0  # requests with a status that no tool is known to write
 
     def instance(
         self, table: Table, stream: BufferedReader, memory: int, seconds_per_step: float
@@ -95,9 +106,11 @@ class Trace:
             )
         if not fields or len(fields["prompts"]) == 0:
             first = f"; the first row has this fault: {skipped[0]}" if skipped else ""
-            raise InstanceError(f"{self.path} has no request to read{first}")
-        if "follows" in fields and skipped:
-            said = f"follows counts rows, so that none can be left out; correct {skipped[0]}"
+            gone = f" that was measured ({self.note()})" if self.left_out else " to read"
+            raise InstanceError(f"{self.path} has no request{gone}{first}")
+        if "follows" in fields and (skipped or self.left_out):
+            which = str(skipped[0]) if skipped else self.note()
+            said = f"follows counts rows, so that none can be left out; correct {which}"
             raise InstanceError(said)
         seconds = seconds_per_step if "clock" in columns else None
         fields |= self._blocks_of_tokens(fields)
@@ -117,25 +130,59 @@ class Trace:
             if name != own.get(role)
         ]
         said = [f"read as {self.form.name}: {', '.join(renamed)}"] if renamed else []
-        if unread := [name for name in self.keys if name and name not in there.values()]:
+        known = {*there.values(), *filter(status_column, self.keys)}
+        if unread := [name for name in self.keys if name and name not in known]:
             said.append(f"not read: {', '.join(unread)}")
+        if self.left_out:
+            gone = ", ".join(f"{count:,} {status}" for status, count in self.left_out.items())
+            said.append(f"left out, as not measured: {gone}")
+        if self.unknown:
+            said.append(f"{self.unknown:,} requests have a status that is not known, and count")
         return "; ".join(said + self.changes)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the file says when requests arrived."""
+        columns = (self.form.columns.get(role, "") for role in formats.TIMES)
+        return any(formats.first_in(column, self.keys) for column in columns)
 
     @property
     def _names(self) -> list[str]:
         return list(dict.fromkeys(self.form.columns.values()))
 
-    def _blocks(self, table: Table, lines: Iterable[bytes], line: int = 2) -> Iterator[Block]:
+    def blocks(self, table: Table, lines: Iterable[bytes], line: int = 2) -> Iterator[Block]:
+        """Yield the cells of requests that were measured, and count the others."""
         size = min(formats.BLOCK, self.limit)
         if table.header:
-            return formats.csv_rows(lines, size, line)
-        texts = {column: self.form.kind(role).text for role, column in self.form.columns.items()}
-        return table.rows(self.form.steps, texts, size, self._is_request)
+            blocks = formats.csv_rows(lines, size, line)
+            if not (said := _statuses(table.header)):
+                return blocks
+            width = len(table.header)
+            return (
+                [
+                    (n, row)
+                    for n, row in block
+                    if len(row) != width or self._is_measured((what, row[at]) for at, what in said)
+                ]
+                for block in blocks
+            )
+        return table.rows(self.form, size, self._is_request, self.left_out)
 
     def _is_request(self, row: JSON) -> bool:
         self.keys |= dict.fromkeys(row)
         key, value = self.form.only
-        return not key or row.get(key) == value
+        if key and row.get(key) != value:
+            return False
+        said = [(what, row[name]) for name in row if (what := status_column(name)) is not None]
+        return self._is_measured((what, formats.cell_of(value, True)) for what, value in said)
+
+    def _is_measured(self, said: Iterable[tuple[tuple[str, str], str]]) -> bool:
+        """Count a request that its columns leave out."""
+        if (status := why_left_out(said)) and status != UNKNOWN:
+            self.left_out[status] += 1
+            return False
+        self.unknown += bool(status)
+        return True
 
     def _columns(self, table: Table, stream: BufferedReader) -> dict[str, Values]:
         """Read the columns by role, noting the rows that cannot be read."""
@@ -147,6 +194,7 @@ class Trace:
         kinds = {role: self.form.kind(role).read for role in parts}
         dtypes = {places[role]: _PLAIN.get(read, "") for role, read in kinds.items()}
         plain, size = table.header and self.form.unit and all(dtypes.values()), formats.BYTES
+        plain = plain and not _statuses(table.header)
         while plain and count < self.limit and (text := stream.read(size) + stream.readline()):
             try:
                 cells = formats.csv_columns(text, dtypes, len(header))
@@ -162,7 +210,7 @@ class Trace:
             role: list[int]() for role in parts if not (table.header or role in formats.NEEDED)
         }
         done = count == self.limit
-        for block in () if done else self._blocks(table, itertools.chain(rest, stream), read + 2):
+        for block in () if done else self.blocks(table, itertools.chain(rest, stream), read + 2):
             rows = [row for _, row in block if row][: self.limit - count]
             for at, row in enumerate(rows):
                 if len(row) != len(header):
@@ -226,19 +274,29 @@ class Trace:
             elif own:  # as it is
                 start = 0
             start *= bool(start / units < _DATES[1])  # else it is refused as too late
+            self._doubt(times, units)
             fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
             fields["arrived"] = (times - start) / units
             for role in fields.keys() & _INSTANTS:
-                fields[role] = (fields[role] - times) / units
+                per = self._units_of(role, fields[role])
+                if per == units:  # as far as possible in whole numbers
+                    fields[role] = (fields[role] - times) / units
+                else:
+                    fields[role] = fields[role] / per - times / units
         else:  # instants are those of a clock
             fields = {role: each for role, each in fields.items() if role not in _INSTANTS}
         for role in fields.keys() & {"ttft", "latency", "gaps"}:
-            unit = formats.unit_in(column := self.form.columns[role]) or self.form.spans
-            if unit not in UNITS:
-                raise _without_unit(column, f"{fields[role].max(initial=0):g}")
-            fields[role] = fields[role] / UNITS[unit]
+            fields[role] = fields[role] / self._units_of(role, fields[role])
         people = {role: fields.pop(role) for role in formats.PEOPLE if role in fields}
         fields = formats.conversations(people) | fields
+        if (clients := fields.get("clients")) is not None and (no := clients == NOBODY).any():
+            fields["clients"] = np.where(no, max(int(clients.max()), -1) + 1, clients)
+        for role, mask, reason in list(self._impossible(fields)):
+            said = f"{reason}; leave the cell empty where it is unknown"
+            self.faults = dict.fromkeys(rows[mask].tolist(), (role, said)) | self.faults
+        if self.faults:
+            kept = ~np.isin(rows, list(self.faults))
+            rows, fields = rows[kept], {role: each[kept] for role, each in fields.items()}
         while rule := next(self._broken_rules(fields, memory), None):
             role = "clock" if rule.column == "arrivals" and "clock" in columns else rule.column
             for index in np.flatnonzero(rule.mask).tolist():
@@ -250,6 +308,37 @@ class Trace:
             fields = {name: values[~rule.mask] for name, values in fields.items()}
         self.measured = {role: fields.pop(role) for role in _SECONDS if role in fields}
         return fields
+
+    def _doubt(self, times: Values, units: int) -> None:
+        """Note a unit that only the format tells, where hardly anyone sends so many requests."""
+        span = (float(times.max()) - float(times.min())) / units if len(times) else 0.0
+        column = formats.first_in(self.form.columns["clock"], self.keys)
+        told = self.form.exact or formats.unit_in(column)
+        if span > 0 and len(times) / span > _FAST and self.form.unit in ("ms", "us") and not told:
+            self.changes.append(
+                f"{column} is read in {self.form.unit}, by which {len(times) / span:,.0f} requests "
+                "come per second; if it counts seconds, pass --time-unit s"
+            )
+
+    def _units_of(self, role: str, values: Values) -> int:
+        """Return how many units of what was measured are a second."""
+        if (unit := self.form.unit_of(role)) in UNITS:
+            return UNITS[unit]
+        raise _without_unit(self.form.columns[role], f"{np.nanmax(values, initial=0):g}")
+
+    def _impossible(self, fields: Fields) -> Iterator[tuple[str, BoolArray, str]]:
+        """Find measurements that cannot be: role, rows and reason."""
+        last = {role for role in ("latency", "last_token") if role in fields}
+        first = {role for role in ("ttft", "first_token") if role in fields}
+        for role in (*first, *last):
+            yield role, fields[role] <= 0, "is not after the arrival"
+        for role, before in itertools.product(last, first):
+            least = fields[before] * (1 - _COARSE) - _COARSE**2
+            yield (
+                role,
+                fields[role] < least,
+                f"is before the first token ({self.form.columns[before]})",
+            )
 
     def _blocks_of_tokens(self, fields: Fields) -> Fields:
         """Return ids and size of blocks, where both are known and the size is always the same."""
@@ -281,9 +370,10 @@ class Trace:
                 "save the trace as a file"
             )
         skipped: list[SkippedRow] = []
+        again = replace(self, left_out=Counter())  # they are counted already
         with formats.opened(self.path) as stream:
             table: Any = formats.tabulated(stream, self.path)
-            rows = (row for block in self._blocks(table, stream) for row in block if row[1])
+            rows = (row for block in again.blocks(table, stream) for row in block if row[1])
             for at, (line, row) in enumerate(rows):
                 if at not in self.faults:
                     continue
@@ -295,6 +385,12 @@ class Trace:
                 if self.strict or len(skipped) == len(self.faults):
                     break
         return skipped
+
+
+def _statuses(header: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
+    """Return the columns that say which requests were measured, by place."""
+    found = ((at, status_column(name)) for at, name in enumerate(header))
+    return [(at, what) for at, what in found if what is not None]
 
 
 def _without_unit(column: str, value: str) -> InstanceError:
@@ -379,22 +475,26 @@ def read_trace(
     array([ 0, 11])
     """
     how: Fields = {"limit": limit, "seconds_per_step": seconds_per_step, "note": note}
-    how |= {"columns": columns, "time_unit": time_unit}
-    if not skip_invalid:
-        return _read(path, memory, **how)[0]
-    instance, skipped = read_trace_skipping(path, memory, **how)
+    how |= {"columns": columns, "time_unit": time_unit, "left_out": (gone := Counter[str]())}
+    instance, skipped, _ = _read(path, memory, strict=not skip_invalid, **how)
     if skipped:
         warnings.warn(
             f"{path}: left {len(skipped)} rows out, the first for {skipped[0]}", stacklevel=2
         )
+    gone.pop("invalid", None)
+    if gone and note is None:
+        warnings.warn(f"{path}: left out, as not measured: {dict(gone)}", stacklevel=2)
     return instance
 
 
 def read_trace_skipping(
-    path: str | Path, memory: int | None = None, **how: Any
+    path: str | Path, memory: int | None = None, *, strict: bool = False, **how: Any
 ) -> tuple[Instance, list[SkippedRow]]:
-    """Read a trace as `read_trace` does, without the rows that cannot be requests; list those."""
-    return _read(path, memory, strict=False, **how)[:2]
+    """Read a trace as `read_trace` does, without the rows that cannot be requests; list those.
+
+    `left_out`, a `Counter`, counts the requests that were not measured.
+    """
+    return _read(path, memory, strict=strict, **how)[:2]
 
 
 def read_measured(
@@ -405,9 +505,9 @@ def read_measured(
     Parameters
     ----------
     path, memory, how
-        As in `read_trace`, without `skip_invalid`. Columns of a log of your own may also be
-        ``ttft`` and ``latency`` (durations), or ``first_token`` and ``last_token`` (on the clock of
-        the arrivals). A log without times of tokens raises an `InstanceError`.
+        As in `read_trace`. Columns of a log of your own may also be ``ttft`` and ``latency``
+        (durations), or ``first_token`` and ``last_token`` (instants). A log without times of tokens
+        raises an `InstanceError`.
 
     Returns
     -------
@@ -415,7 +515,8 @@ def read_measured(
         The requests, sorted by arrival; and of each the seconds of its arrival since the first one,
         and from it to its first token and to its last, nan where that is unknown.
     """
-    instance, _, trace = _read(path, memory, measured=True, **how)
+    strict = not how.pop("skip_invalid", False)
+    instance, _, trace = _read(path, memory, measured=True, strict=strict, **how)
     seconds = {} if trace is None else trace.measured
     unknown = np.full(len(instance), np.nan)
     arrivals = seconds.get("arrived", instance.arrivals * float(how.get("seconds_per_step", 0.05)))
@@ -423,7 +524,7 @@ def read_measured(
     last = seconds.get("latency", seconds.get("last_token", first + seconds.get("gaps", unknown)))
     if np.isnan(first).all() and np.isnan(last).all():
         raise InstanceError(f"{path} has no times of tokens, only requests; pass a measured log")
-    return instance, Measured(arrivals, first, last)
+    return instance, Measured(arrivals if trace is None or trace.is_timed else unknown, first, last)
 
 
 def _read(
@@ -437,6 +538,7 @@ def _read(
     note: Callable[[str], None] | None = None,
     strict: bool = True,
     measured: bool = False,
+    left_out: Counter[str] | None = None,
 ) -> tuple[Instance, list[SkippedRow], Trace | None]:
     most = sys.maxsize
     limit = most if limit is None else as_count("limit", limit, most=most, of=" of rows")
@@ -459,15 +561,18 @@ def _read(
                 )
             return _head(_from_json(path, table, memory), limit), [], None
         where = f"{path}, line 1" if table.place == "line" else str(path)
-        form = formats.recognised(table, given, time_unit, measured, where)
+        said: list[str] = []
+        form = formats.recognised(table, given, time_unit, measured, where, said.append)
         if memory is None:
             raise InstanceError(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"
             )
-        trace = Trace(path, form, limit, strict)
+        trace = Trace(path, form, limit, strict, changes=said)
         instance, skipped = trace.instance(table, stream, memory, seconds_per_step)
-    if note is not None and (said := trace.note()):
-        note(said)
+    if left_out is not None:
+        left_out.update(trace.left_out + Counter(invalid=len(skipped)))
+    if note is not None and (text := trace.note()):
+        note(text)
     return instance, skipped, trace
 
 

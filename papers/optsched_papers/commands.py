@@ -49,7 +49,7 @@ def _list_targets(output: Output) -> None:
     flag("--quick", "Seconds instead of minutes: fewer, smaller runs."),
     JOBS,
     option("--seed N", 0, "Seed of all randomness."),
-    flag("--overwrite", "Replace results that are in the folder."),
+    flag("--overwrite", "Replace results that are in the folder.", is_eager=True),
     runs=(
         "reproduce --list",
         "reproduce sorted-f-example-1 --quick --out results",

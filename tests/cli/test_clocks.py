@@ -75,7 +75,7 @@ def test_batches_become_a_clock(optsched_command, tmp_path):
     )
     assert code == 0
     found = json.loads(out)
-    assert found.keys() == {"clock", "bias", "mean_error"}
+    assert found.keys() == {"clock", "bias", "mean_error", "left_out"}
     assert abs(found["bias"]) < 0.01
     assert LinearClock.from_json(out_file).name == "mine"
 
@@ -103,12 +103,85 @@ def test_a_log_scales_a_clock_and_is_met(optsched_command, log, tmp_path):
     )
     found = json.loads(out)
     assert code == 0
-    assert found.keys() == {"latency", "ttft", "tpot"}
+    assert found.keys() == {"latency", "ttft", "tpot", "left_out"}
     one, other = found["latency"]["mean"]
     assert other == pytest.approx(one, rel=0.02)
     code, out, _ = optsched_command("clock", "check", slow, log, *engine)
     assert code == 0
     assert "of the squared differences of latencies" in out
+
+
+def bench(at, **more):
+    """A request as SGLang's and vLLM's benchmarks write it, without its start."""
+    return {"input_lens": 300 + at, "output_lens": 40, "ttfts": 0.1, "itls": [0.015] * 39,
+            "errors": ""} | more  # fmt: skip
+
+
+def side_by_side(records):
+    return json.dumps({name: [each[name] for each in records] for name in records[0]})
+
+
+def test_a_log_without_arrivals_is_refused_or_a_closed_loop(optsched_command, tmp_path):
+    (tmp_path / "log.json").write_text(side_by_side([bench(at) for at in range(9)]))
+    options = (tmp_path / "log.json", "--memory", 20_000)
+    for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
+        code, out, err = optsched_command("clock", *verb, *options)
+        assert (code, out) == (2, "")
+        assert "the log does not say when its requests arrived" in err
+        code, _, _ = optsched_command("clock", *verb, *options, "--concurrency", 3)
+        assert code == 0
+    one = optsched_command(
+        "clock", "check", CLOCK.name, *options, "--concurrency", 1, "--json", "-"
+    )
+    three = optsched_command(
+        "clock", "check", CLOCK.name, *options, "--concurrency", 3, "--json", "-"
+    )
+    means = [json.loads(each[1])["latency"]["mean"][1] for each in (one, three)]
+    alone = CLOCK(BatchContent(304, 0, 0, 304**2, 305)) + 39 * CLOCK(BatchContent(0, 1, 325, 0, 0))
+    assert means[0] == pytest.approx(alone, rel=0.02)
+    assert means[1] > means[0]
+    timed = [bench(at, start_times=3.0 * at) for at in range(9)]
+    (tmp_path / "log.json").write_text(side_by_side(timed))
+    code, _, err = optsched_command("clock", "check", CLOCK.name, *options, "--concurrency", 3)
+    assert code == 2
+    assert "the log says when requests arrived; leave the concurrency out" in err
+
+
+def test_failed_and_impossible_requests_do_not_keep_a_log_from_being_used(
+    optsched_command, tmp_path
+):
+    records = [bench(at, start_times=3.0 * at) for at in range(9)]
+    records[4] |= {"output_lens": 0, "errors": "Traceback", "ttfts": 0.0, "itls": []}
+    (tmp_path / "log.json").write_text(side_by_side(records))
+    options = (tmp_path / "log.json", "--memory", 20_000)
+    for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
+        code, out, _ = optsched_command("clock", *verb, *options, "--json", "-")
+        assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1})
+    records[5] |= {"ttfts": 0.0}
+    (tmp_path / "log.json").write_text(side_by_side(records))
+    for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
+        code, _, err = optsched_command("clock", *verb, *options)
+        assert code == 2
+        assert "entry 6, column ttfts, value '0.0': is not after the arrival" in err
+        code, out, _ = optsched_command("clock", *verb, *options, "--skip-invalid", "--json", "-")
+        assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1, "invalid": 1})
+    code, out, _ = optsched_command("compare", *options, "--skip-invalid", "--json", "-")
+    assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1})
+
+
+def test_a_simulation_beyond_what_was_fitted_says_so(optsched_command, tmp_path):
+    batches().to_csv(tmp_path / "batches.csv", index=False)
+    mine = tmp_path / "mine.json"
+    code, _, _ = optsched_command("clock", "fit", tmp_path / "batches.csv", "--out", mine)
+    assert code == 0
+    assert {name: most for name, _, most in LinearClock.from_json(mine).fitted}["tokens"] < 700
+    (tmp_path / "t.csv").write_text("prompt_tokens,output_tokens\n3000,20\n3000,20\n")
+    for verb in (("simulate", "--policy", "fcfs"), ("compare", "--policies", "fcfs")):
+        code, out, _ = optsched_command(
+            verb[0], tmp_path / "t.csv", *verb[1:], "--memory", 9000, "--clock", mine
+        )
+        assert code == 0
+        assert "of the batches leave what clock mine was fitted on, and are guesses: prefill" in out
 
 
 def test_examples_run(optsched_command, log, tmp_path, monkeypatch):

@@ -313,3 +313,31 @@ def test_mean_latency_is_that_of_vidur(shared_data, engine, batching, tokens):
     latency = (table["last_s"] - table["arrival_s"]).mean()
     found = run(requests, policy, clock="llama-2-70b-2xa100-hinges").mean_latency
     assert found == pytest.approx(latency, rel=0.02)
+
+
+@pytest.mark.parametrize("least", [6, 60, 600])
+def test_a_fit_keeps_the_constant_where_no_batch_is_small(least):
+    rng = np.random.default_rng(least)
+    prompts, decodes = rng.integers(least, 900, 400), rng.integers(1, 40, 400)
+    table = pd.DataFrame({"prefill_tokens": prompts, "decode_requests": decodes})
+    table = table.assign(resident_tokens=500 * decodes, squared_prompts=prompts**2)
+    table["seconds"] = 0.02 + 1e-4 * prompts + 1e-4 * decodes + 1e-6 * table["resident_tokens"]
+    clock = LinearClock.fit(table).clock
+    assert clock.constant == pytest.approx(0.02, rel=0.02)
+    tokens = (prompts + decodes).tolist()
+    assert all(min(tokens) < at < max(tokens) for at, _ in (*clock.hinges, *clock.ramps))
+    assert ("tokens", min(tokens), max(tokens)) in clock.fitted
+    again = LinearClock.from_json(clock.to_json())
+    assert again == clock
+    assert again.fitted == clock.fitted == clock.scaled(2).fitted
+    inside = np.append(table.to_numpy()[:1, :4].astype(int), [[0]], axis=1)
+    assert clock.beyond(inside) is None
+    said = clock.beyond(inside + np.array([1000, 0, 0, 0, 0]))
+    assert "100.0% of the batches leave what clock fitted was fitted on" in said
+    assert f"prefill_tokens {prompts[0] + 1000:,} to" in said
+
+
+@pytest.mark.parametrize("fitted", [3, ["tokens"], [["speed", 0, 1]], [["tokens", 2, 1]]])
+def test_ranges_that_are_none_are_refused(fitted):
+    with pytest.raises(ClockError, match=r"fitted holds .*, but must be a list of counts"):
+        LinearClock("mine", 1, fitted=fitted)

@@ -108,15 +108,36 @@ def test_a_config_says_what_is_known_of_the_model(tmp_path, name):
         ({"kv_lora_rank": 512}, "has kv_lora_rank, for which the memory is not known; pass --mem"),
         ({"quantization_config": {"quant_method": "fp8"}}, "has quantization_config, for which"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "has sliding_attention, for"),
+        ({"attention_chunk_size": 8192}, "has attention_chunk_size, for which the memory is not"),
+        ({"sliding_window": 4096}, "has sliding_window, for which the memory is not known"),
     ],
 )
 def test_a_model_of_another_kind_is_refused(tmp_path, more, words):
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama-3.1-8b"] | more))
     with pytest.raises(InstanceError, match=words):
         ModelFacts.from_config(tmp_path / "config.json")
+    beside = {"text_config": CONFIGS["llama-3.1-8b"] | dict.fromkeys(more), **more}
+    (tmp_path / "config.json").write_text(json.dumps(beside))
+    with pytest.raises(InstanceError, match=words):
+        ModelFacts.from_config(tmp_path / "config.json")
     plain = {"layer_types": ["full_attention"] * 32, "quantization_config": None}
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama-3.1-8b"] | plain))
     assert ModelFacts.from_config(tmp_path / "config.json").layers == 32
+
+
+def test_every_outer_key_of_a_nested_config_counts(tmp_path):
+    inner = CONFIGS["llama-3.1-8b"] | {"torch_dtype": None, "tie_word_embeddings": None}
+    flat = inner | {"torch_dtype": "float32", "tie_word_embeddings": True}
+    outer = {name: flat[name] for name in ("torch_dtype", "tie_word_embeddings")}
+    found = []
+    for at, content in enumerate(
+        (flat, outer | {"text_config": inner}, outer | {"thinker_config": {"text_config": inner}})
+    ):
+        path = tmp_path / f"{at}.json"
+        path.write_text(json.dumps(content))
+        found.append(ModelFacts.from_config(path))
+    assert found[0] == found[1] == found[2]
+    assert found[0].bytes_per_number == 4
 
 
 def test_a_config_without_a_shape_is_refused_in_one_sentence(tmp_path):

@@ -276,3 +276,60 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(folder, tmp_path, optsc
         code, _, error = optsched_command(*command)
         assert (code, error.count("\n")) == (2, 1)
         assert "cannot write results into" in error
+
+
+def asked(n, **more):
+    return {
+        "instances": [{"family": "uniform", "n": n}],
+        "policies": [{"name": ["area", "mc-sf"]}],
+        "seeds": 2,
+    } | more
+
+
+@pytest.mark.parametrize("lost", ["missing", "damaged", "older"])
+def test_without_a_manifest_rows_are_taken_by_their_own_keys_alone(tmp_path, lost):
+    large, small = asked([5, 6, 7]), asked([6, 8])
+    sweep(large, tmp_path, jobs=1)
+    manifest = tmp_path / "_sweep.json"
+    if lost == "missing":
+        manifest.unlink()
+    else:
+        text = manifest.read_text()
+        manifest.write_text(text[:-9] if lost == "damaged" else text.replace('"seal"', '"said"'))
+    with pytest.raises(OptschedError, match=r"missing, damaged or of an earlier version"):
+        sweep(small, tmp_path, jobs=1)
+    found = sweep(small, tmp_path, jobs=1, resume=True)
+    assert (found.done, found.carried_out) == (8, 4)
+    rows = read_sweep(tmp_path)
+    assert rows.n.tolist() == [6] * 4 + [8] * 4
+    assert {entry["n"] for entry in found.means} == {6, 8}
+    alone = read_sweep(sweep(small, tmp_path / "alone", jobs=1).folder)
+    assert rows.total_latency.tolist() == alone.total_latency.tolist()
+    assert len(list(tmp_path.glob("_other-*.parquet"))) == 1  # nothing is lost
+
+
+def test_rows_of_other_code_of_the_same_version_are_done_again(tmp_path, monkeypatch):
+    from optsched._internal import fingerprints
+
+    sweep(asked(5), tmp_path, jobs=1)
+    monkeypatch.setattr(fingerprints, "_code", lambda: "of an earlier commit")
+    (tmp_path / "_sweep.json").unlink()
+    found = sweep(asked(5), tmp_path, jobs=1, resume=True)
+    assert (found.done, found.carried_out) == (4, 4)
+    assert len(read_sweep(tmp_path)) == 4
+
+
+def test_a_row_that_was_changed_breaks_the_seal_of_its_table(tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sweep(asked(5), tmp_path, jobs=1)
+    file = tmp_path / "results.parquet"
+    table = parquet.read_table(file)
+    place = table.column_names.index("total_latency")
+    less = pa.array([1] * len(table), table.schema.field(place).type)
+    parquet.write_table(table.set_column(place, "total_latency", less), file)
+    with pytest.raises(OptschedError, match=r"results.parquet is damaged; resume the sweep"):
+        read_sweep(tmp_path)
+    assert sweep(asked(5), tmp_path, jobs=1, resume=True).carried_out == 4
+    assert (read_sweep(tmp_path).total_latency > 1).all()

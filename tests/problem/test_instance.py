@@ -247,3 +247,12 @@ def test_requests_of_equal_labels_are_told_apart():
     assert "b (request 0) and b (request 1) cannot both complete" in said
     assert instance.to_pandas()["label"].tolist() == ["b", "b", "c"]
     assert Instance([1, 1], [1, 1], 9, follows=[-1, 0]).take([-1]).follows.tolist() == [-1]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan"), np.datetime64("NaT")])
+def test_a_missing_label_is_the_number_of_the_request(missing):
+    assert Instance([5, 5], [2, 2], 20, labels=["a", missing]).labels == ("a", "1")
+    table = pd.DataFrame(
+        {"prompt_tokens": [5, 5], "output_tokens": [2, 2], "label": ["a", missing]}
+    )
+    assert Instance.from_pandas(table, 20).labels == ("a", "1")

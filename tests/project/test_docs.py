@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import dis
 import functools
 import json
 import re
@@ -64,6 +66,26 @@ def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     for block in re.findall(r"```python\n(.*?)```", _text(page), flags=re.DOTALL):
         exec(compile(block, f"{page.name}: {block.splitlines()[0]}", "exec"), namespace)
         pyplot.close("all")
+    for name, each in namespace.items():  # what no block calls must be complete, too
+        code = getattr(each, "__code__", None)
+        if code is not None and code.co_filename.startswith(page.name):
+            missing = _globals_of(code) - namespace.keys() - vars(builtins).keys()
+            assert not missing, f"{page.name}: {name} reads {missing}"
+
+
+def _globals_of(code):
+    """Return the names that code reads from around it, inner functions included."""
+    own = {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+    inner = (each for each in code.co_consts if hasattr(each, "co_consts"))
+    return own.union(*map(_globals_of, inner))
+
+
+def test_the_page_on_solve_lists_its_stages():
+    from optsched.optimum.plan import STAGES
+
+    page = (ROOT / "docs/how-solve-works.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert rows == [f"| {each.what} | {each.when} | {each.budget} |" for each in STAGES]
 
 
 def test_links_lead_somewhere():

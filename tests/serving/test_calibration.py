@@ -55,6 +55,43 @@ def test_what_is_not_measured_is_left_out(log):
         calibrated(TRUE, instance, Measured(seen.arrivals, seen.first_token, unknown), ENGINE)
 
 
+@pytest.mark.parametrize("concurrency", [1, 2, 7, 40, 200])
+def test_a_closed_loop_keeps_so_many_requests_running(log, concurrency):
+    """Made by a client of our own: each request arrives in the literal run when one has ended."""
+    instance = log[0].take(range(60)).replace(seconds_per_step=1e-6)
+    made = literal_loop(instance, concurrency)
+    unknown = np.full(len(instance), np.nan)
+    found = check_clock(
+        TRUE, instance, Measured(unknown, made.first_token, made.latency), ENGINE, concurrency
+    )
+    assert found.simulated.latency == pytest.approx(made.latency, abs=1e-4)
+    assert found.simulated.ttft == pytest.approx(made.first_token, abs=1e-4)
+
+
+def literal_loop(instance, concurrency):
+    """Fix one arrival after the other: the next is when the run of those before has room."""
+    arrivals = []
+    for count in range(1, len(instance) + 1):
+        if count <= concurrency:
+            arrivals.append(0)
+            continue
+        before = instance.take(range(count - 1)).replace(arrivals=arrivals)
+        ends = np.sort(run(before, ENGINE, clock=TRUE).completions)
+        arrivals.append(int(np.ceil(ends[count - 1 - concurrency] * 1e6)))
+    made = run(instance.replace(arrivals=arrivals), ENGINE, clock=TRUE)
+    return Measured(made.arrivals, made.first_token_latencies, made.latencies)
+
+
+def test_a_log_without_arrivals_is_refused(log):
+    instance, seen = log
+    closed = Measured(np.full(len(instance), np.nan), seen.first_token, seen.latency)
+    for use in (check_clock, calibrated):
+        with pytest.raises(ClockError, match="does not say when its requests arrived"):
+            use(TRUE, instance, closed, ENGINE)
+        with pytest.raises(ClockError, match="the log says when requests arrived; leave"):
+            use(TRUE, instance, seen, ENGINE, 3)
+
+
 def test_a_clock_that_cannot_be_scaled_or_counts_steps_is_refused(log):
     with pytest.raises(ClockError, match="clock unit counts steps; a log needs one in seconds"):
         check_clock("unit", *log, ENGINE)

@@ -26,7 +26,16 @@ PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters
 #: What stands between vLLM and our parts, or is called when a server starts.
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
-    *("update_from_output", "_guarded", "_rank", "_alone", "__new__", "serve"),
+    *(
+        "update_from_output",
+        "_guarded",
+        "_rank",
+        "_rank_all",
+        "_try_again",
+        "_alone",
+        "__new__",
+        "serve",
+    ),
 }
 #: What the stand-in has none of, a prefix cache; a real vLLM comes here (`vllm_campaign.py`).
 CACHED = {"_blocks_of", "_shared", "_in_use"}
@@ -183,3 +192,52 @@ def test_a_hook_that_raises_never_reaches_the_engine(
         if fired > 3:
             break
     assert fired
+
+
+def test_a_part_that_failed_is_tried_again_a_few_times(monkeypatch, caplog):
+    at = [0.0]
+    monkeypatch.setattr("optsched.serving.plugin.scheduler.monotonic", lambda: at[0])
+    scheduler = made("PlannedScheduler", {"record": None})
+    broken = [True]
+    expect = Foresight.expect
+
+    def fails(self, *given):
+        if broken[0]:
+            raise InjectedError
+        return expect(self, *given)
+
+    monkeypatch.setattr(Foresight, "expect", fails)
+
+    def ask():
+        request = fake_vllm.Request(len(scheduler.requests), 3, 2, at[0])
+        scheduler.add_request(request)
+        return scheduler.off
+
+    assert ask()["learning"] == ask()["order"] == "it failed"
+    assert "failed and is off for 60 s; requests come by arrival" in caplog.text
+    broken[0], at[0] = False, 59.0
+    assert "learning" in ask()
+    at[0] = 61.0
+    assert "it failed" not in ask().values()
+    broken[0] = True
+    for _ in range(20):
+        at[0] += 61
+        ask()
+    assert "is off until the server is restarted" in caplog.text
+    broken[0] = False
+    at[0] += 1e6
+    assert ask()["learning"] == "it failed"
+
+
+def test_what_a_configuration_forbids_stays_off_when_a_part_is_tried_again(monkeypatch):
+    at = [0.0]
+    monkeypatch.setattr("optsched.serving.plugin.scheduler.monotonic", lambda: at[0])
+    scheduler = made("OrderedScheduler", {})
+    why = scheduler.off["plan"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Foresight, "expect", lambda *_: 1 / 0)
+        scheduler.add_request(fake_vllm.Request(0, 3, 2, 0.0))
+    assert scheduler.off == {"learning": "it failed", "order": "it failed", "plan": why}
+    at[0] = 61.0
+    scheduler.add_request(fake_vllm.Request(1, 3, 2, 0.0))
+    assert scheduler.off == {"plan": why}

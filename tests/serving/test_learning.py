@@ -210,3 +210,16 @@ def test_keys_age_as_all_that_has_come_and_left_says(rows, scale):
                 aging.leaves(gone)
                 twin.left.add(gone)
                 aging.leaves(gone)  # when it ends, too
+
+
+@pytest.mark.parametrize("claimed", [1, 3, 180, 2000, 10**9])
+def test_whatever_the_limit_and_the_claims_something_is_expected(claimed):
+    learner = OutputLearner()
+    for _ in range(600):
+        seen = Seen(100, 400, "a", claim=float(claimed))
+        learner.learn(180, learner.expect(seen))
+    for limit in (1, 2, 5, 177, 400, 10**6):
+        for claim in (1.0, 180.0, 1e6):
+            found = learner.expect(Seen(100, limit, "a", claim=claim))
+            assert 1 <= found.mean <= limit
+            assert 1 <= found.median <= limit

@@ -54,12 +54,31 @@ pytestmark = pytest.mark.usefixtures("vllm")
         ("PlannedScheduler", {"trusted": "yes"}, "trusted is 'yes', but must be true or false"),
         ("PlannedScheduler", {"fair": 1}, "fair is 1, but must be true, false or weights of"),
         ("PlannedScheduler", {"fair": {"a": 0}}, "fair is {'a': 0}, but must be true, false or"),
+        ("PlannedScheduler", ["area"], r"additional_config.optsched is \['area'\], but must be an"),
+        (
+            "PlannedScheduler",
+            {"metrics_port": 9400.5},
+            "metrics_port is 9400.5, but must be a port",
+        ),
+        ("PlannedScheduler", {"metrics_port": True}, "metrics_port is True, but must be a port"),
+        ("PlannedScheduler", {"record": True}, "record is True, but must be a folder"),
+        ("PlannedScheduler", {"record": 3}, "record is 3, but must be a folder"),
+        ("PlannedScheduler", {"history": 3}, "history is 3, but must be a trace"),
+        ("PlannedScheduler", {"order": 3}, "order is 3, but must be an order by its name"),
+        ("PlannedScheduler", {"clock": 3}, "clock is 3, but must be a clock by its name"),
     ],
 )
 def test_settings_that_are_wrong_are_refused_in_one_sentence(name, given, words):
     with pytest.raises(OptschedError, match=words) as error:
         made(name, extra=given)
     assert "\n" not in str(error.value)
+
+
+def test_settings_that_are_no_object_are_refused_in_one_sentence():
+    from optsched.serving.plugin.plan import Settings
+
+    with pytest.raises(OptschedError, match=r"additional_config.optsched is None, but must be an"):
+        Settings().updated(None)
 
 
 def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatch):

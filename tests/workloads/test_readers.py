@@ -211,12 +211,35 @@ def test_hashes_of_64_bits_stay_apart_and_sizes_of_blocks_are_one(trace):
 
 
 def test_rows_that_are_no_requests_are_named(trace):
-    failed = AIPERF + lines({"metadata": json.loads(AIPERF.splitlines()[0])["metadata"],
-                             "metrics": {}, "error": {"code": 499}})  # fmt: skip
+    broken = AIPERF + lines({"metadata": json.loads(AIPERF.splitlines()[0])["metadata"],
+                             "metrics": {}, "error": None})  # fmt: skip
     with pytest.raises(InstanceError, match=r"line 3, column metrics.input_sequence_length.value"):
-        read_trace(trace(failed, "x.jsonl"), 10_000)
-    kept, skipped = read_trace_skipping(trace(failed, "x.jsonl"), 10_000)
+        read_trace(trace(broken, "x.jsonl"), 10_000)
+    kept, skipped = read_trace_skipping(trace(broken, "x.jsonl"), 10_000)
     assert (kept.labels, len(skipped)) == (("u/0", "u/1"), 1)
+
+
+@pytest.mark.parametrize("written", ["lines", "CSV"])
+def test_requests_that_name_no_client_are_one_client(trace, written):
+    """As the plugin records them, where some requests name a client and others do not."""
+    hashed = 2**47 + 5
+    rows = [{"prompt_tokens": 5, "output_tokens": 2, "arrival_s": at} for at in range(4)]
+    rows[1]["client"], rows[2]["client"] = hashed, 7
+    text = lines(*rows)
+    if written == "CSV":
+        text = "prompt_tokens,output_tokens,arrival_s,client\n" + "".join(
+            f"5,2,{at},{row.get('client', '')}\n" for at, row in enumerate(rows)
+        )
+    found = read_trace(trace(text, "x.log"), 100)
+    assert found.clients.tolist() == [hashed + 1, hashed, 7, hashed + 1]
+    spend = [json.loads(line) for line in lines(*rows).splitlines()]
+    for row, user in zip(spend, ("", "a", "b", ""), strict=True):
+        row["user"] = user
+        row.pop("client", None)
+    columns = "prompt=prompt_tokens,output=output_tokens,arrival=arrival_s,client=user"
+    assert read_trace(trace(lines(*spend), "x.log"), 100, columns=columns).clients.tolist() == [
+        *(0, 1, 2, 0)
+    ]
 
 
 @given(instance=instances(), data=st.data())

@@ -177,7 +177,7 @@ class VllmPolicy(NamedPolicy):
         if self.learns:
             claims = instance.output_upper is not None or instance.output_estimates is not None
             return "forecast" if claims else "nothing"
-        reads = self.order is not None and self.order.reads == "outputs"
+        reads = self.order is not None and self.order.looks_at_outputs(instance)
         looks = self.plan or self.aging is not None or reads
         return super().knows(instance, intervals) if looks else "nothing"
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from math import ceil, inf, isclose, nan
 from operator import mul
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.clock import get_clock
-from optsched.errors import OptschedError, nearest
+from optsched.clock import LinearClock, get_clock
+from optsched.errors import OptschedError, nearest, require
 from optsched.policies import PriorityPolicy, get_policy, is_shipped
 from optsched.problem.forecasts import Beliefs, steps_ahead
 from optsched.problem.instance import Instance
 from optsched.serving.learning import Aging, OutputLearner, Seen, TokenCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from pathlib import Path
 
     from optsched._internal.arrays import FloatArray, IntArray
@@ -39,6 +41,10 @@ def _positive(value: object) -> bool:
     return 0 < _number(value) < inf
 
 
+def _is(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds) or callable(value)
+
+
 def _shares(value: object) -> bool:
     """Whether a value is a switch, or weights of clients."""
     weighted = isinstance(value, dict) and value and all(map(_positive, value.values()))
@@ -46,6 +52,8 @@ def _shares(value: object) -> bool:
 
 
 _FINITE = "a finite number above 0"
+_PORT = "a port from 1 to 65535"
+_ORDER, _CLOCK = "an order by its name, or a function", "a clock by its name, or a JSON file"
 _SWITCH = (lambda value: isinstance(value, bool), "true or false")
 #: What values but the default must be, and in words.
 _MUST_BE: dict[str, tuple[Callable[[object], bool], str]] = {
@@ -57,7 +65,11 @@ _MUST_BE: dict[str, tuple[Callable[[object], bool], str]] = {
     **dict.fromkeys(("trusted", "dry_run"), _SWITCH),
     "fair": (_shares, 'true, false or weights of clients above 0, such as {"a": 2}'),
     "room": (lambda value: 0 < _number(value) <= 1, "a share above 0 and at most 1"),
-    "metrics_port": (lambda value: 0 < _number(value) < 65_536, "a port from 1 to 65535"),
+    "metrics_port": (lambda value: type(value) is int and 0 < value < 65_536, _PORT),
+    "record": (lambda value: isinstance(value, str | PathLike) and bool(str(value)), "a folder"),
+    "history": (lambda value: isinstance(value, str | PathLike | Instance), "a trace"),
+    "order": (lambda value: _is(value, str, PriorityPolicy, type(None)), _ORDER),
+    "clock": (lambda value: _is(value, str, LinearClock), _CLOCK),
 }
 
 
@@ -137,6 +149,8 @@ class Settings:
 
     def updated(self, given: Mapping[str, Any]) -> Settings:
         """Return the settings with those that a server was started with."""
+        wish = 'an object of settings, such as {"order": "work"}'
+        require(given, Mapping, "optsched.vllm: additional_config.optsched", wish)
         known = [field.name for field in fields(self)]
         for name in given:
             if name not in known:
@@ -343,7 +357,7 @@ def _forecast_of(request: Request) -> float | None:
     """Return the output that a client expects; all but numbers of at least 1 are ignored."""
     try:
         value = float(_extra(request, "expected_output"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if 1 <= value < inf else None
 

@@ -14,7 +14,7 @@ from itertools import takewhile
 from math import ceil, inf
 from os import urandom
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -243,9 +243,24 @@ _WITHOUT = {
     "recording": "all goes on, but nothing more is written",
 }
 _NEED = {"learning": ("order", "plan")}
-_OFF = "optsched.vllm.%s: the part %r failed and is off until the server is restarted; %s"
+_OFF = "optsched.vllm.%s: the part %r failed and is off %s; %s"
 _ORDERS = "the class only orders"
 _ON = "optsched.vllm.%s %s in vLLM %s, %ssynchronous: order %s, plan %s; %r"
+
+
+_OFF_S, _TRIES = 60.0, 5  # seconds for which a part that failed is off, and how often
+
+
+@dataclass(slots=True)
+class _Failed:
+    """How often a part has failed, until when it is off, and what is off with it."""
+
+    count: int
+    until_s: float
+    parts: list[str]
+
+
+_NEVER = _Failed(0, 0.0, [])
 
 
 @dataclass(slots=True)
@@ -298,6 +313,7 @@ class Scheduler(Base):
         self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
         self.watch = Watch(_of(vllm_config, "parallel_config.data_parallel_index") or 0)
         self.off: dict[str, str] = {}
+        self._failed: dict[str, _Failed] = {}  # by part
         if settings.metrics_port is not None:
             self._guarded("counting", self.watch.serve, settings.metrics_port)
         self.lag = int(isinstance(self, self.asynchronous))
@@ -346,17 +362,36 @@ class Scheduler(Base):
         self, part: str, does: Callable[[*Given], T], *given: *Given, otherwise: T | None = None
     ) -> T | None:
         """Return what a part does, or what it is without it: once it raises, it is off."""
+        if part in self.off:
+            self._try_again(part)
         if part not in self.off:
             try:
                 return does(*given)
             except Exception:
-                LOG.exception(_OFF, self.title, part, _WITHOUT[part])
-                self.off |= dict.fromkeys((part, *_NEED.get(part, ())), "it failed")
-                if "order" in self.off:
-                    for request in self.requests.values():
-                        self._rank(request)
-                    self._sorted = False  # not now: the request peeked at must be popped
+                count = self._failed.get(part, _NEVER).count + 1
+                until = "until the server is restarted" if count > _TRIES else f"for {_OFF_S:g} s"
+                LOG.exception(_OFF, self.title, part, until, _WITHOUT[part])
+                parts = [each for each in (part, *_NEED.get(part, ())) if each not in self.off]
+                self._failed[part] = _Failed(count, monotonic() + _OFF_S, parts)
+                self.off |= dict.fromkeys(parts, "it failed")
+                if "order" in parts:
+                    self._rank_all()
         return otherwise
+
+    def _try_again(self, part: str) -> None:
+        """Switch on again, a few times, what has been off for a while since a part failed."""
+        for failed in [*self._failed.values()]:
+            if part in failed.parts and failed.count <= _TRIES and monotonic() >= failed.until_s:
+                parts, failed.parts = failed.parts, []
+                for each in parts:
+                    del self.off[each]
+                if "order" in parts:
+                    self._rank_all()
+
+    def _rank_all(self) -> None:
+        for request in self.requests.values():
+            self._rank(request)
+        self._sorted = False  # not now: the request peeked at must be popped
 
     def limit_of(self, request: vllm.Request) -> int:
         """Return the maximum number of tokens that a request may make."""

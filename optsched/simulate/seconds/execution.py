@@ -135,6 +135,12 @@ class ClockedRun(TimedRun):
         )
 
     @property
+    def beyond(self) -> str | None:
+        """Where batches leave the range that a fitted clock knows; None: nowhere."""
+        clock = self.clock
+        return clock.beyond(self.log.contents) if isinstance(clock, LinearClock) else None
+
+    @property
     def cached_tokens(self) -> int:
         """Tokens that requests found in a prefix cache."""
         return 0 if self.cached is None else int(self.cached.sum())
@@ -340,6 +346,8 @@ class ClockedRun(TimedRun):
             lines.append(f"  load      {load}")
         if self.why is not None:
             lines.append(f"  the run {self.why}")
+        if self.beyond is not None:
+            lines.append(f"  {self.beyond}")
         return "\n".join(lines)
 
 

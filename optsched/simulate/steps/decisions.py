@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched import admission
+from optsched._internal.arguments import noted, noting
 from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
@@ -160,15 +161,15 @@ def least_made(worker: Worker, seed: int) -> int:
     return chosen
 
 
-def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool]:
-    """Run a policy that decides batch by batch."""
+def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool, bool]:
+    """Run a policy that decides batch by batch; tells last whether it gave up, and was blind."""
     run, until, patience = _DecisionRun(task, known), task.settings.until, task.patience
     given_up = False
     while not given_up and run.now < until and run.advance():
         given_up = run.step + run.idle - run.progress > patience
     running = run.unfinished()
     attempts = np.array(run.attempts + running, dtype=np.int64).reshape(-1, 3).T
-    return attempts, len(running), run.log(), given_up
+    return attempts, len(running), run.log(), given_up, not run.read
 
 
 class _DecisionRun:
@@ -176,6 +177,8 @@ class _DecisionRun:
 
     def __init__(self, task: Task, known: Forecast) -> None:
         self._task, self._known = task, known
+        self._shown, self.read = noted(known, ("lower", "upper", "beliefs"))
+        self._state = noting(State, ("lower",), self.read)
         self._prompts = task.instance.prompts.tolist()
         self._outputs = task.instance.outputs.tolist()
         self._decider = task.policy.decider()
@@ -248,7 +251,7 @@ class _DecisionRun:
         now = int(self.now) if self._clock.unit == "steps" else self.now
         free = self._known.memory - self._held - count
         seen = (now, self._queue, self._queued_since, running, tokens, free, self._kept, lower)
-        given = self._decider(State(*seen, self._known, self._task.settings.seed))
+        given = self._decider(self._state(*seen, self._shown, self._task.settings.seed))
         if not isinstance(given, Decision):
             return self._checked("starts", given), []
         return self._checked("starts", given.start), self._checked("preempts", given.preempt)

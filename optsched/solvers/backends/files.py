@@ -276,6 +276,8 @@ def _join_sides(arrays: LinearArrays, names: list[str]) -> tuple[LinearArrays, l
 def ending_of(path: str | Path) -> str:
     """Return the ending of a model's file, or refuse another one."""
     ending = Path(path).suffix.lower()
+    if ending in (".gz", ".bz2", ".xz", ".zst", ".zip"):
+        raise SolverError(f"{path}: a model's file is not packed; unpack it first")
     if ending not in (".mps", ".lp"):
         raise SolverError(f"{path}: the file must end in .mps or .lp")
     return ending
