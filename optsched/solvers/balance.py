@@ -184,12 +184,12 @@ def _solve(
 ) -> _Found:
     """Go on by a back end, which starts from what is known if it can."""
     worker = found.worker
-    starts = worker is not None and capabilities(solver).starts
+    given = worker if capabilities(solver).starts else None
     solution = solve_linear(
         program.to_linear(),
         solver,
         options,
-        start=program.write_point(worker) if starts else None,
+        start=None if given is None else program.write_point(given),
         on_progress=on_progress,
         stop=stop,
     )
