@@ -11,7 +11,7 @@ model                     paper                         equation                
 `equilibrium`             Fluid                         (2)-(8)                   fluid/equilibrium.py        own
 `WaitThresholds`          Fluid                         WAIT, (9)                 fluid/wait.py               HiGHS, CP-SAT, P
 `ThroughputProgram`       Fluid                         (8)                       fluid/wait.py               HiGHS, P
-`NestedWaitThresholds`    Fluid                         Nested WAIT, (10), (12)   fluid/nested.py             HiGHS, CP-SAT, P
+`NestedWaitThresholds`    Fluid                         Nested WAIT, (10), (12)   fluid/nested.py             HiGHS, P
 `design_segments`         Fluid                         (12)                      fluid/nested.py             own
 ========================  ============================  ========================  ==========================  ================
 
