@@ -68,6 +68,16 @@ def end() -> None:
                 gc.enable()
 
 
+@contextmanager
+def untimed() -> Iterator[None]:
+    """Stop the clock while a solver is imported, which takes seconds once in a process."""
+    begin()
+    try:
+        yield
+    finally:
+        end()
+
+
 def tell() -> None:
     """Tell that a kernel is compiled."""
     _loading.show()

@@ -576,6 +576,9 @@ def price_on_clock(
     effort: float = 1.0,
 ) -> ClockCertificate | None:
     """Find prices that prove much, in the form of a certificate without any; None if too many."""
+    # Latencies weigh one at most here: prices are whole multiples of a small part of the largest.
+    scale = math.frexp(float(weights.max()))[1] - 1
+    weights = np.maximum(np.ldexp(weights, -scale), np.finfo(np.float64).tiny)
     parts = certificate.max_num_seqs, certificate.by_requests, certificate.storage
     share = share_of(instance, *parts)
     requests = priced(instance, clock, weights, share)
@@ -591,7 +594,7 @@ def price_on_clock(
         return None
     ascent = _ClockAscent(requests, clock.constant, certificate.workers, _WORK * effort)
     best = _first(ascent, bins, np.append(machine, np.zeros(bins.count - len(machine))))
-    scale = float(machine.mean())
+    mean = float(machine.mean())
     for level in _LEVELS:
         if level.width < bins.width / unit:
             finer = _Bins(requests, bins.width / 2, 2 * bins.count)
@@ -599,8 +602,8 @@ def price_on_clock(
                 break
             bins, best = finer, finer.from_wider(bins, best)
         level = level._replace(rounds=math.ceil(level.rounds * effort))
-        best = ascent.climb(bins, best, level, scale)
-    return _certified(ascent, bins, best, certificate)
+        best = ascent.climb(bins, best, level, mean)
+    return _certified(ascent, bins, best, certificate, scale)
 
 
 def _first(ascent: _ClockAscent, bins: _Bins, machine: FloatArray) -> _Point:
@@ -616,23 +619,28 @@ def _first(ascent: _ClockAscent, bins: _Bins, machine: FloatArray) -> _Point:
 
 
 def _certified(
-    ascent: _ClockAscent, bins: _Bins, best: _Point, certificate: ClockCertificate
+    ascent: _ClockAscent, bins: _Bins, best: _Point, certificate: ClockCertificate, scale: int
 ) -> ClockCertificate:
-    """Return the certificate with prices, which are rounded first."""
+    """Return the certificate with prices, which are rounded first and then times 2**scale."""
     whole = _Point(*(np.floor(prices * _GRAIN) for prices in best))
     value, _ = ascent.look(bins, _Point(whole.memory / _GRAIN, whole.taking / _GRAIN))
     paid = ascent.workers * bins.width * sum(math.fsum(prices) for prices in whole) / _GRAIN
     late = float(ascent.weights @ bins.requests.arrivals)  # subtracted from all completions
     claim = value - SAFE * (abs(value) + 2 * paid + late)
+    unit = Fraction(2) ** scale / _GRAIN
     parts = np.split(whole.taking.astype(np.int64), bins.rows[1:-1])
+
+    def exact(prices: IntArray) -> tuple[int, ...]:
+        return tuple(unit.numerator * price for price in prices.tolist())
+
     return replace(
         certificate,
         width=bins.width,
-        denominator=_GRAIN,
-        memory_prices=tuple(whole.memory.astype(np.int64).tolist()),
+        denominator=unit.denominator,
+        memory_prices=exact(whole.memory.astype(np.int64)),
         begins=tuple(bins.begins.tolist()),
-        prices=tuple(tuple(np.trim_zeros(part, "b").tolist()) for part in parts),
-        value=Fraction(claim),
+        prices=tuple(exact(np.trim_zeros(part, "b")) for part in parts),
+        value=Fraction(claim) * Fraction(2) ** scale,
     )
 
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
 
 _MAX_BINS = 2**24
+_MAX_CELLS = 256  # in the mean prefill, beyond which a proof would not end
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
 PARTS = 16  # into which the constant of batches is divided between requests and their tokens
 
@@ -212,6 +213,11 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     if certificate.stalls:
         prefill, _, _, squared, _ = own
         prefills = [prefill * each + squared * each * each for each in instance.prompts.tolist()]
+        if cell * len(prefills) * _MAX_CELLS < sum(prefills):
+            raise CertificateError(
+                f"cells of {certificate.stalls:g} {certificate.unit} are narrower than one of "
+                f"{_MAX_CELLS} parts of the mean prefill; cut time into fewer cells"
+            )
         return Fraction(_stalled(requests, prefills, c0, cell), unit)
     if not certificate.memory_prices and not certificate.prices:
         total = _machine(requests, c0, whole, certificate.workers, unit)
@@ -222,7 +228,7 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
             raise CertificateError(
                 f"{len(certificate.prices)} rows of prices for {len(instance)} requests"
             )
-        total = _priced(requests, c0, width, whole, certificate, unit)
+        total = _priced(requests, c0, width, whole, certificate, unit, scale.denominator)
     return Fraction(total, _FINE) * scale
 
 
@@ -386,11 +392,14 @@ def _priced(
     whole: int,
     certificate: ClockCertificate,
     unit: int,
+    times: int,
 ) -> int:
-    """Return the bound by prices, in units of 1 / _FINE."""
-    rows = list(zip(certificate.begins, certificate.prices, strict=True))
+    """Return the bound by prices, which count so many times, in units of 1 / _FINE."""
+    priced = ([times * price for price in row] for row in certificate.prices)
+    rows = list(zip(certificate.begins, priced, strict=True))
     horizon = max(len(certificate.memory_prices), *(begin + len(row) for begin, row in rows))
-    holding = [*certificate.memory_prices, *[0] * (horizon - len(certificate.memory_prices))]
+    holding = [times * price for price in certificate.memory_prices]
+    holding += [0] * (horizon - len(holding))
     every = holding.copy()
     for begin, row in rows:
         for place, price in enumerate(row, begin):
@@ -416,7 +425,7 @@ def _priced(
 def _completions(
     request: ChargedRequest,
     begin: int,
-    row: tuple[int, ...],
+    row: list[int],
     holding: list[int],
     every: list[int],
     width: int,

@@ -334,7 +334,8 @@ class BalanceProgram(Program):
     lookahead
         Steps :math:`H`; None takes as many as are predicted.
     admitted
-        Number :math:`U` of admissions; None means min(waiting, free slots), as in the paper.
+        Number :math:`U` of admissions; None means min(waiting, free slots), as in the paper. Where
+        memory has no room for so many the program is infeasible.
     form
         "reduced", or "literal" as the paper prints it.
 

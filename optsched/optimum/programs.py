@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import threading
-import time
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -35,7 +34,7 @@ from optsched.optimum.state import TOO_LARGE, SolveParams
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.solvers import selection
-from optsched.solvers.backends import cpsat, highs, pyomo
+from optsched.solvers.backends import cpsat, pyomo
 from optsched.solvers.backends.base import INFEASIBLE, Options, Progress
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.balance import assign_balanced
@@ -214,7 +213,7 @@ def _solve_batch(
     method = selection.suited(program, method)
     used = selection.OWN_METHODS.get(method, _OF_SIZES)
     params.check_used((*used, "on_progress"), f"the method {method!r}")  # a bar of a notebook
-    if pyomo.capabilities(method) is None:
+    if method not in selection.BATCH_METHODS and pyomo.capabilities(method) is None:
         require_known("method", method, selection.BATCH_METHODS, SolverError)
     if program.size is not None and method not in selection.OWN_METHODS:
         found = _solve_model(program.to_linear(), method, time_limit, params)
@@ -468,15 +467,13 @@ class _Clock:
     solver = ""  # the last one
 
     def __init__(self, time_limit: float | None) -> None:
-        highs.load()
-        cpsat.load()  # which takes seconds on a busy machine
-        self._began = time.perf_counter()
+        self._began = stopwatch()
         self._limit = math.inf if time_limit is None else time_limit
 
     @property
     def seconds(self) -> float:
         """Wall time since the search began."""
-        return time.perf_counter() - self._began
+        return stopwatch() - self._began
 
     @property
     def left(self) -> float:

@@ -18,8 +18,9 @@ from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError, require_known
 from optsched.models.balance import WAITING, BalanceProgram, BalanceState
 from optsched.models.program import Solution, Stopped
-from optsched.solvers.backends.base import OnProgress, Options
-from optsched.solvers.backends.driver import PLAIN, solve_linear
+from optsched.solvers.backends import pyomo
+from optsched.solvers.backends.base import INFEASIBLE, OnProgress, Options
+from optsched.solvers.backends.driver import PLAIN, capabilities, solve_linear
 from optsched.solvers.backends.highs import dual_bound
 from optsched.solvers.balance_kernels import UNLIMITED, assign, assign_profiles
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     import threading
 
 
-BALANCE_METHODS = ("auto", "swap", "greedy", "highs", "cp-sat")
+_SEARCHES = ("swap", "greedy")
+BALANCE_METHODS = ("auto", *_SEARCHES, "highs", "cp-sat")
 
 _ROUNDS = 1_000  # the search ends long before
 _LARGE = 2**31  # tokens
@@ -55,19 +57,14 @@ class Assignment:
 
 
 class _Found(NamedTuple):
-    """The best assignment so far, of the program it is an answer to, and what is proven."""
+    """The best assignment so far, if any, what it costs, and what is proven."""
 
-    program: BalanceProgram
     worker: IntArray | None
-    bound: int
+    value: float
+    bound: float
     method: str
     status: str = Stopped.UNKNOWN
     raw_status: str = ""
-
-    @property
-    def value(self) -> float:
-        """What the assignment costs."""
-        return math.inf if self.worker is None else self.program.cost(self.worker)
 
     @property
     def proven(self) -> bool:
@@ -85,27 +82,29 @@ def assign_balanced(
 ) -> Solution:
     """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO)."""
     began = stopwatch()
-    require_known("method", method, BALANCE_METHODS, SolverError)
+    if method not in BALANCE_METHODS and pyomo.capabilities(method) is None:
+        require_known("method", method, BALANCE_METHODS, SolverError)
     found = _first(program, method)
     limit = options.time_limit
     left = None if limit is None else limit - (stopwatch() - began)
     if not found.proven:
-        by_search = method in ("swap", "greedy")
+        by_search = method in _SEARCHES
         if left is not None and left < _WORTHWHILE:
             found = found if by_search else found._replace(status=Stopped.TIME_LIMIT)
         elif by_search:
-            found = found._replace(bound=max(found.bound, _relaxed(found.program, left)))
+            found = found._replace(bound=max(found.bound, _relaxed(program, left)))
         else:
             if method == "auto":
                 state = program.state  # at large loads HiGHS may not end
                 large = int(state.alive.max()) + int(state.waiting.max(initial=0)) >= _LARGE
                 method = "cp-sat" if state.lookahead or large else "highs"
-            found = _solve(found, method, replace(options, time_limit=left), on_progress, stop)
+            options = replace(options, time_limit=left)
+            found = _solve(program, found, method, options, on_progress, stop)
     answer = None
     if found.worker is not None:
         answer = Assignment(found.worker, int(found.value), found.method)
     return Solution(
-        Stopped.OPTIMAL if found.proven else found.status,
+        Stopped.OPTIMAL if found.proven and answer is not None else found.status,
         found.method,
         stopwatch() - began,
         objective=found.value,
@@ -118,20 +117,24 @@ def assign_balanced(
 
 
 def _first(program: BalanceProgram, method: str) -> _Found:
-    """Return what the searches find at once; they admit all requests that find room."""
-    state = program.state
+    """Return what the searches find at once, unless they find no room for some requests."""
+    state, bound = program.state, _filled(program)
+    nothing = _Found(None, math.inf, bound, method)
     if program.admissions < min(len(state.waiting), int(state.free.sum())):
-        if method not in ("auto", "highs", "cp-sat"):
+        if method in _SEARCHES:
             raise SolverError(
                 f"method {method!r} admits all requests that find room, not {program.admissions}; "
                 "use method='cp-sat', or leave admitted out"
             )
-        return _Found(program, None, _filled(program), "none")
+        return nothing
     worker = _search(state, 0 if method == "greedy" else _ROUNDS)
-    admitted = int((worker != WAITING).sum())
-    if admitted < program.admissions:
-        program = replace(program, admitted=admitted)
-    return _Found(program, worker, _filled(program), "greedy" if method == "greedy" else "swap")
+    if (admitted := int((worker != WAITING).sum())) == program.admissions:
+        by = "greedy" if method == "greedy" else "swap"
+        return _Found(worker, program.cost(worker), bound, by)
+    why = f"{method} found room for {admitted} of {program.admissions} requests"
+    return nothing._replace(
+        raw_status=f"{why}; method='cp-sat' tells whether there is room for all"
+    )
 
 
 def _search(state: BalanceState, rounds: int) -> IntArray:
@@ -172,27 +175,34 @@ def _relaxed(program: BalanceProgram, time_limit: float | None) -> int:
 
 
 def _solve(
+    program: BalanceProgram,
     found: _Found,
     solver: str,
     options: Options,
     on_progress: OnProgress | None,
     stop: threading.Event | None,
 ) -> _Found:
-    """Go on by a back end, which starts from what is known."""
-    program, worker = found.program, found.worker
+    """Go on by a back end, which starts from what is known if it can."""
+    worker = found.worker
+    given = worker if capabilities(solver).starts else None
     solution = solve_linear(
         program.to_linear(),
         solver,
         options,
-        start=None if worker is None else program.write_point(worker),
+        start=None if given is None else program.write_point(given),
         on_progress=on_progress,
         stop=stop,
     )
-    return _Found(
-        program,
-        worker if solution.values is None else program.read(solution.values),
-        found.bound if solution.bound is None else max(found.bound, math.ceil(solution.bound)),
-        solver,
-        solution.status,
-        solution.raw_status,
-    )
+    said, bound, value = (solution.status, solution.raw_status), found.bound, found.value
+    if solution.status in INFEASIBLE:
+        if worker is None:
+            return _Found(None, math.inf, -math.inf, solver, *said)
+        said = (Stopped.ERROR, "it denies that there is an answer, but one is known")
+    if solution.bound is not None:
+        bound = max(bound, math.ceil(solution.bound))
+    if (
+        solution.values is not None
+        and program.cost(better := program.read(solution.values)) <= value
+    ):
+        worker, value = better, program.cost(better)
+    return _Found(worker, value, bound, solver, *said)

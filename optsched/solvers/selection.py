@@ -14,7 +14,6 @@ Here outputs are rounded, :math:`v_i = \lfloor o_i / \delta \rfloor`, and peaks 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, get_args
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optsched._internal.arrays import ranks_in
+from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import compiled
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
@@ -226,12 +226,12 @@ def select_by_programs(
     time_limit: float | None,
 ) -> Batch:
     """Select a batch by the linear programs of its sizes; `solve` gets what is left of the time."""
-    began = time.perf_counter()
+    began = stopwatch()
 
     def solved(model: LinearModel) -> Solution:
         left = None
         if time_limit is not None:
-            left = max(1e-3, time_limit - (time.perf_counter() - began))
+            left = max(1e-3, time_limit - (stopwatch() - began))
         found = solve(model, left)
         if found.status is Stopped.ERROR:
             found.require(optimal=True)

@@ -122,3 +122,11 @@ def test_where_thousands_may_stall_each_other_effort_stays_bounded():
         assert found.value >= count * alone * (1 - 1e-6)
     assert widths[0] < widths[1]
     assert widths[2] == 0  # all count as alone
+
+
+@pytest.mark.parametrize("narrow", [1e-7, 1e-12, 5e-324])
+def test_cells_that_are_too_narrow_are_refused_at_once(narrow):
+    instance = busy(np.random.default_rng(0), 40)
+    proof = replace(bound(instance, "stalls", clock=CLOCK).certificate, stalls=narrow)
+    with pytest.raises(CertificateError, match="narrower than one of 256 parts of the mean pref"):
+        verify(proof, instance)

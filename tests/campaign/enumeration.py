@@ -108,12 +108,15 @@ def least_sums(prompts, outputs, memory, profile):
     return best
 
 
+_NOTHING = 2**62  # in place of an imbalance where no assignment is allowed
+
+
 @numba.njit(cache=True)
 def least_imbalance(alive, free, tokens, slowness, memory, bonus, admitted):
     """Try every assignment of so many requests; return the least imbalance, or a huge number."""
     workers, steps = alive.shape
     count = len(tokens)
-    best = np.int64(2**62)
+    best = np.int64(_NOTHING)
     chosen = np.zeros(count, np.int64)  # 0 stays, g + 1 goes to worker g
     for _ in range((workers + 1) ** count):
         number, gained = 0, 0
@@ -147,10 +150,11 @@ def least_imbalance(alive, free, tokens, slowness, memory, bonus, admitted):
 
 
 def imbalance(state, admitted):
-    """Return the least imbalance of a step with so many admissions."""
+    """Return the least imbalance of a step with so many admissions; None if there is no room."""
     memory = np.full(len(state.free), 2**60) if state.memory is None else state.memory
     fields = (state.alive, state.free, state.tokens, state.slowness, memory, state.bonus)
-    return int(least_imbalance(*map(np.array, fields), admitted))
+    least = int(least_imbalance(*map(np.array, fields), admitted))
+    return None if least == _NOTHING else least
 
 
 @numba.njit(cache=True)

@@ -119,13 +119,18 @@ def _balance_steps(rng, outcome):
     state = literal_balance.draw_state(
         rng, profiles=bool(rng.integers(2)), memory=bool(rng.integers(2))
     )
+    program = BalanceProgram(state)
+    least = enumeration.imbalance(state, program.admissions)
     for method in ("swap", "greedy"):
-        found = solve(BalanceProgram(state), method=method)
-        worker, admitted = found.answer.worker, found.answer.admitted
-        least = enumeration.imbalance(state, admitted)
-        good = found.bound <= least <= found.objective
+        found = solve(program, method=method)
+        if found.answer is None:
+            good = state.memory is not None and (least is None or found.bound <= least)
+            outcome.check(good and not found.proven_optimal, method, found, least, state)
+            continue
+        worker = found.answer.worker
+        good = least is not None and found.bound <= least <= found.objective
         good = good and found.objective == literal_balance.imbalance(state, worker)
-        good = good and literal_balance.allowed(state, worker, admitted)
+        good = good and literal_balance.allowed(state, worker, program.admissions)
         good = good and (not found.proven_optimal or found.objective == least)
         outcome.check(good, method, found, least, state)
 
@@ -138,7 +143,7 @@ def _plain_steps(rng, outcome):
     alive, free = rng.integers(0, 60, (workers, 1)), rng.integers(0, 3, workers)
     program = BalanceProgram(literal_balance.BalanceState(alive, free, rng.integers(0, 40, count)))
     found = solve(program)
-    least = enumeration.imbalance(program.state, found.answer.admitted)
+    least = enumeration.imbalance(program.state, program.admissions)
     good = found.proven_optimal and found.bound == least == found.objective
     good = good and found.objective == literal_balance.imbalance(program.state, found.answer.worker)
     outcome.check(good, found, least, alive.tolist(), free, program.state.waiting)

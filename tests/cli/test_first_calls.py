@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from contextlib import suppress
+
 import pytest
 from all_commands import COMMANDS
 from fresh import printed
+
+from optsched._internal.aside import stopwatch
+from optsched.errors import SolverError
+from optsched.solvers.backends import cpsat, highs
 
 ASK = """
 import contextlib, gc, io, shlex, sys
@@ -18,6 +26,44 @@ def answer(line):
         except SystemExit as stop:
             return stop.code
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["cp-sat", "highs", "appsi_highs"])
+def test_a_time_limit_leaves_out_what_is_imported_in_a_first_call(method):
+    """A first call of half a second said 1.0, "unknown", the second .3125, proven."""
+    code = f"""
+import sys
+from optsched import solve
+from optsched.models import BatchSelection
+batch = BatchSelection([9, 20, 4, 31, 8, 12, 25, 6], [7, 3, 11, 2, 9, 5, 4, 8], memory=60)
+first, second = (solve(batch, method={method!r}, time_limit=0.5) for _ in range(2))
+print(first.proven_optimal, second.proven_optimal, first.objective == second.objective)
+print("pyomo" in sys.modules)
+"""
+    assert printed(code).splitlines() == ["True True True", str(method == "appsi_highs")]
+
+
+def test_the_clock_stands_still_while_a_solver_is_imported(monkeypatch):
+    class Slow:
+        """Finds nothing, for long."""
+
+        @staticmethod
+        def find_spec(name, *_):
+            time.sleep(0.2 * (name.split(".")[0] in {"highspy", "ortools"}))
+
+    monkeypatch.setattr(sys, "meta_path", [Slow, *sys.meta_path])
+    for back_end, module in ((highs, "highspy"), (cpsat, "ortools.sat.python.cp_model")):
+        began, measured = time.perf_counter(), stopwatch()
+        back_end.load()
+        monkeypatch.delitem(sys.modules, module)
+        parent, _, child = module.rpartition(".")
+        if parent:
+            monkeypatch.delattr(sys.modules[parent], child)
+        with suppress(ImportError, SolverError):
+            back_end.load()
+        assert time.perf_counter() - began >= 0.2
+        assert stopwatch() - measured < 0.15
 
 
 def test_help_and_usage_errors_load_no_compiler_and_no_tables():

@@ -266,7 +266,7 @@ def _best(
     for position, values in enumerate(answers):
         if values is None:
             continue
-        clean, broken = _clean(model, values)
+        clean, broken = feasible(model, values)
         if clean is None:
             breach = broken if position == 0 else breach
             continue
@@ -300,7 +300,7 @@ def check_start(model: LinearModel | EventModel, start: npt.ArrayLike | None) ->
             f"{model.name}: the start is {shown(start)}, but must be a number for each of "
             f"{len(model.cost)} columns; write_point of a program makes them of a schedule"
         )
-    clean, breach = _clean(model, np.asarray(start, dtype=np.float64))
+    clean, breach = feasible(model, np.asarray(start, dtype=np.float64))
     if clean is None:
         raise SolverError(
             f"{model.name}: the start is infeasible: {breach}; correct it or solve without a start"
@@ -335,8 +335,8 @@ def whole_multiple(numbers: FloatArray, total: float) -> Whole | None:
     return Whole(np.array(exact, dtype=np.int64)[where], unit, Fraction(0))
 
 
-def _clean(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatArray | None, str]:
-    """Round what must be whole; give the reason if the answer is infeasible then."""
+def feasible(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatArray | None, str]:
+    """Round what must be whole; say why if a point is infeasible then."""
     integer = model.integer if isinstance(model, LinearModel) else True
     rounded = np.where(integer, np.rint(values), values)
     breaches = model.violations(rounded, FEASIBILITY)

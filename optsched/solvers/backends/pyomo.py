@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.aside import untimed
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models.linear import LinearArrays, LinearModel
 from optsched.models.program import Stopped
@@ -77,15 +78,18 @@ class PyomoTask:
 
 
 def load() -> None:
-    """Import Pyomo."""
-    import pyomo.environ  # noqa: F401
+    """Import Pyomo, whose parts come in when they are first used."""
+    with untimed():
+        import pyomo.environ
+        import pyomo.repn.plugins.standard_form  # noqa: F401
 
 
 @functools.cache
 def _factory() -> Native:
-    import pyomo.environ as pyo
+    load()
+    from pyomo.environ import SolverFactory
 
-    return pyo.SolverFactory
+    return SolverFactory
 
 
 def _quietly() -> Native:
@@ -120,7 +124,7 @@ def refuse(solver: str, options: base.Options) -> None:
                 "method='highs'"
             )
     try:
-        with _quietly():
+        with _quietly(), untimed():  # it imports what it runs, or asks a program for its version
             available = bool(_factory()(solver).available(exception_flag=False))
     except Exception:  # plugins fail in many ways where their solver is missing
         available = False
@@ -187,6 +191,7 @@ def from_pyomo(native: Native) -> LinearModel:
 
 def compile_pyomo(native: Native) -> tuple[LinearModel, list[Native]]:
     """Return a Pyomo model as arrays, and the variables behind their columns."""
+    load()
     from pyomo.common.errors import InfeasibleConstraintException
     from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from effort import share
 from literal_balance import allowed, draw_state, imbalance, least_imbalance
 
 from optsched import SolveParams, solve
-from optsched.errors import OptschedError, SolverError
+from optsched.errors import InfeasibleError, OptschedError, SolverError
 from optsched.models import BalanceProgram, BalanceState
 from optsched.models.program import Stopped
 
@@ -26,33 +29,54 @@ def test_no_method_claims_more_than_enumeration_allows(profiles, memory):
     generator = np.random.default_rng(8)
     optimal = tried = 0
     for _ in range(40):
-        state = draw_state(generator, profiles=profiles, memory=memory)
-        greedy = balance(state, method="greedy")
+        draw = scarce if memory and generator.integers(2) else draw_state
+        state = draw(generator, profiles=profiles, memory=memory)
+        greedy, least = balance(state, method="greedy"), least_imbalance(state)
         for method in ("swap", "greedy"):
             found = balance(state, method=method)
-            assert allowed(state, found.answer.worker, found.answer.admitted)
-            if not memory:
-                assert found.answer.admitted == min(len(state.waiting), state.free.sum())
-            least = least_imbalance(state, found.answer.admitted)
+            if found.answer is None:
+                assert memory
+                assert (found.status, found.proven_optimal) == (Stopped.UNKNOWN, False)
+                assert "requests; method='cp-sat' tells" in found.raw_status
+                assert least is None or found.bound <= least
+                continue
+            assert allowed(state, found.answer.worker, BalanceProgram(state).admissions)
             assert found.answer.value == imbalance(state, found.answer.worker)
             assert found.bound <= least <= found.answer.value
             if method == "swap":
-                assert found.answer.value <= greedy.answer.value
+                assert greedy.answer is None or found.answer.value <= greedy.answer.value
                 tried += 1
                 optimal += found.answer.value == least
     assert optimal >= 0.85 * tried
 
 
-@pytest.mark.parametrize("method", ["auto", "highs", "cp-sat"])
-def test_exact_methods_prove_the_optimum(method):
-    generator = np.random.default_rng(9)
-    for kind in range(12):
-        state = draw_state(generator, profiles=kind % 2 == 1, memory=kind % 3 == 2)
-        found = balance(state, method=method)
-        least = least_imbalance(state, found.answer.admitted)
-        assert (found.answer.value, found.bound) == (least, least)
-        assert found.proven_optimal
-        assert (found.status, found.gap) == (Stopped.OPTIMAL, 0.0)
+def scarce(generator, **kinds):
+    """A state whose memory often has no room for all that there are slots for."""
+    state = draw_state(generator, **kinds)
+    peak = int(state.tokens.max())
+    memory = state.alive.max(axis=1) + generator.integers(0, 1 + 3 * peak // 2, len(state.free))
+    memory[np.argmax(memory)] = max(memory.max(), peak)
+    return replace(state, memory=memory)
+
+
+@pytest.mark.parametrize("method", ["auto", "highs", "cp-sat", "appsi_highs"])
+def test_exact_methods_prove_the_optimum_or_that_there_is_none(method):
+    generator, infeasible = np.random.default_rng(9), 0
+    for kind in range(share(100)):
+        state = scarce(generator, profiles=kind % 2 == 1)
+        for admitted in (None, kind % (1 + BalanceProgram(state).admissions)):
+            found = solve(BalanceProgram(state, admitted=admitted), method=method)
+            if (least := least_imbalance(state, admitted)) is None:
+                assert (found.status, found.answer) == (Stopped.INFEASIBLE, None)
+                assert (found.objective, found.bound) == (None, None)
+                infeasible += 1
+                continue
+            assert (found.answer.value, found.bound, found.objective) == (least, least, least)
+            assert found.proven_optimal
+            assert (found.status, found.gap) == (Stopped.OPTIMAL, 0.0)
+            program = BalanceProgram(state, admitted=admitted)
+            assert allowed(state, found.answer.worker, program.admissions)
+    assert infeasible >= share(20)
 
 
 def large(lookahead=20, workers=16, requests=128, seed=0, **arguments):
@@ -104,12 +128,23 @@ def test_the_number_of_workers_does_not_change_what_a_bonus_buys():
     assert balance(state).objective == 2 * 50 - 50 - 42 - 1000
 
 
-def test_memory_may_leave_requests_waiting_and_the_rest_is_solved():
+def test_a_search_that_finds_no_room_for_some_changes_nothing_about_the_program():
+    """It was answered with four admissions, "optimal, proven"."""
+    state = BalanceState([[0], [3]], [3, 2], [2, 1, 4, 6, 9], memory=[10, 16])
+    assert balance(state, method="swap").answer is None
+    for admitted in (None, 5):
+        found = solve(BalanceProgram(state, admitted=admitted)).require(optimal=True)
+        assert (found.objective, found.answer.admitted) == (7, 5)
+
+
+def test_what_memory_has_no_room_for_is_infeasible_unless_fewer_are_asked_for():
     state = BalanceState([[50], [40]], [2, 2], [10, 9, 8, 7], memory=[58, 50])
-    found = balance(state)
-    assert found.answer.admitted == 2
-    assert allowed(state, found.answer.worker, 2)
-    assert found.proven_optimal
+    assert balance(state).status is Stopped.INFEASIBLE
+    with pytest.raises(InfeasibleError, match="explain_infeasibility names rows in conflict"):
+        balance(state).require()
+    assert balance(state, method="swap").status is Stopped.UNKNOWN
+    assert balance(state, time_limit=1e-9).status is Stopped.TIME_LIMIT
+    found = solve(BalanceProgram(state, admitted=2)).require(optimal=True)
     assert found.answer.value == least_imbalance(state, 2)
 
 
