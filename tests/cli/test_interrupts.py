@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,35 +69,16 @@ def test_interrupt_of_the_process_ends_with_130(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", np.linspace(0.05, 2, share(20)).tolist())
+@pytest.mark.parametrize("after", np.linspace(0.02, 3, share(40)).tolist())
 def test_whenever_the_process_is_interrupted_it_says_an_answer_or_one_line(after):
     """While it imported, it printed a traceback."""
-    command = [
-        sys.executable,
-        "-m",
-        "optsched",
-        "solve",
-        "family:uniform,n=60",
-        "--time-limit",
-        "9",
-    ]
+    code = "from optsched.__main__ import main; print('there', flush=True); main()"
+    command = [sys.executable, "-c", code, "solve", "family:uniform,n=60", "--time-limit", "9"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        assert not line.startswith("SigIgn") or not int(line.split()[1], 16) & 2
-    while process.poll() is None and not listens(process.pid):
-        time.sleep(0.001)  # nothing of ours runs before
+    assert process.stdout.readline() == "there\n"
     time.sleep(after)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode in (0, 130)
-    lines = [line for line in err.splitlines() if "compiling kernels" not in line]
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) in ((0, False), (130, False)), err
+    lines = [line for line in err.splitlines() if line and "compiling kernels" not in line]
     assert out or lines == ["optsched: interrupted"]
-    assert "Traceback" not in err
-
-
-def listens(pid):
-    """Whether a process has set a handler of SIGINT of its own."""
-    status = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-    )
-    return bool(int(status["SigCgt"], 16) & 2)
