@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import html
 import math
+import signal
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -169,7 +170,7 @@ T = TypeVar("T")
 _here = threading.local()  # in a thread of ours: its call
 
 _LONG = 10_000  # requests from which a kernel may take a second
-_LOOK_EVERY = 0.2  # seconds between two signs of life in a notebook
+_LOOK_EVERY = 0.1  # seconds between two looks for Ctrl-C, and signs of life in a notebook
 
 
 class Token(threading.Event):
@@ -210,6 +211,30 @@ class _GivenUpError(BaseException):
     """Nobody waits for the result any more."""
 
 
+@contextmanager
+def heard() -> Iterator[list[int]]:
+    """Yield a list that Ctrl-C is noted in, which strikes nowhere then; a second one does as ever.
+
+    A thread that is started inside is ended inside, wherever Ctrl-C came.
+    """
+    struck: list[int] = []
+    usual = signal.default_int_handler
+
+    def note(number: int, _: object) -> None:
+        struck.append(number)
+        signal.signal(signal.SIGINT, usual)
+
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGINT) is not usual:
+        yield struck
+        return
+    try:
+        signal.signal(signal.SIGINT, note)
+        yield struck
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
 class Aside(Generic[T]):
     """A call that goes on in a thread of its own."""
 
@@ -238,10 +263,12 @@ class Aside(Generic[T]):
         """Wait for the end of the call; return whether it has come."""
         return self._done.wait(seconds)
 
-    def result(self) -> T:
+    def result(self, struck: Sequence[int] = ()) -> T:
         """Wait for the result, or raise what the call has raised."""
         try:
             while not self.wait(_LOOK_EVERY):
+                if struck:
+                    raise KeyboardInterrupt
                 still_at_work()
         except BaseException:
             self.give_up()
@@ -264,7 +291,8 @@ def interruptible(function: Callable[..., T], *arguments: object) -> T:
     """Call a function that is long in kernels, so that Ctrl-C is heard at once."""
     if threading.current_thread() is not threading.main_thread():
         return function(*arguments)  # the main thread hears it
-    return Aside(function, *arguments).result()
+    with heard() as struck:
+        return Aside(function, *arguments).result(struck)
 
 
 def interruptible_kernel(kernel: F, requests: int) -> F:

@@ -63,6 +63,16 @@ def percent(share: SupportsFloat, decimals: int = 1) -> str:
     return f"{proven(100 * _exact(share), up=True, decimals=decimals)}%"
 
 
+_LAST = 1e-12  # of the digits in which objectives and bounds are shown, as a share
+
+
+def small_percent(share: float) -> str:
+    """Write a gap with two decimals, or as many as it has; 0 where it is within the last digit."""
+    if not _LAST < share < math.inf:
+        return percent(0 if share <= _LAST else share, 2)
+    return percent(share, max(2, math.ceil(-math.log10(100 * share))))
+
+
 def number(value: float, digits: int = 4) -> str:
     """Write a number with so many digits, or with all that stand before the point."""
     shown = f"{value:,.{digits}g}"

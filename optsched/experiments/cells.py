@@ -317,6 +317,13 @@ def on_local_cores(
                     yield key, killed(cell)
 
 
+def _end_processes() -> None:
+    """End the processes that would wait for more cells."""
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(kill_workers=True)
+
+
 def _parallel(
     function: Callable[[Cell], Result], cells: Mapping[str, Cell], jobs: int
 ) -> Generator[tuple[str, Result], None, None]:
@@ -562,5 +569,7 @@ def finish(
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise
+        if places.address is None and places.jobs != 1:
+            _end_processes()
         return INTERRUPTED
     return COMPLETE

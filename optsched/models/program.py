@@ -29,7 +29,7 @@ from optsched._internal.arrays import (
     room_for,
 )
 from optsched._internal.extensions import Shown, lines_as_html
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import proven, small_percent
 from optsched.errors import InfeasibleError, ModelError, SolverError, require, shown
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule, Usage
@@ -406,7 +406,7 @@ class Solution(Shown):
     def __str__(self) -> str:
         above = self.sense == "max"
         bound = "none" if self.bound is None else proven(self.bound, up=above, digits=12)
-        verdict = "" if self.gap is None else f", gap {percent(self.gap, 2)}"
+        verdict = "" if self.gap is None else f", gap {small_percent(self.gap)}"
         if self.proven_optimal:
             verdict = ", proven optimal"
         missing = "none: there is no answer"

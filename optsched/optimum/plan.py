@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.aside import Aside
+from optsched._internal.aside import Aside, heard
 from optsched._internal.numbers import proven, round_down
 from optsched.bounds.ascent import Bound, makespan_by_growth
 from optsched.bounds.bound import Pools, bound, bound_of_pools, price_pools
@@ -32,6 +32,7 @@ from optsched.search.annealing import WORK_PER_SECOND
 from optsched.search.delays import list_on_workers
 from optsched.search.exact.parts import MOST
 from optsched.simulate import run
+from optsched.solvers.backends.driver import end_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,17 +142,20 @@ class Stage(NamedTuple):
 
 def go_through(state: SolveState) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
-    working = Aside(_work, state)
-    try:
-        for _ in range(2):
-            try:
-                _attend(state, working)
-                break
-            except KeyboardInterrupt:  # the one place where it becomes the token
-                state.stop.set()
-    finally:  # whatever happens, the stages go on no longer
-        state.close()
-        working.give_up()
+    with heard() as struck:
+        working = Aside(_work, state)
+        try:
+            for _ in range(2):
+                try:
+                    _attend(state, working, struck)
+                    break
+                except KeyboardInterrupt:  # from a second Ctrl-C on
+                    state.stop.set()
+        finally:  # whatever happens, the stages go on no longer
+            state.close()
+            working.give_up()
+            if state.stop.is_set():
+                end_idle()
 
 
 def _work(state: SolveState) -> None:
@@ -168,11 +172,13 @@ def _work(state: SolveState) -> None:
             state.note(f"left out: {error or 'out of memory'}")
 
 
-def _attend(state: SolveState, working: Aside[None]) -> None:
+def _attend(state: SolveState, working: Aside[None], struck: list[int]) -> None:
     """Wait for the stages until time is up or the token is set, and a moment longer."""
     asked = first = math.inf  # when the token was set, and until when a schedule is waited for
     while not working.wait(_LOOK_EVERY):
         now = time.perf_counter()
+        if struck:  # the one place where it becomes the token
+            state.stop.set()
         if state.stop.is_set() and asked == math.inf:
             asked, first = now, state.elapsed + _FIRST_SCHEDULE
         over = now >= asked + _GRACE or state.left <= -_GRACE

@@ -14,7 +14,7 @@ from optsched._internal.arguments import as_count, checked
 from optsched._internal.arrays import MAX_STEP, FloatArray, IntArray
 from optsched._internal.aside import Budget, Token, stopwatch
 from optsched._internal.extensions import draw, write
-from optsched._internal.numbers import number, percent, proven, round_down
+from optsched._internal.numbers import number, proven, round_down, small_percent
 from optsched._version import __version__
 from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import of_pool
@@ -291,7 +291,7 @@ class Optimum(Solution):
 
     def __str__(self) -> str:
         within = f" within horizon {self.horizon}" if self.horizon is not None else ""
-        verdict = "proven optimal" if self.proven_optimal else f"gap {percent(self.gap, 2)}"
+        verdict = "proven optimal" if self.proven_optimal else f"gap {small_percent(self.gap)}"
         return (
             f"{self.model}: {self.minimised} {number(self.objective, 10)}, {verdict}{within} "
             f"({self.status}, {self.seconds:.2f} s)\n"

@@ -96,11 +96,11 @@ def search(
     ]
     interrupted = False
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
-        others = [
-            pool.submit(run.follow, plans[i % len(plans)])
-            for i, run in enumerate(runs[1:], start=1)
-        ]
         try:
+            others = [
+                pool.submit(run.follow, plans[i % len(plans)])
+                for i, run in enumerate(runs[1:], start=1)
+            ]
             runs[0].follow(plans[0])
             for other in others:
                 other.result()

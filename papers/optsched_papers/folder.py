@@ -77,7 +77,7 @@ def reproduce_into(
     for name in names:
         if overwrite:
             _forget(path, name)
-        if unsealed(path / f"{name}.json", keys[name]) is None:
+        if _kept(path, name, keys[name]) is None:
             missing[name] = {"name": name, "path": path, "key": keys[name]} | options
         elif name not in results:
             tell(name)
@@ -158,9 +158,15 @@ def _write(found: Reproduction, path: Path, key: str) -> None:
     write_whole(path / f"{name}.json", sealed(key, found.to_dict(), indent=1))
 
 
+def _kept(path: Path, name: str, key: str) -> dict[str, Any] | None:
+    """Return the JSON of a target that is finished, with its table and its plot; None of others."""
+    whole = all((path / f"{name}.{suffix}").is_file() for suffix in ("csv", "png"))
+    return unsealed(path / f"{name}.json", key) if whole else None
+
+
 def _write_page(path: Path, keys: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Write the page of all targets that the folder holds, and return their JSON."""
-    found = {name: unsealed(path / f"{name}.json", key) for name, key in keys.items()}
+    found = {name: _kept(path, name, key) for name, key in keys.items()}
     done = {name: result for name, result in found.items() if result is not None}
     images = {name: (path / f"{name}.png").read_bytes() for name in done}
     kept = {name: unsealed(path / _CELLS / name / _PLOTS, keys[name]) for name in done}

@@ -119,6 +119,18 @@ def test_what_is_damaged_is_done_again(squares, tmp_path, damage):
     assert calls() == ([*done, 5] if damage is None else 2 * done)
 
 
+@pytest.mark.parametrize("lost", ["png", "csv", "json"])
+def test_what_has_lost_a_file_is_written_again_from_its_cells(squares, tmp_path, lost):
+    """Without its plot every retry said "there is no ...png; check its name"."""
+    (first,) = reproduce_into([squares], tmp_path, jobs=1)
+    done = calls()
+    (tmp_path / f"{squares}.{lost}").unlink()
+    (again,) = reproduce_into([squares], tmp_path, jobs=1)
+    assert again | {"seconds": 0} == first | {"seconds": 0}
+    assert (tmp_path / f"{squares}.{lost}").stat().st_size > 0
+    assert calls() == done
+
+
 def test_a_target_that_computes_otherwise_is_done_again(squares, tmp_path, monkeypatch):
     reproduce_into([squares], tmp_path, jobs=1)
     other = replace(TARGETS[squares], compute=_cubes)

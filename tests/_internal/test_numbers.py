@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from optsched import Bound, Instance, Optimum, RunSettings, Schedule, Solution
 from optsched._internal import numbers
-from optsched._internal.numbers import duration, proven
+from optsched._internal.numbers import duration, percent, proven, small_percent
 from optsched.experiments.results import Comparison
 from optsched.report.tables import comparison_table, facts_table, to_text
 from optsched.simulate import run
@@ -135,3 +135,15 @@ def test_a_comparison_prints_no_more_than_what_is_proven(value):
     table = comparison_table(found)
     assert read(table.footer[2]) <= exact(value)
     assert read(table.rows[0].cells[2][1]) >= 100 * (1 - exact(value) / 2)
+
+
+@given(share=st.floats(1e-18, 10))
+def test_a_small_gap_has_the_digits_that_it_has_and_none_within_the_last(share):
+    """Relaxations solved to 1e-15 had a gap of 0.01 %."""
+    shown = Fraction(small_percent(share).rstrip("%").replace(",", "")) / 100
+    if share <= 1e-12:
+        assert shown == 0
+    else:
+        assert Fraction(str(share)) <= shown <= Fraction(str(share)) * 11 + Fraction(1, 10**18)
+    if share > 1e-3:
+        assert small_percent(share) == percent(share, 2)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+from effort import share
 
 import optsched.cli
 
@@ -65,3 +67,19 @@ def test_interrupt_of_the_process_ends_with_130(tmp_path):
     os.close(pipe)  # a stalled pipe holds the interrupt back until its next bytes or its end
     _, err = process.communicate(timeout=30)
     assert (process.returncode, b"Traceback" in err) == (130, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", np.linspace(0.02, 3, share(40)).tolist())
+def test_whenever_the_process_is_interrupted_it_says_an_answer_or_one_line(after):
+    """While it imported, it printed a traceback."""
+    code = "from optsched.__main__ import main; print('there', flush=True); main()"
+    command = [sys.executable, "-c", code, "solve", "family:uniform,n=60", "--time-limit", "9"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "there\n"
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) in ((0, False), (130, False)), err
+    lines = [line for line in err.splitlines() if line and "compiling kernels" not in line]
+    assert out or lines == ["optsched: interrupted"]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import pytest
 from interrupts import ctrl_c
+from tiny_models import market_split
 
 from optsched import SolveParams, bound, family, solve
+from optsched._internal.aside import heard
 
 INSTANCE = family("uniform", n=60, seed=1)
 AFTER = 0.4  # seconds
@@ -79,6 +83,71 @@ def test_no_thread_computes_after_the_end(end, status, workers):
         assert str(solve(instance, **options).status) == status
     assert time.perf_counter() - began < 15
     assert computing() < 0.03  # a machine that is busy gives little to a thread that goes on
+
+
+def children():
+    """Return the numbers of processes that this one has started and that are there."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            found += [stat.parent.name] * (int(parent) == os.getpid() and state != "Z")
+    return found
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", ["instance", "several workers", "program", "in a child"])
+def test_ctrl_c_while_a_thread_starts_ends_it_too(monkeypatch, what, when):
+    """It escaped, and the thread worked on."""
+    start, threads, struck = threading.Thread.start, [], []
+
+    def strike(thread):
+        if not struck and threading.current_thread() is threading.main_thread():
+            struck.append(os.kill(os.getpid(), signal.SIGINT))
+        threads.append(thread)
+
+    def struck_start(thread):
+        if when == "before":
+            strike(thread)
+        start(thread)
+        strike(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", struck_start)
+    program = market_split()
+    if what == "program":
+        found = solve(program, time_limit=30)
+    elif what == "in a child":
+        found = solve(program, time_limit=30, params=SolveParams(in_child=True))
+    else:
+        workers = 3 if what == "several workers" else None
+        found = solve(INSTANCE, method="search", time_limit=30, workers=workers)
+    assert (struck, str(found.status)) == ([None], "interrupted")
+    for thread in threads:
+        thread.join(1)
+    assert not any(thread.is_alive() for thread in threads)
+    assert what != "in a child" or children() == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_strikes_as_ever():
+    with heard() as struck:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        assert struck == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt), ctrl_c(0.01):
+            time.sleep(5)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_that_is_ignored_or_handled_by_the_caller_stays_so():
+    for handler in (signal.SIG_IGN, strike):
+        before = signal.signal(signal.SIGINT, handler)
+        try:
+            with heard() as struck:
+                assert signal.getsignal(signal.SIGINT) is handler
+            assert struck == []
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

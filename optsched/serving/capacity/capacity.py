@@ -411,12 +411,13 @@ class PlanSearch:
         """Judge runs by the objectives; `why` says what the first one that falls short lacks."""
         slos = self._proven.slos
         every = [[slo.attained(times, slo.asked(some)) for slo in slos] for some, times in runs]
+        shares = [Fraction(str(min(share for _, share in each))) for each in every]
         short = [at for at, each in enumerate(every) if not all(met for met, _ in each)]
         least = [[slo.reached(times, slo.asked(some)) for slo in slos] for some, times in runs]
         return Attempt(
             len(runs) - len(short),
             len(runs),
-            float(np.mean([min(share for _, share in each) for each in every])),
+            float(sum(shares) / len(shares)),
             why(short[0]) if short else "",
             tuple(map(max, zip(*least, strict=True))),
         )

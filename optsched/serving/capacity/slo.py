@@ -238,7 +238,7 @@ class Slo:
 
 def as_percent(attained: float) -> str:
     """Write how far an objective is attained, rounded down: what is short by a hair is not all."""
-    return f"{proven(100 * Fraction(attained), decimals=2)}%"
+    return f"{proven(100 * Fraction(str(attained)), decimals=2)}%"  # the decimal that it is
 
 
 def as_slos(slo: str | Slo | Iterable[str | Slo], unit: str) -> tuple[Slo, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count
 from optsched._internal.aside import stopwatch
-from optsched._internal.numbers import in_units, percent, proven, round_down
+from optsched._internal.numbers import in_units, proven, round_down, small_percent
 from optsched.errors import SolverError, shown
 from optsched.models.hindsight import EventProgram, cost_unit, schedule_cost
 from optsched.models.linear import LinearModel
@@ -104,7 +104,7 @@ class Progress:
         if self.bound is not None:  # above the objective where that is maximised
             above = self.objective is not None and self.bound > self.objective
             bound = proven(self.bound, up=above)
-        gap = "-" if self.gap is None else percent(self.gap, 2)
+        gap = "-" if self.gap is None else small_percent(self.gap)
         return (
             f"{self.seconds:8.1f} s  objective {objective:>10}  bound {bound:>10}  "
             f"gap {gap:>8}  {self.solver}"

@@ -81,7 +81,7 @@ class ThreadChannel:
     def __init__(self, job: Job, began: float) -> None:
         self._messages: SimpleQueue[Message] = SimpleQueue()
         self._stop = threading.Event()
-        self.stop = self.end = self._stop.set
+        self.stop = self._stop.set
         threading.Thread(target=self._run, args=(job, began), daemon=True).start()
 
     def _run(self, job: Job, began: float) -> None:
@@ -89,6 +89,10 @@ class ThreadChannel:
             self._messages.put(job.solve(self._messages.put, self._stop, began))
         except BaseException as error:
             self._messages.put(error)
+
+    def end(self, *, interrupted: bool) -> None:
+        """Ask the solver to stop."""
+        self.stop()
 
     def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
@@ -161,9 +165,10 @@ def prepare() -> None:
 
 
 @atexit.register
-def _leave() -> None:
-    for child in _idle:
-        if child.owner == os.getpid():
+def end_idle() -> None:
+    """End all children that wait for a job."""
+    while _idle:
+        if (child := _idle.pop()).owner == os.getpid():
             child.ended(kill=True)
 
 
@@ -214,9 +219,13 @@ class ChildChannel:
         self._has_started()  # so that it is not waited for
         self._child.send(_STOP + str(self._child.jobs).encode())
 
-    def end(self) -> None:
-        """Keep a child for the next job that has answered or is about to start; kill another."""
+    def end(self, *, interrupted: bool) -> None:
+        """Keep a child for the next job that has answered or is about to start; kill another.
+
+        A call that is interrupted leaves none.
+        """
         self._has_started()
+        self._keep = self._keep and not interrupted
         # On a busy machine the next one would again take all of its time to start.
         young = time.perf_counter() - self._child.started < _STARTS
         starting = not self._begun and young and self._child.process.poll() is None
@@ -416,14 +425,17 @@ def run(
             f"memory_limit is {job.options.memory_limit}, but only a child process can be limited; "
             "add in_child=True"
         )
-    channel = ChildChannel(job, began) if in_child else ThreadChannel(job, began)
     limit = job.options.time_limit
     deadline = began + limit + GRACE if in_child and limit is not None else math.inf
-    watch = _Watch(job, channel, on_progress, stop, deadline)
-    try:
-        answer = watch.listen()
-    finally:
-        channel.end()
+    with aside.heard() as struck:
+        channel = ChildChannel(job, began) if in_child else ThreadChannel(job, began)
+        watch = _Watch(job, channel, on_progress, stop, deadline, struck)
+        try:
+            answer = watch.listen()
+        finally:
+            channel.end(interrupted=watch.interrupted)
+            if watch.interrupted:
+                end_idle()
     if answer.bound is None and watch.bound is not None:
         answer = replace(answer, bound=watch.bound)
     others = [values for values in (watch.values, job.start) if values is not None]
@@ -442,6 +454,7 @@ class _Watch:
     on_progress: base.OnProgress | None
     stop: threading.Event | None
     deadline: float
+    struck: list[int]  # by Ctrl-C
     interrupted: bool = False
     values: FloatArray | None = None
     bound: float | None = None
@@ -453,7 +466,7 @@ class _Watch:
                 message = self.channel.receive(self._patience())
                 if isinstance(message, base.Progress):
                     self._note(message)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # by a handler of the caller's
                 if self.interrupted:
                     raise
                 self._interrupt()
@@ -464,7 +477,8 @@ class _Watch:
                 # Some solvers have one word for an interrupt and other causes.
                 unclear = self.interrupted and message.status is Stopped.UNKNOWN
                 return replace(message, status=Stopped.INTERRUPTED) if unclear else message
-            if self.stop is not None and self.stop.is_set() and not self.interrupted:
+            asked = self.struck or (self.stop is not None and self.stop.is_set())
+            if asked and not self.interrupted:
                 self._interrupt()
             # Beyond the deadline only what has arrived already is taken, and not for ever.
             late = stopwatch() - self.deadline
@@ -480,11 +494,9 @@ class _Watch:
             self.deadline = min(self.deadline, stopwatch() + GRACE)
 
     def _patience(self) -> float | None:
-        """Return the seconds to wait for a message; a stop token has to be looked at."""
+        """Return the seconds to wait for a message; Ctrl-C and a token have to be looked at."""
         left = self.deadline - stopwatch()
-        if self.stop is not None and not self.interrupted:
-            left = min(left, _LOOK_EVERY)
-        return None if left == math.inf else max(0.0, min(left, _LONGEST_WAIT))
+        return max(0.0, min(left, _LONGEST_WAIT if self.interrupted else _LOOK_EVERY))
 
     def _note(self, progress: base.Progress) -> None:
         self.values = self.values if progress.values is None else progress.values

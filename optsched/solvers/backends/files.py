@@ -259,7 +259,7 @@ def read_model(path: str | Path) -> LinearModel:
             f"{path}: column {columns[other[0]]} is semi-continuous or semi-integer, which a "
             "LinearModel cannot express; write it with a binary column"
         )
-    negated = lp.model_name_.endswith(_NEGATED)  # by `write_model`
+    negated = ending == ".mps" and _is_negated(Path(path))
     sign = -1 if negated else 1
     arrays = LinearArrays(
         cost=sign * np.array(lp.col_cost_) + 0.0,
@@ -274,6 +274,13 @@ def read_model(path: str | Path) -> LinearModel:
         name=Path(path).stem,
     )
     return with_names(*_join_sides(arrays, rows), columns)[0]
+
+
+def _is_negated(path: Path) -> bool:
+    """Tell whether `write_model` has negated the costs; HiGHS takes the name of the file alone."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        named = next((line for line in lines if line.startswith("NAME")), "")
+    return named.rstrip().endswith(_NEGATED)
 
 
 @contextmanager

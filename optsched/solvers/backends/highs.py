@@ -249,11 +249,32 @@ def _reduced(model: LinearModel, sign: int, prices: FloatArray) -> Fraction | No
     rows = np.repeat(np.arange(len(prices)), np.diff(model.matrix.indptr)).tolist()
     for value, row, column in zip(data, rows, model.matrix.indices.tolist(), strict=True):
         worth[column] += value * paid[row]
-    total = Fraction(0)
+    total, by_column = Fraction(0), None
     columns = np.stack([model.cost, model.col_lower, model.col_upper], axis=1).tolist()
-    for worthy, (cost, lower, upper) in zip(worth, columns, strict=True):
+    for column, (worthy, (cost, lower, upper)) in enumerate(zip(worth, columns, strict=True)):
         if slope := sign * Fraction(cost) - unit * price * worthy:
-            if not math.isfinite(end := lower if slope > 0 else upper):
-                return None
+            end: float | Fraction = lower if slope > 0 else upper
+            if not math.isfinite(end):
+                by_column = model.matrix.tocsc() if by_column is None else by_column
+                part = slice(*by_column.indptr[column : column + 2])
+                its = by_column.indices[part].tolist()
+                if (found := _implied(model, its, column, above=slope < 0)) is None:
+                    return None
+                end = found
             total += slope * Fraction(end)
     return total
+
+
+def _implied(model: LinearModel, rows: list[int], column: int, *, above: bool) -> Fraction | None:
+    """Return a bound on a column by one of its rows whose other columns end on one side."""
+    for row in rows:
+        part = slice(*model.matrix.indptr[row : row + 2])
+        inside, values = model.matrix.indices[part], model.matrix.data[part]
+        others, mine = inside != column, float(values[inside == column][0])
+        up = above == (mine > 0)  # whether the upper end of the row is what limits the column
+        side = float((model.row_upper if up else model.row_lower)[row])
+        low = (values > 0) == up  # others are at the end that leaves the column most room
+        ends = np.where(low, model.col_lower[inside], model.col_upper[inside])[others]
+        if math.isfinite(side) and np.isfinite(ends).all():
+            return (Fraction(side) - exact_dot(values[others], ends)) / Fraction(mine)
+    return None

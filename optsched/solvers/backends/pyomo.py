@@ -66,6 +66,9 @@ _SAID = {
 _LARGEST = 1e15  # coefficient, as HiGHS has it
 _MOST_SECONDS = 2**31 - 1  # of GLPK's limit, a whole number
 _WITHOUT = ("infeasible", "unbounded", "intermediateNonInteger")  # whose points are no answers
+#: What is said without a point, which proves nothing once time is over: CBC then says infeasible.
+_WORDS = (*base.INFEASIBLE, Stopped.UNBOUNDED)
+_TRUSTED = 0.5  # share of the time limit up to which they count
 _PRINTED = 1e-5  # by which a bound that was read from a log is off: it has six digits
 
 
@@ -169,6 +172,9 @@ def solve(
         printed = stopped is not Stopped.OPTIMAL or options.gap_limit
         bound -= (base.FEASIBILITY + _PRINTED * abs(bound) * bool(printed)) * (1 if least else -1)
     raw_status = said.lower() if said else condition
+    limit = options.time_limit
+    if stopped in _WORDS and limit is not None and reporter.seconds >= _TRUSTED * limit:
+        return base.Answer(Stopped.TIME_LIMIT, title, f"says {raw_status} as its time is over")
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
         raw_status = f"{condition}, by its own word: it gives no bound"
     return base.Answer(stopped, title, raw_status, values, bound)

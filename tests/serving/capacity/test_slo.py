@@ -10,7 +10,7 @@ import pytest
 from optsched import Instance, Slo
 from optsched.errors import OptschedError
 from optsched.problem.execution import Times
-from optsched.serving.capacity.slo import as_slos
+from optsched.serving.capacity.slo import as_percent, as_slos
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,13 @@ def test_a_tenant_is_read_from_labels():
     assert Slo("acme/ttft:max<=1").asked(instance).tolist() == [True, False]
     with pytest.raises(OptschedError, match="no label begins with 'beta/'"):
         Slo("beta/ttft:max<=1").asked(instance)
+
+
+@pytest.mark.parametrize("count", [7, 50, 100, 800, 1000])
+def test_a_share_is_shown_as_it_is_or_rounded_down_once(count):
+    """0.98 was shown as 97.99 %, and 95 % as 94.99 %."""
+    for within in range(count + 1):
+        exact = Fraction(100 * within, count)
+        shown = Fraction(as_percent(within / count).rstrip("%"))
+        assert exact - Fraction(1, 100) < shown <= exact
+        assert shown == exact or (100 * exact).denominator > 1

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import highspy
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from fresh import printed
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import instances
 from tiny_models import knapsack, models
 
-from optsched import HindsightProgram, LinearModel, SolveParams, run, solve
+from optsched import HindsightProgram, Instance, LinearModel, SolveParams, run, solve
 from optsched.errors import SolverError
-from optsched.models import Family, Rows, Variables
+from optsched.models import Family, LatencyRelaxation, Rows, Variables
 from optsched.models.program import Stopped
 from optsched.solvers import dual_bound
 from optsched.solvers.backends import highs
@@ -129,3 +130,26 @@ def test_a_start_is_never_returned_in_place_of_the_optimum(instance):
 def test_nothing_is_printed_beside_an_answer():
     code = "import optsched as o; o.solve(o.family('uniform', n=4), method='highs'); print(1)"
     assert printed(code) == "1"
+
+
+def test_relaxations_have_bounds_without_rounding_though_columns_have_no_upper_end():
+    """Prices that are off in the last digit left such columns without a least cost."""
+    rng = np.random.default_rng(0)
+    for _ in range(share(100)):
+        count, memory = int(rng.integers(2, 6)), int(rng.integers(6, 20))
+        outputs = rng.integers(1, 6, count)
+        prompts = rng.integers(0, memory - outputs + 1)
+        found = solve(LatencyRelaxation(Instance(prompts, outputs, memory)))
+        assert found.bound <= found.objective
+        assert found.gap <= 1e-13
+        assert "0.01%" not in str(found)
+
+
+@examples(100)
+@given(model=models(whole=False), prices=st.lists(st.floats(-4, 4), min_size=4, max_size=4))
+def test_what_prices_prove_of_columns_that_rows_limit_is_below_every_point(model, prices):
+    free = replace(model, col_upper=np.full(len(model.cost), np.inf)).relax()
+    found = solve(free, method="highs")
+    proven = highs.dual_bound(free, np.array(prices[: len(free.row_lower)]))
+    if found.objective is not None:
+        assert (found.objective - proven) * (1 if free.sense == "min" else -1) >= -1e-6

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import time
 from subprocess import TimeoutExpired
+from types import SimpleNamespace
 
 import numpy as np
 import pyomo.environ as pyo
@@ -217,3 +219,43 @@ def test_a_plugin_that_fails_is_one_sentence(monkeypatch, error):
         monkeypatch.setattr(Plugin, "_log", log, raising=False)
         with pytest.raises(SolverError, match=rf"^Pyomo's any failed: {reason}[^\n]*'$"):
             solve(knapsack(), method="any")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status"), [(0, Stopped.INFEASIBLE), (0.3, Stopped.TIME_LIMIT)]
+)
+@pytest.mark.parametrize("said", ["infeasible", "unbounded"])
+def test_what_is_said_without_a_point_counts_only_while_there_is_time(
+    monkeypatch, seconds, status, said
+):
+    """CBC called 10 of 18 feasible models infeasible under limits of 1 to 300 ms."""
+    condition = SimpleNamespace(termination_condition=SimpleNamespace(value=said))
+    result = SimpleNamespace(solver=condition, solution=[], problem=SimpleNamespace())
+    result.problem.lower_bound = result.problem.upper_bound = None
+
+    class Plugin:
+        """Says the same of every model, after a while."""
+
+        def available(self, **_):
+            return True
+
+        def solve(self, *_, **__):
+            time.sleep(seconds)
+            return result
+
+    monkeypatch.setattr(pyomo_models, "_factory", lambda: _Factory(Plugin))
+    found = solve(knapsack(), method="cbc", time_limit=0.2)
+    wanted = Stopped.UNBOUNDED if said == "unbounded" and not seconds else status
+    assert found.status is wanted
+    assert (found.bound, found.answer) == (None, None)
+    assert not seconds or found.raw_status == f"says {said} as its time is over"
+
+
+class _Factory(dict):
+    """Knows CBC alone."""
+
+    def __init__(self, plugin):
+        super().__init__(cbc=plugin)
+
+    def __call__(self, name):
+        return self[name]()
