@@ -78,7 +78,7 @@ class Output:
             yield lambda _: None
 
 
-def refuse_foreign(path: Path) -> None:
+def _refuse_foreign(path: Path) -> None:
     """Refuse to replace a file that optsched has not written."""
     if is_foreign(path):
         raise OptschedError(
@@ -150,7 +150,6 @@ class Option(click.Option):
 
 def check_conditions(values: Options) -> None:
     """Refuse or note options whose conditions are not met by what was typed, and what follows."""
-    _check_files()
     context = click.get_current_context()
     values = context.params | values
     unmet: dict[tuple[str, bool], str] = {}
@@ -192,10 +191,10 @@ def _check_files() -> None:
         for path in paths:
             name = f"{each.opts[-1]} {path}" if written else str(path)
             other = known.setdefault(_identity(path), name)
-            if each.name == "schedules" and not context.params.get("overwrite"):
-                refuse_foreign(path)
             if written and other != name and is_replaced(path):
                 raise OptschedError(f"{name} is the same file as {other}; write to another one")
+            if written and not context.params.get("overwrite"):
+                _refuse_foreign(path)
 
 
 def _files_in(text: str) -> Iterator[Path]:
@@ -335,10 +334,8 @@ class Written(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> str | os.PathLike[str]:
-        """Refuse what cannot be written, or would replace what is not ours."""
+        """Refuse what cannot be written."""
         self._check(str(value))
-        if value != "-" and not (ctx and ctx.params.get("overwrite")):
-            refuse_foreign(Path(value))
         return value
 
 
@@ -511,6 +508,7 @@ class _Command(Examples):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; an error names options, where Python has arguments of these names."""
         try:
+            _check_files()
             return super().invoke(ctx)
         except OptschedError as error:
             sentence = str(error)

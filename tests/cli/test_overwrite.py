@@ -11,7 +11,7 @@ OUTPUTS = {
     "compare --html": ("compare", FAMILY, "--html"),
     "bound --certificate": ("bound", FAMILY, "--certificate"),
     "bound --json": ("bound", FAMILY, "--json"),
-    "solve --out": ("solve", FAMILY, "--out"),
+    "solve --certificate": ("solve", FAMILY, "--certificate"),
     "simulate --log": ("simulate", FAMILY, "--policy", "area", "--log"),
     "export --out": ("export", FAMILY, "--model", "hindsight", "--out"),
     "clock --json": ("clock", "--json"),

@@ -353,7 +353,7 @@ TWO = Instance([1, 1], [2, 3], memory=9, labels=["a", "b"], arrivals=[0, 4])
 REFUSED = [
     (lambda: HindsightProgram(TWO, objective="latency"), "unknown objective 'latency': did you"),
     (lambda: HindsightProgram(TWO, lateness="never"), "unknown lateness 'never'"),
-    (lambda: HindsightProgram(TWO, penalty=-1), "penalty is -1, but cannot be negative"),
+    (lambda: HindsightProgram(TWO, penalty=-1), "penalty is -1, but must be 0 or"),
     (
         lambda: HindsightProgram(TWO, lateness="per-step"),
         "without a penalty, which would drop the deadlines; pass a penalty, such as 10",

@@ -267,7 +267,7 @@ PARAMS = ("lateness", "penalty", "threads", "gap_limit")
         ({"objective": "makespan", "method": "exact"}, "exact minimises latency"),
         ({"objective": "weighted-latency", "method": "exact"}, "exact minimises total latency"),
         ({"lateness": "never"}, "unknown lateness 'never'"),
-        ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but cannot be negative"),
+        ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but must be 0 or"),
         ({"lateness": "per-request"}, "would drop the deadlines; pass a penalty, such as 10"),
         ({"penalty": 2.0}, "penalty is 2, but no deadline may be missed; pass a lateness, such as"),
         ({"threads": 0}, "threads is 0"),

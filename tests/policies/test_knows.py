@@ -85,7 +85,7 @@ def differs(policy, options, rng):
     until = revealed(here, there)
     found = [run(each, policy, settings) for each in (here, there)]
     told = found[0].knows
-    assert told == settings.knows(policy, here)
+    assert told in (settings.knows(policy, here), "nothing")  # that it looked at nothing is seen
     return told, decisions(found[0], until) != decisions(found[1], until)
 
 
