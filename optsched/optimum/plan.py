@@ -143,7 +143,7 @@ class Stage(NamedTuple):
 def go_through(state: SolveState) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
     with heard() as struck:
-        working = Aside(_work, state)
+        working = Aside(_work_and_leave, state)
         try:
             for _ in range(2):
                 try:
@@ -154,8 +154,15 @@ def go_through(state: SolveState) -> None:
         finally:  # whatever happens, the stages go on no longer
             state.close()
             working.give_up()
-            if state.stop.is_set():
-                end_idle()
+
+
+def _work_and_leave(state: SolveState) -> None:
+    """Work, and leave no process where that was interrupted."""
+    try:
+        _work(state)
+    finally:
+        if state.stop.is_set():
+            end_idle()
 
 
 def _work(state: SolveState) -> None:

@@ -10,6 +10,7 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, push_by_key
+from optsched.errors import PolicyError
 from optsched.simulate.seconds.batches import (
     COLUMNS,
     Arrivals,
@@ -370,7 +371,15 @@ class VllmServer:
         """Run until all is done or it is time to pause."""
         engine, cache = self._engine, self._cache
         go_on = interruptible_kernel(run_until, len(self.served) if pause == np.inf else 0)
+        of = self.served.view(np.ndarray)
+        tokens = int(of["prompt"].sum() + of["output"].sum())
         while not go_on(engine, cache, self.log, self.rows, self._until, pause):
+            if (batches := len(self.rows)) >= max(_OFTEN * tokens, _FEW_BATCHES):
+                raise PolicyError(
+                    f"{batches:,} batches have not served {tokens:,} tokens: requests preempt each "
+                    "other without end, as they would in vLLM; give more memory, or a smaller "
+                    "max_num_seqs"
+                )
             self.log = self.log.doubled()
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
 
@@ -383,6 +392,10 @@ class VllmServer:
     def now(self) -> float:
         """Until when it has run."""
         return float(self._engine.now[0])
+
+
+# Batches, and as many times the tokens, up to which nothing is said of a run without end.
+_FEW_BATCHES, _OFTEN = 2**14, 4
 
 
 def new_records(requests: EngineRequests) -> Records:

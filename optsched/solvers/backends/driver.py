@@ -222,7 +222,7 @@ class ChildChannel:
     def end(self, *, interrupted: bool) -> None:
         """Keep a child for the next job that has answered or is about to start; kill another.
 
-        A call that is interrupted leaves none.
+        After Ctrl-C there may be no next one.
         """
         self._has_started()
         self._keep = self._keep and not interrupted
@@ -433,8 +433,8 @@ def run(
         try:
             answer = watch.listen()
         finally:
-            channel.end(interrupted=watch.interrupted)
-            if watch.interrupted:
+            channel.end(interrupted=bool(struck))
+            if struck:
                 end_idle()
     if answer.bound is None and watch.bound is not None:
         answer = replace(answer, bound=watch.bound)

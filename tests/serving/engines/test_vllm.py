@@ -19,6 +19,7 @@ from optsched import Beliefs, Instance
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError
 from optsched.policies import VllmPolicy, get_policy
+from optsched.serving.engines import vllm
 
 CASES = 48
 
@@ -275,3 +276,12 @@ def test_vllm_is_compared_with_its_own_blocks():
     own = VllmPolicy("own", "", num_gpu_blocks=7)
     compared = optsched.compare(instance, ["vllm", own, "vllm:area+plan"], clock=CLOCK)
     assert [run.unfinished for run in compared.runs] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("count", [1, 30, 300])
+def test_a_run_without_end_is_one_sentence(monkeypatch, count):
+    """Requests may preempt each other for ever, in vLLM too, and nothing was said."""
+    monkeypatch.setattr(vllm, "run_until", lambda *_: False)  # the log is full again and again
+    instance = Instance([40] * count, [30] * count, 80, seconds_per_step=1)
+    with pytest.raises(PolicyError, match=r"batches have not served .* tokens: requests preempt"):
+        optsched.run(instance, "vllm", clock=CLOCK)
