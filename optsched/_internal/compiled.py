@@ -36,6 +36,7 @@ from numba.core import caching, compiler, event, serialize, types
 from numba.core.runtime import rtsys
 
 from optsched._internal import aside
+from optsched._internal.parts import PartCompiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,14 +50,16 @@ _PATIENCE = 60.0  # seconds for another process that compiles the same kernel, a
 
 def compiled(function: F) -> F:
     """Compile a kernel with numba, or load it from disk."""
-    kernel = numba.njit(nogil=True)(function)
+    kernel = numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
     kernel._cache = _Kept(kernel)  # noqa: SLF001
     return cast("F", kernel)
 
 
 def compiled_inside(function: F) -> F:
     """Compile what only kernels call, as part of them; called from Python, it runs uncompiled."""
-    return cast("F", numba.extending.register_jitable(nogil=True)(function))
+    return cast(
+        "F", numba.extending.register_jitable(nogil=True, pipeline_class=PartCompiler)(function)
+    )
 
 
 def _reached(value: Any, seen: set[int]) -> Iterator[str]:
@@ -135,6 +138,7 @@ class _Kept(caching.NullCache):  # type: ignore[misc]
     def _digest(self, signature: Any, context: Any) -> str:
         """Return the stamp of the code for these types."""
         described = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
+        described.update(repr(self._kernel.targetoptions).encode())
         for each in (*signature, self._kernel):
             for part in _typed(each) if isinstance(each, types.Type) else _reached(each, set()):
                 described.update(part.encode() + b"\n")

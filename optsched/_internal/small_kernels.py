@@ -20,6 +20,15 @@ def copy(
 
 
 @compiled_inside
+def repeated(value: int, count: int) -> IntArray:
+    """Return an array of so many equal entries."""
+    values = np.empty(count, dtype=np.int64)
+    for place in range(count):
+        values[place] = value
+    return values
+
+
+@compiled_inside
 def push(heap: IntArray, size: int, value: int) -> int:
     """Add a value to the first `size` entries, of which the first is least; return the new size."""
     place = size
@@ -124,7 +133,8 @@ def ascending(sizes: IntArray) -> IntArray:
     begins = np.empty(257, dtype=np.int64)
     longest, shift = largest(sizes), 0
     while longest >> shift > 0:
-        begins[:] = 0
+        for byte in range(257):
+            begins[byte] = 0
         for place in range(count):
             begins[((sizes[place] >> shift) & 255) + 1] += 1
         for byte in range(256):
@@ -137,6 +147,15 @@ def ascending(sizes: IntArray) -> IntArray:
         order, sorted_so_far = sorted_so_far, order
         shift += 8
     return order
+
+
+@compiled_inside
+def descending(sizes: IntArray) -> IntArray:
+    """Sort places by size, the largest first, equal sizes in their order."""
+    most, lacking = largest(sizes), np.empty(len(sizes), dtype=np.int64)
+    for place in range(len(sizes)):
+        lacking[place] = most - sizes[place]
+    return ascending(lacking)
 
 
 #: Value of a position that is not there.

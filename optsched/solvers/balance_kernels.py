@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.small_kernels import ascending, largest, total
+from optsched._internal.parts import compiled_in_place
+from optsched._internal.small_kernels import ascending, largest, repeated, total
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
@@ -54,13 +55,9 @@ def open_step(
     for slots in free:
         rows += slots > 0
     worker, weight = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
-    limit, floor = np.empty(rows, dtype=np.int64), np.empty(steps, dtype=np.int64)
+    limit, floor = np.empty(rows, dtype=np.int64), repeated(0, steps)
     load = np.empty((rows, steps), dtype=np.int64)
-    floor[:] = 0
-    added = growth
-    if filled:
-        added = np.empty(steps, dtype=np.int64)
-        added[:] = 0
+    added = repeated(0, steps) if filled else growth
     row = 0
     for g in range(len(free)):
         if free[g]:
@@ -83,12 +80,17 @@ def open_step(
         np.empty((3, steps), dtype=np.int64),
         added,
     )
-    for h in range(steps):
-        _rank(step, h)
+    _rank_all(step)
     return step
 
 
-@compiled_inside
+@compiled_in_place
+def _rank_all(step: Step) -> None:
+    for h in range(len(step.floor)):
+        _rank(step, h)
+
+
+@compiled_in_place
 def _rank(step: Step, h: int) -> None:
     """Find the three largest loads of a step again."""
     top, rows = step.top, step.rows
@@ -100,7 +102,7 @@ def _rank(step: Step, h: int) -> None:
             _insert(top, rows, h, row, step.load[row, h])
 
 
-@compiled_inside
+@compiled_in_place
 def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
     """Put a load that exceeds the third largest in its place."""
     place = 2
@@ -111,14 +113,14 @@ def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
     top[place, h], rows[place, h] = load, row
 
 
-@compiled_inside
+@compiled_in_place
 def add_requests(step: Step, row: int, tokens: int, count: int) -> None:
     """Add requests of so many tokens to a worker, or take them away."""
     for h in range(step.load.shape[1]):
         change_load(step, row, h, step.weight[row] * (tokens + count * step.growth[h]))
 
 
-@compiled_inside
+@compiled_in_place
 def change_load(step: Step, row: int, h: int, change: int) -> None:
     """Change a worker's load at one step, and keep the ranks."""
     top, rows = step.top, step.rows
@@ -139,7 +141,7 @@ def change_load(step: Step, row: int, h: int, change: int) -> None:
         _insert(top, rows, h, row, load)
 
 
-@compiled_inside
+@compiled_in_place
 def largest_without(step: Step, row: int, other: int, h: int) -> int:
     """Return the largest load of a step among all workers but two."""
     for place in range(2):
@@ -148,7 +150,7 @@ def largest_without(step: Step, row: int, other: int, h: int) -> int:
     return int(step.top[2, h])
 
 
-@compiled_inside
+@compiled_in_place
 def fits(step: Step, row: int, tokens: int, count: int) -> bool:
     """Tell whether memory allows the load that a worker would have."""
     for h in range(step.load.shape[1]):
@@ -169,7 +171,7 @@ class Pool(NamedTuple):
     place: IntArray  # (U,), its place in `size`
 
 
-@compiled_inside
+@compiled_in_place
 def cost_in_slot(cluster: int, spare: IntArray, load: int) -> int:
     """Cost a load on a worker, where so much fits below the heaviest other one."""
     excess = 0
@@ -178,7 +180,7 @@ def cost_in_slot(cluster: int, spare: IntArray, load: int) -> int:
     return cluster * excess - len(spare) * load
 
 
-@compiled_inside
+@compiled_in_place
 def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) -> int:
     """Find the first place whose size is beyond the minimum of the cost, or beyond the room."""
     low, high = 0, len(pool.size)
@@ -195,7 +197,7 @@ def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) 
     return low
 
 
-@compiled_inside
+@compiled_in_place
 def best_waiting(
     pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool
 ) -> tuple[int, int]:
@@ -229,12 +231,12 @@ def best_waiting(
     return best, least
 
 
-@compiled_inside
-def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
+@compiled_in_place
+def fill(
+    step: Step, pool: Pool, room: IntArray, valued: bool, held: IntArray, spare: IntArray
+) -> None:
     """Fill every slot: the worker with most headroom per slot takes what costs it least."""
     rows, steps = step.load.shape
-    spare = np.empty(steps, dtype=np.int64)
-    held = np.empty(rows, dtype=np.int64)
     for row in range(rows):
         held[row] = total(step.load[row])
     for slot in range(len(pool.row)):
@@ -253,7 +255,7 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
         held[row] += steps * step.weight[row] * pool.size[place]
 
 
-@compiled_inside
+@compiled_in_place
 def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place the smallest requests, the largest of them first, where they cost least."""
     rows, steps = step.load.shape
@@ -279,7 +281,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled_inside
+@compiled_in_place
 def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place as many of the smallest requests as find room, each where most memory is left."""
     for slot in range(count):
@@ -296,7 +298,7 @@ def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled_inside
+@compiled_in_place
 def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int) -> None:
     pool.taken[place] = True
     pool.row[slot], pool.place[slot] = row, place
@@ -304,7 +306,7 @@ def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int
     add_requests(step, row, pool.size[place], 1)
 
 
-@compiled_inside
+@compiled_in_place
 def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
     """Take back what is in the first slots."""
     for slot in range(count):
@@ -314,8 +316,8 @@ def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
         add_requests(step, row, -pool.size[place], -1)
 
 
-@compiled
-def assign(
+@compiled_inside
+def assign_inside(
     alive: IntArray,
     free: IntArray,
     sizes: IntArray,
@@ -326,8 +328,7 @@ def assign(
     rounds: int | np.int64,
 ) -> IntArray:
     """Admit min(waiting, free slots), or as many as find room: greedy, then so many rounds."""
-    chosen = np.empty(len(sizes), dtype=np.int64)
-    chosen[:] = NONE
+    chosen = repeated(NONE, len(sizes))
     slots = total(free)
     if slots == 0 or len(sizes) == 0:
         return chosen
@@ -338,7 +339,8 @@ def assign(
     step = open_step(alive, free, growth, slowness, memory, filled)
     order = ascending(sizes)
     admitted = min(slots, len(sizes))
-    sorted_sizes, sorted_bonus = np.empty((2, len(sizes)), dtype=np.int64)
+    sorted_sizes = np.empty(len(sizes), dtype=np.int64)
+    sorted_bonus = np.empty(len(sizes), dtype=np.int64)
     taken = np.empty(len(sizes), dtype=np.bool_)
     for place in range(len(sizes)):
         sorted_sizes[place], sorted_bonus[place] = sizes[order[place]], bonus[order[place]]
@@ -354,24 +356,34 @@ def assign(
     room = np.empty(len(step.worker), dtype=np.int64)
     for row in range(len(room)):
         room[row] = free[step.worker[row]]
-    valued = largest(bonus) > 0
+    valued, steps = largest(bonus) > 0, len(step.floor)
+    own, spare = np.empty(steps, dtype=np.int64), np.empty(steps, dtype=np.int64)
     if filled:
-        fill(step, pool, room, valued)
+        fill(step, pool, room, valued, np.empty(len(room), dtype=np.int64), spare)
     else:
         admitted = spread(step, pool, room, admitted)
-    _search(step, pool, room, admitted, rounds, valued)
+    _search(step, pool, room, admitted, rounds, valued, own, spare)
     for slot in range(admitted):
         chosen[order[pool.place[slot]]] = step.worker[pool.row[slot]]
     return chosen
 
 
-@compiled_inside
+assign = compiled(assign_inside)
+
+
+@compiled_in_place
 def _search(
-    step: Step, pool: Pool, room: IntArray, count: int, rounds: int | np.int64, valued: bool
+    step: Step,
+    pool: Pool,
+    room: IntArray,
+    count: int,
+    rounds: int | np.int64,
+    valued: bool,
+    own: IntArray,
+    spare: IntArray,
 ) -> None:
     """Improve an assignment until no replacement, exchange or move does, or rounds are over."""
     waiting = len(pool.size) > count
-    spare = np.empty(step.load.shape[1], dtype=np.int64)
     for _ in range(rounds):
         better = False
         if waiting:
@@ -380,7 +392,7 @@ def _search(
         if better:
             continue  # what is quick comes first
         for slot in range(count):
-            better |= _exchange(step, pool, slot, count, spare, waiting)
+            better |= _exchange(step, pool, slot, count, own, spare, waiting)
         if total(room) > 0:
             for slot in range(count):
                 better |= _move(step, pool, room, slot)
@@ -388,7 +400,7 @@ def _search(
             return
 
 
-@compiled_inside
+@compiled_in_place
 def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -> bool:
     """Assign a slot to the best waiting request, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
@@ -408,16 +420,21 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
     return True
 
 
-@compiled_inside
+@compiled_in_place
 def _exchange(
-    step: Step, pool: Pool, slot: int, count: int, spare: IntArray, waiting: bool
+    step: Step,
+    pool: Pool,
+    slot: int,
+    count: int,
+    own: IntArray,
+    spare: IntArray,
+    waiting: bool,
 ) -> bool:
     """Move another slot's request here, and this one's or the best waiting one there."""
     steps = len(spare)
     row, place = pool.row[slot], pool.place[slot]
     weight, size = step.weight[row], pool.size[place]
     peak = 0
-    own = np.empty(steps, dtype=np.int64)
     for h in range(steps):
         peak += step.top[0, h]
         own[h] = largest_without(step, row, row, h) - step.load[row, h] + weight * size
@@ -468,7 +485,7 @@ def _exchange(
     return True
 
 
-@compiled_inside
+@compiled_in_place
 def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     """Move a request to the free slot where it costs least, if that is better."""
     row, place = pool.row[slot], pool.place[slot]

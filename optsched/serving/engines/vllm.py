@@ -9,6 +9,7 @@ import numpy as np
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.parts import in_place
 from optsched._internal.small_kernels import pop_by_key, push_by_key
 from optsched.errors import PolicyError
 from optsched.simulate.seconds.batches import (
@@ -149,14 +150,13 @@ def reuse(cache: Cache, request: Records, found: int) -> None:
 
 
 @compiled_inside
-def count_foreign(
-    cache: Cache, engine: VllmEngine, ends: IntArray, found: int, foreign: IntArray
-) -> None:
+def count_foreign(cache: Cache, engine: VllmEngine, last: int, found: int) -> None:
     """Count the blocks of each request that another one holds longer; the last has found some."""
-    blocks, held, counters, last = cache.blocks, cache.held, cache.counters, len(ends) - 1
+    blocks, held, counters, running = cache.blocks, cache.held, cache.counters, engine.running
+    requests = engine.requests
     for step in range(3):
-        for at in range(len(ends)):
-            request = engine.requests[engine.running[at]]
+        for at in range(last + 1):
+            request = requests[running[at]]
             slot, count = request.slot, request.room // cache.block_size
             if at == last:
                 slot, count = counters[_STACK + counters[_SLOTS] - 1], found
@@ -165,8 +165,8 @@ def count_foreign(
                 if step == 0:
                     block.owner = -1
                 elif step == 2:
-                    foreign[at] += block.owner != at
-                elif block.owner < 0 or ends[at] > ends[block.owner]:
+                    request.foreign += block.owner != at
+                elif block.owner < 0 or request.ends > requests[running[block.owner]].ends:
                     block.owner = at
 
 
@@ -270,6 +270,7 @@ _REQUEST = (
     "recomputed",  # tokens that were in the KV cache before and are computed again
     *("slot", "named"),  # where a prefix cache lists its blocks, and how many of them can be found
     *("asked", "cached"),  # tokens at its admissions, and those of them that were found
+    *("ends", "foreign"),  # of a plan: batches to its end, and blocks that another holds longer
 )
 
 
@@ -405,6 +406,7 @@ def new_records(requests: EngineRequests) -> Records:
     return records(len(prompts), _REQUEST, prompt=prompts, output=outputs, **never)
 
 
+@in_place
 @compiled
 def run_until(
     engine: VllmEngine,
@@ -423,7 +425,7 @@ def run_until(
         index = next_arrival(arrivals, turns)
         while index < len(arrivals.times) and arrivals.times[index] <= now[0]:
             pass_by(arrivals, turns, index)
-            arrive(engine, index)
+            _arrive(engine, index)
             index = next_arrival(arrivals, turns)
         there = counters[_WAITING] + counters[_RUNNING] > 0
         if there and counters[_FLYING] < depth and now[0] < until:
@@ -646,19 +648,18 @@ def _is_planned(engine: VllmEngine, cache: Cache | None, found: int) -> bool:
     requests, running, queue = engine.requests, engine.running, engine.queue
     limits = engine.limits
     count, listed, (lower, upper) = engine.counters[_RUNNING] + 1, queue.listed, queue.intervals
-    ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for at in range(count):
         index = running[at]
         made = requests[index].made + requests[index].in_flight
         left = _expected_left(lower[index], upper[index], made)
-        ends[at], foreign[at] = left + limits.depth - 1, 0
+        requests[index].ends, requests[index].foreign = left + limits.depth - 1, 0
         if len(listed) > 0:
             listed[at, 0], listed[at, 1], listed[at, 2] = index, requests[index].prompt, made
     if len(listed) > 0:
         return bool(queue.is_likely(count, limits.usable) == 1)
     if cache is not None:
-        count_foreign(cache, engine, ends, found, foreign)
-    return _fits_to_the_end(engine, ends, foreign)
+        count_foreign(cache, engine, count - 1, found)
+    return _fits_to_the_end(engine, count)
 
 
 @compiled_inside
@@ -669,17 +670,18 @@ def _expected_left(lower: int, upper: int, made: int) -> int:
 
 
 @compiled_inside
-def _fits_to_the_end(engine: VllmEngine, ends: IntArray, foreign: IntArray) -> bool:
+def _fits_to_the_end(engine: VllmEngine, count: int) -> bool:
     """Whether requests are expected to fit into the blocks that no others hold for longer."""
     limits, lag = engine.limits, engine.limits.depth - 1
-    for ahead in ends:
-        blocks = 0
-        for at in range(len(ends)):
-            if ends[at] >= ahead:
-                request = engine.requests[engine.running[at]]
+    requests, running = engine.requests, engine.running
+    for one in range(count):
+        ahead, blocks = requests[running[one]].ends, 0
+        for at in range(count):
+            request = requests[running[at]]
+            if request.ends >= ahead:
                 made = request.made + request.in_flight
-                stored = request.prompt + made + min(ends[at] - lag, ahead) - 1
-                blocks += (stored + limits.block_size - 1) // limits.block_size - foreign[at]
+                stored = request.prompt + made + min(request.ends - lag, ahead) - 1
+                blocks += (stored + limits.block_size - 1) // limits.block_size - request.foreign
         if blocks > limits.usable:
             return False
     return True
@@ -767,8 +769,8 @@ def _finish_oldest(engine: VllmEngine, cache: Cache | None) -> None:
     counters[_RUNNING] = kept
 
 
-@compiled
-def arrive(engine: VllmEngine, index: int) -> None:
+@compiled_inside
+def _arrive(engine: VllmEngine, index: int) -> None:
     """Let a request that has arrived wait."""
     if engine.limits.is_told:
         engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, 0)
@@ -782,3 +784,6 @@ def enqueue(engine: VllmEngine, index: int) -> None:
     counters[_HEAP] = push_by_key(engine.heap, counters[_HEAP], index, keys, turns)
     counters[_WAITING] += 1
     engine.requests[index].waits = 1
+
+
+arrive = in_place(compiled(_arrive))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.small_kernels import ascending, largest, total
+from optsched._internal.parts import compiled_in_place
+from optsched._internal.small_kernels import descending, largest, repeated, total
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.routing import NEVER, BalanceRouting
-from optsched.solvers.balance_kernels import UNLIMITED, assign
+from optsched.solvers.balance_kernels import UNLIMITED, assign_inside
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
@@ -73,7 +74,7 @@ class Columns(NamedTuple):
     seconds: FloatArray  # (K,)
 
 
-@compiled_inside
+@compiled_in_place
 def reveal(state: KernelState, revealing: bool) -> int:
     """Reveal arrived requests up to the number in view; return how many wait, -1 if all is done."""
     now, requests, in_view = state.now[0], state.requests, len(state.waiting)
@@ -112,7 +113,7 @@ def seen_loads(state: KernelState, believed: IntArray | None, lookahead: int) ->
     return seen
 
 
-@compiled_inside
+@compiled_in_place
 def _add_profile(
     state: KernelState, ring: IntArray, index: int, age: int, end: int, sign: int
 ) -> None:
@@ -134,7 +135,7 @@ def _add_profile(
         age += piece
 
 
-@compiled_inside
+@compiled_in_place
 def _admit(state: KernelState, believed: IntArray | None, index: int, place: int) -> None:
     request, worker = state.requests[index], state.workers[place]
     request.start, request.worker = state.now[0].step, place
@@ -150,7 +151,7 @@ def _admit(state: KernelState, believed: IntArray | None, index: int, place: int
         _believe(state, believed, index)
 
 
-@compiled_inside
+@compiled_in_place
 def _believe(state: KernelState, believed: IntArray, index: int) -> None:
     """Bring the belief on a request up to its age, and note when it next changes."""
     request = state.requests[index]
@@ -175,7 +176,7 @@ def _believe(state: KernelState, believed: IntArray, index: int) -> None:
         request.next_telling, changes.telling = changes.telling, index
 
 
-@compiled_inside
+@compiled_in_place
 def admit(state: KernelState, believed: IntArray | None, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -215,7 +216,7 @@ def admit(state: KernelState, believed: IntArray | None, chosen: IntArray) -> No
             _admit(state, believed, index, place)
 
 
-@compiled_inside
+@compiled_in_place
 def advance(state: KernelState, believed: IntArray | None, columns: Columns, row: int) -> None:
     """Record a step, pass the barrier, and free what has ended."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -287,8 +288,9 @@ def run_rule(
 def _in_turn(state: KernelState) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     requests, workers = state.requests, state.workers
-    chosen = np.full(state.now[0].waiting, NONE)
-    held, room, memory, able = np.empty((4, len(workers)), dtype=np.int64)
+    chosen = repeated(NONE, state.now[0].waiting)
+    held, room = np.empty(len(workers), dtype=np.int64), np.empty(len(workers), dtype=np.int64)
+    memory, able = np.empty(len(workers), dtype=np.int64), np.empty(len(workers), dtype=np.int64)
     spare = NEVER // 2 if state.settings.instant else 0  # a queue has room for all
     for place in range(len(workers)):
         worker = workers[place]
@@ -312,7 +314,7 @@ def _in_turn(state: KernelState) -> IntArray:
     return chosen
 
 
-@compiled_inside
+@compiled_in_place
 def _pick(
     state: KernelState, rule: int, draws: FloatArray, able: IntArray, held: IntArray, room: IntArray
 ) -> int:
@@ -360,7 +362,8 @@ class Space(NamedTuple):
 def open_space(state: KernelState) -> Space:
     """Return the space before admission."""
     now, workers = state.now[0], state.workers
-    slots, memory, loads = np.empty((3, len(workers)), dtype=np.int64)
+    slots, memory = np.empty(len(workers), dtype=np.int64), np.empty(len(workers), dtype=np.int64)
+    loads = np.empty(len(workers), dtype=np.int64)
     # A queue may hold its share of what waits, and has room for all that are new in any case.
     share = -(-(now.waiting + now.queued) // len(workers))
     for place in range(len(workers)):
@@ -383,14 +386,14 @@ def waiting_sizes(state: KernelState) -> IntArray:
     return sizes
 
 
-@compiled_inside
+@compiled_in_place
 def _give(space: Space, worker: int, request: Records) -> None:
     space.slots[worker] -= 1
     space.memory[worker] -= request.reserved
     space.loads[worker] += request.size
 
 
-@compiled_inside
+@compiled_in_place
 def _give_lightest(state: KernelState, space: Space, chosen: IntArray, position: int) -> None:
     """Choose the worker with room that is least loaded with a request, or NONE."""
     request = state.requests[state.waiting[position]]
@@ -410,9 +413,9 @@ def _longest_first(state: KernelState) -> IntArray:
     """Choose for the oldest requests that have slots, the largest first."""
     space = open_space(state)
     sizes = waiting_sizes(state)
-    chosen = np.full(len(sizes), NONE)
+    chosen = repeated(NONE, len(sizes))
     sizes = sizes[: total(space.slots)]
-    for position in ascending(largest(sizes) - sizes):
+    for position in descending(sizes):
         _give_lightest(state, space, chosen, position)
     return chosen
 
@@ -422,7 +425,7 @@ def keep_to_memory(state: KernelState, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
     space = open_space(state)
     sizes = waiting_sizes(state)
-    for position in ascending(largest(sizes) - sizes):
+    for position in descending(sizes):
         worker, request = chosen[position], state.requests[state.waiting[position]]
         if worker != NONE and space.memory[worker] >= request.reserved:
             _give(space, worker, request)
@@ -440,7 +443,7 @@ GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 def run_balanced(
     state: KernelState, believed: IntArray | None, columns: Columns, revealing: bool
 ) -> int:
-    """Do as `run_rule`; a kernel of its own, as `assign` takes seconds to compile."""
+    """Do as `run_rule`; a kernel of its own, as what balances takes seconds to compile."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
         if waiting == NONE:
@@ -448,9 +451,8 @@ def run_balanced(
         if waiting > 0:
             # As many admissions as there is room for.
             loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed)
-            memory = np.empty(len(slots), dtype=np.int64)
-            memory[:] = UNLIMITED
-            chosen = assign(
+            memory = repeated(UNLIMITED, len(slots))
+            chosen = assign_inside(
                 loads, slots, sizes, growth, slowness, bonus, memory, state.settings.rounds
             )
             if state.settings.limited:
@@ -479,14 +481,13 @@ def _step_now(state: KernelState, believed: IntArray | None) -> _Step:
     sizes, slots = waiting_sizes(state), open_space(state).slots
     if state.settings.instant:
         add_queues(state, loads, growth)
-    bonus = np.empty(len(sizes), dtype=np.int64)
-    bonus[:] = 0
+    bonus = repeated(0, len(sizes))
     if not state.settings.patient:
         add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
     return _Step(loads, slots, sizes, growth, state.slowness, bonus)
 
 
-@compiled_inside
+@compiled_in_place
 def add_queues(state: KernelState, loads: IntArray, growth: IntArray) -> None:
     """Add what waits in the queues of workers to their loads."""
     for place in range(len(loads)):
@@ -495,7 +496,7 @@ def add_queues(state: KernelState, loads: IntArray, growth: IntArray) -> None:
             loads[place, ahead] += worker.queue_tokens + worker.queue_length * growth[ahead]
 
 
-@compiled_inside
+@compiled_in_place
 def window_now(state: KernelState) -> int:
     """Return the number of steps to look ahead now."""
     now = state.now[0]
@@ -512,7 +513,7 @@ def window_now(state: KernelState) -> int:
     return int(max(0.0, min(float(state.settings.lookahead), wanted + 0.5)))
 
 
-@compiled_inside
+@compiled_in_place
 def add_bonus(state: KernelState, sizes: IntArray, cost: int, bonus: IntArray) -> None:
     """Say what admission of each waiting request is worth beyond balance, by its wait."""
     most = float(cost * largest(sizes))
