@@ -67,14 +67,21 @@ def run(notebook: nbformat.NotebookNode, **environment: str) -> float:
         asyncio.run(client.async_execute(env=inherited | environment))
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if not _passing(output)]
+            cell.outputs = list(_lasting(cell.outputs))
     return time.monotonic() - began
 
 
-def _passing(output: nbformat.NotebookNode) -> bool:
-    """Whether an output depends on the machine: that kernels are compiled, and bars gone by."""
-    shown = output.get("data", {"": output.get("text", "-")}).values()
-    return output.get("name") == "stderr" or not any(shown)
+def _lasting(outputs: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
+    """Yield what is the same on any machine: no bars gone by, and what is printed in one piece."""
+    printed = None
+    for output in outputs:
+        if output.get("name") == "stderr":  # that kernels are compiled
+            continue
+        if output.output_type == "stream" and printed is not None:
+            printed.text += output.text
+        elif any(output.get("data", {"": "-"}).values()):
+            printed = output if output.output_type == "stream" else None
+            yield output
 
 
 def run_all(paths: list[Path], cache: JupyterCacheAbstract, jobs: int | None = None) -> list[str]:

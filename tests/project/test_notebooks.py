@@ -116,7 +116,8 @@ def test_notebooks_are_run_once_written_and_compared(execute, tmp_path, monkeypa
     folder.mkdir()
     for name, path in (("NOTEBOOKS", folder), ("KEPT", tmp_path / "kept")):
         monkeypatch.setattr(execute, name, path)
-    table = "import sys\nprint('of time', file=sys.stderr)\nprint('a  b')\nprint('1  2')"
+    aside = "print('compiling', file=sys.stderr, flush=True)"
+    table = f"import sys\nprint('a  b', flush=True)\n{aside}\nprint('1  2')"
     gone = "from IPython.display import display\ndisplay({'text/plain': ''}, raw=True)"
     runs = f"open({str(tmp_path / 'runs')!r}, 'a').write('1')"
     good, bad = folder / "good.ipynb", folder / "bad.ipynb"
