@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
 import hashlib
 import html
+import io
 import os
 import re
 import shutil
@@ -21,6 +23,7 @@ import nbformat
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from nbclient import NotebookClient
+from PIL import Image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -63,13 +63,11 @@ def percent(share: SupportsFloat, decimals: int = 1) -> str:
     return f"{proven(100 * _exact(share), up=True, decimals=decimals)}%"
 
 
-_LAST = 1e-12  # of the digits in which objectives and bounds are shown, as a share
-
-
 def small_percent(share: float) -> str:
-    """Write a gap with two decimals, or as many as it has; 0 where it is within the last digit."""
-    if not _LAST < share < math.inf:
-        return percent(0 if share <= _LAST else share, 2)
+    """Write a gap, rounded up, with two decimals, or with as many as it has."""
+    if not 0 < share < math.inf:
+        return percent(share, 2)
+    share += 2**-50  # what a difference of doubles has lost
     return percent(share, max(2, math.ceil(-math.log10(100 * share))))
 
 

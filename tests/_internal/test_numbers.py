@@ -138,12 +138,12 @@ def test_a_comparison_prints_no_more_than_what_is_proven(value):
 
 
 @given(share=st.floats(1e-18, 10))
-def test_a_small_gap_has_the_digits_that_it_has_and_none_within_the_last(share):
+def test_a_small_gap_has_the_digits_that_it_has(share):
     """Relaxations solved to 1e-15 had a gap of 0.01 %."""
     shown = Fraction(small_percent(share).rstrip("%").replace(",", "")) / 100
-    if share <= 1e-12:
-        assert shown == 0
-    else:
-        assert Fraction(str(share)) <= shown <= Fraction(str(share)) * 11 + Fraction(1, 10**18)
+    assert Fraction(share) <= shown <= Fraction(share) * 11 + Fraction(1, 10**13)
     if share > 1e-3:
-        assert small_percent(share) == percent(share, 2)
+        assert shown <= Fraction(percent(share, 2).rstrip("%").replace(",", "")) / 100 + Fraction(
+            1, 10**4
+        )
+    assert small_percent(0.0) == "0.00%"
