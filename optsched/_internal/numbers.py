@@ -67,7 +67,8 @@ def small_percent(share: float) -> str:
     """Write a gap, rounded up, with two decimals, or with as many as it has."""
     if not 0 < share < math.inf:
         return percent(share, 2)
-    share += 2**-50  # what a difference of doubles has lost
+    if share < 1e-3:
+        share += 2**-50  # what a difference of doubles that are close has lost
     return percent(share, max(2, math.ceil(-math.log10(100 * share))))
 
 

@@ -62,7 +62,7 @@ def test_what_is_no_count_gets_one_sentence(what, value):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @given(st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=3), st.none()))
 def test_only_whole_numbers_in_range_are_counts(value):
     number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -63,7 +63,7 @@ def test_a_kernel_returns_and_fails_as_if_it_were_called():
 def test_kernels_of_every_kind_can_be_interrupted(policy, options, monkeypatch):
     run(REQUESTS, policy, **options)
 
-    def struck(_):
+    def struck(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(aside, "_LONG", 0)

@@ -248,6 +248,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.slow("a difference of 0.5 in 3e10")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_was_once_claimed_or_failed_is_right(example):
     instance, objective, params = EXAMPLES[example]

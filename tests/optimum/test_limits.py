@@ -69,6 +69,7 @@ def test_ctrl_c_is_heard_while_a_stage_is_in_a_kernel(deafen):
     assert seconds < DEAF / 2
 
 
+@pytest.mark.slow("0.1")
 @pytest.mark.parametrize("at", [0.1, 0.5])
 def test_ctrl_c_ends_a_solve_of_several_workers_with_its_interval(deafen, at):
     instance = family("uniform", n=60, seed=1)

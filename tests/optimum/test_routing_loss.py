@@ -40,7 +40,7 @@ def optimum(instance, memories):
     )
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_intervals_hold_the_true_parts():
     rng = np.random.default_rng(5)

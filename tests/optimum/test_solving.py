@@ -189,6 +189,7 @@ def test_a_time_limit_of_a_millisecond_gives_a_valid_interval():
         assert result.status in ("time limit", "search ended")
 
 
+@pytest.mark.slow
 def test_interrupts_keep_what_is_known():
     instance = family("uniform", n=14, seed=1)
     for after in range(1, 12, 3):

@@ -131,6 +131,7 @@ def test_a_hint_on_a_column_says_what_it_is_or_nothing(trace, beside):
     assert not wrong
 
 
+@pytest.mark.slow
 def test_a_hint_on_a_column_that_was_asked_for_is_no_other_one(trace):
     wrong = []
     for (asked, meant), (there, is_one) in itertools.product(NAMES, NAMES):
