@@ -33,7 +33,7 @@ def package(tmp_path):
     (folder / "_internal").mkdir(parents=True)
     for path in ("__init__.py", "_internal/__init__.py"):
         (folder / path).write_text("")
-    for name in ("compiled.py", "aside.py"):
+    for name in ("compiled.py", "parts.py", "aside.py"):
         shutil.copy(Path(module.__file__).with_name(name), folder / "_internal")
     (folder / "called.py").write_text(CALLED.format(1))
     (folder / "calling.py").write_text(CALLER.format("called"))

@@ -141,7 +141,7 @@ def test_a_comparison_prints_no_more_than_what_is_proven(value):
 def test_a_small_gap_has_the_digits_that_it_has(share):
     """Relaxations solved to 1e-15 had a gap of 0.01 %."""
     shown = Fraction(small_percent(share).rstrip("%").replace(",", "")) / 100
-    assert Fraction(share) <= shown <= Fraction(share) * 11 + Fraction(1, 10**13)
+    assert Fraction(str(share)) <= shown <= Fraction(share) * 11 + Fraction(1, 10**13)
     if share > 1e-3:
         assert shown <= Fraction(percent(share, 2).rstrip("%").replace(",", "")) / 100 + Fraction(
             1, 10**4
