@@ -103,7 +103,7 @@ def run_all(paths: list[Path], cache: JupyterCacheAbstract, jobs: int | None = N
     failed = []
     with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as threads:
         running = {}
-        for path in paths:
+        for path in reversed(paths):  # the last one takes longest
             notebook = nbformat.read(path, as_version=4)
             try:
                 cache.match_cache_notebook(notebook)
