@@ -59,7 +59,7 @@ def write_model(model: LinearModel, path: str | Path, start: npt.ArrayLike | Non
     path
         Ends in ".mps" (free format; names such as ``start[3,17]``; of a maximum all costs are
         negated, as its name then says: some solvers always minimise) or in ".lp" (``start(3,17)``,
-        because LP files give brackets a meaning).
+        because LP files give brackets a meaning; GLPK reads none with a constant in its objective).
     start
         A point of the model, such as `program.write_point(schedule)`, shape (columns,). It goes
         into a file that ends in ".sol" instead, which HiGHS (``--read_solution_file``), and into
