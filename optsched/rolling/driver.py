@@ -15,7 +15,7 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_STEP, FloatArray, IntArray, require_room
 from optsched._internal.aside import Budget, stopwatch
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import allocating, compiled
 from optsched._internal.extensions import draw
 from optsched._internal.numbers import duration
 from optsched._internal.small_kernels import PriceSums
@@ -218,7 +218,7 @@ def _increasing(keys: FloatArray, order: IntArray) -> FloatArray:
     return keys
 
 
-@compiled
+@allocating
 def _sum_of_starts(
     prompts: IntArray,
     outputs: IntArray,
@@ -255,7 +255,8 @@ def _sum_of_starts(
             priority[count] = at
             count += 1
     starts = np.zeros(rest, dtype=np.int64)
-    admit_arriving(s, o, a, memory, priority, starts, usage, window)
+    worker, scratch = (usage, window), np.zeros((3, rest), dtype=np.int64)
+    admit_arriving(s, o, a, memory, priority, np.empty(0), rest, starts, worker, scratch)
     total: int = starts.sum()
     return total
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from optsched._internal.arrays import IntArray, records
 from optsched._internal.aside import stopwatch
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import allocating, compiled
 from optsched.errors import InstanceError, PolicyError
 from optsched.simulate.cluster import kernels
 from optsched.simulate.cluster.results import ClusterRun, Gains, Profiles, gains_of, longest_outputs
@@ -38,7 +38,7 @@ LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
 
 # Kernels of one step, for choices that are made in Python.
-_reveal, _seen_loads = compiled(kernels.reveal), compiled(kernels.seen_loads)
+_reveal, _seen_loads = compiled(kernels.reveal), allocating(kernels.seen_loads)
 _admit, _advance = compiled(kernels.admit), compiled(kernels.advance)
 
 
