@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -279,6 +279,26 @@ _FEW = Instance([9] * 4, [2, 3, 2, 3], 4096, [0, 1, 2, 3], seconds_per_step=1.0)
 _LOADED: set[tuple[Any, ...]] = set()  # names of policies, and in what world
 
 
+@overload
+def compare(
+    instance: Instance | Iterable[Instance],
+    policies: Any = None,
+    settings: RunSettings | None = None,
+    *,
+    cluster: Cluster,
+    **options: Any,
+) -> ClusterComparison: ...
+@overload
+def compare(
+    instance: Instance, policies: Any = None, settings: RunSettings | None = None, **options: Any
+) -> Comparison: ...
+@overload
+def compare(
+    instance: Iterable[Instance],
+    policies: Any = None,
+    settings: RunSettings | None = None,
+    **options: Any,
+) -> Replications: ...
 @checked(errors.PolicyError)
 def compare(
     instance: Any,
@@ -401,10 +421,7 @@ def compare_lookaheads(
 ) -> ClusterComparison:
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
-    found: ClusterComparison = compare(
-        instances, [*baselines, *routings], cluster=cluster, **options
-    )
-    return found
+    return compare(instances, [*baselines, *routings], cluster=cluster, **options)
 
 
 def _runs(
