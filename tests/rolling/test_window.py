@@ -16,7 +16,8 @@ from optsched import Instance, solve
 from optsched.errors import ModelError
 from optsched.models import HindsightProgram, Running
 from optsched.problem.schedule import Schedule
-from optsched.rolling.driver import PLANS, Window, prices_of_rest
+from optsched.rolling.planners import PLANS
+from optsched.rolling.window import Window, prices_of_rest
 from optsched.solvers.backends import cpsat
 
 
