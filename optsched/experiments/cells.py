@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from optsched._internal.arguments import as_count
 from optsched._internal.aside import watched
-from optsched._internal.extensions import need
 from optsched._internal.files import JSON, is_draft, write_whole
 from optsched._internal.fingerprints import Identity, fingerprint
+from optsched._internal.imports import need
 from optsched._version import __version__
 from optsched.clock import get_clock
 from optsched.errors import OptschedError, PolicyError, is_interrupt, shown

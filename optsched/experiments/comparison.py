@@ -15,8 +15,9 @@ import numpy as np
 from optsched import errors
 from optsched._internal.arguments import checked
 from optsched._internal.aside import stopwatch
-from optsched._internal.extensions import View, data_frame, text
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
+from optsched._internal.views import View, text
 from optsched.bounds.bound import ClockBound
 from optsched.experiments.results import ClusterComparison, Comparison
 from optsched.policies import get_policies, is_shipped

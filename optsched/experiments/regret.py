@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
-from optsched._internal.extensions import View, data_frame, draw, text
 from optsched._internal.fingerprints import fingerprint
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import number, proven, reach, student
+from optsched._internal.views import View, draw, text
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.experiments import cells as runner

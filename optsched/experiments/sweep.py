@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import View, data_frame, html, need, text
 from optsched._internal.files import JSON, write_whole
 from optsched._internal.fingerprints import fingerprint
+from optsched._internal.imports import data_frame, need
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
+from optsched._internal.views import View, html, text
 from optsched._version import __version__
 from optsched.errors import OptschedError, require_known
 from optsched.experiments import cells as runner

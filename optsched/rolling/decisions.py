@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.extensions import draw
 from optsched._internal.numbers import duration
+from optsched._internal.views import draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.arrays import Array, instead
-from optsched._internal.extensions import need
+from optsched._internal.imports import need
 from optsched.errors import InstanceError, nearest_column, require, require_known
 from optsched.workloads.reports import chosen, flat, places
 
