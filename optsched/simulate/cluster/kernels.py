@@ -264,23 +264,7 @@ def advance(state: KernelState, believed: IntArray | None, columns: Columns, row
 
 #: All but the last place one request after the other, the oldest first, until one fits nowhere.
 RULES = ("fcfs", "jsq", "round-robin", "power-of-d", "lpt")
-_FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D, _LPT = range(5)
-
-
-@allocating
-def run_rule(
-    state: KernelState, believed: IntArray | None, columns: Columns, revealing: bool
-) -> int:
-    """Run so many steps, or until all requests are done; return the number of steps that ran."""
-    for row in range(len(columns.waiting)):
-        waiting = reveal(state, revealing)
-        if waiting == NONE:
-            return row
-        if waiting > 0:
-            chosen = _longest_first(state) if state.settings.rule == _LPT else _in_turn(state)
-            admit(state, believed, chosen)
-        advance(state, believed, columns, row)
-    return len(columns.waiting)
+_FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D, _LPT, BALANCED = range(6)
 
 
 @allocating_inside
@@ -439,26 +423,35 @@ GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 
 
 @allocating
-def run_balanced(
+def run_steps(
     state: KernelState, believed: IntArray | None, columns: Columns, revealing: bool
 ) -> int:
-    """Do as `run_rule`; a kernel of its own, as what balances takes seconds to compile."""
+    """Run so many steps, or until all requests are done; return the number of steps that ran."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
         if waiting == NONE:
             return row
         if waiting > 0:
-            # As many admissions as there is room for.
-            loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed)
-            memory = repeated(UNLIMITED, len(slots))
-            chosen = assign_inside(
-                loads, slots, sizes, growth, slowness, bonus, memory, state.settings.rounds
-            )
-            if state.settings.limited:
-                keep_to_memory(state, chosen)
+            if state.settings.rule == BALANCED:
+                chosen = _balanced(state, believed)
+            else:
+                chosen = _longest_first(state) if state.settings.rule == _LPT else _in_turn(state)
             admit(state, believed, chosen)
         advance(state, believed, columns, row)
     return len(columns.waiting)
+
+
+@allocating_inside
+def _balanced(state: KernelState, believed: IntArray | None) -> IntArray:
+    """Choose by the program of the step, for as many admissions as there is room for."""
+    loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed)
+    memory = repeated(UNLIMITED, len(slots))
+    chosen = assign_inside(
+        loads, slots, sizes, growth, slowness, bonus, memory, state.settings.rounds
+    )
+    if state.settings.limited:
+        keep_to_memory(state, chosen)
+    return chosen
 
 
 class _Step(NamedTuple):
@@ -529,7 +522,7 @@ _step_in_python, _keep_to_memory = allocating(_step_now), compiled(keep_to_memor
 def choose_solved(
     routing: BalanceRouting, state: KernelState, believed: IntArray | None, _: bool
 ) -> IntArray:
-    """Choose workers as `run_balanced` does, by a solver at every step."""
+    """Choose workers as `_balanced` does, by a solver at every step."""
     step = _step_in_python(state, believed)
     chosen = np.full(len(step.sizes), NONE)
     if step.slots.any():
