@@ -224,10 +224,7 @@ def _parquet(content: bytes, path: Path) -> list[Any]:
 
 
 def _at(row: JSON, paths: list[str]) -> Any:
-    for path in paths:
-        if (value := row.get(path)) is not None:
-            return value
-    return None
+    return next((value for path in paths if (value := row.get(path)) is not None), None)
 
 
 def _spread(content: object, steps: Sequence[str], columns: list[list[str]]) -> Iterator[Any]:
