@@ -27,7 +27,6 @@ from optsched.problem.premises import KNOWLEDGE, deployable
 from optsched.simulate import run
 from optsched.simulate.cluster.results import ClusterRun
 from optsched.simulate.cluster.routing import ROUTINGS, BalanceRouting, get_routings
-from optsched.simulate.cluster.run import prepared as prepared_on_cluster
 from optsched.simulate.dispatch import check_beliefs, prepared
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.simulate.settings import settings_of
@@ -383,6 +382,8 @@ def compare(
     chosen = compared(policies, settings)
     for trace, policy in itertools.product(traces, chosen):
         if clustered:
+            from optsched.simulate.cluster.run import prepared as prepared_on_cluster
+
             prepared_on_cluster(trace, policy, settings)
         else:
             prepared(trace, policy, settings.of(policy))
