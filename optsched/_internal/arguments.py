@@ -169,10 +169,7 @@ def checked(
                     if kind == "Instance" and not turns:
                         refuse_turns(value, entry.__name__, error)
                     return fitting
-            named = [
-                (each, f"{'an' if each[0] in 'AEIOU' else 'a'} {each}") for each in kinds[name]
-            ]
-            *first, last = filter(None, (_WORDS.get(each, word) for each, word in named))
+            *first, last = filter(None, map(_word, kinds[name]))
             wish = f"{', '.join(first)} or {last}" if first else last
             raise error(f"{name} is {shown(value)}, but must be {wish}")
 
@@ -200,6 +197,10 @@ def _kinds(annotation: object, entry: object) -> list[str]:
         chosen = get_origin(vars(sys.modules[entry.__module__]).get(kind)) is Literal
         kinds += ("str",) if chosen else _ALIASES.get(kind, (kind,))
     return kinds if all(kind in _WORDS or kind in _CLASSES for kind in kinds) else []
+
+
+def _word(kind: str) -> str:
+    return _WORDS.get(kind, f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}")
 
 
 _NOT = object()

@@ -185,8 +185,10 @@ def _check_files() -> None:
             if written and other != name and is_replaced(path):
                 raise OptschedError(f"{name} is the same file as {other}; write to another one")
             if written and not context.params.get("overwrite") and is_foreign(path):
-                said = f"{path} is there, and optsched has not written it as it is"
-                raise OptschedError(f"{said}; name another file, or pass --overwrite")
+                raise OptschedError(
+                    f"{path} is there, and optsched has not written it as it is; name another "
+                    "file, or pass --overwrite"
+                )
 
 
 def _files_in(text: str) -> Iterator[Path]:

@@ -342,11 +342,8 @@ class Schedule(Started, Shown):
                 f"request {instance.label(request)} is placed on worker {places[request]}, but "
                 f"workers are numbered from 0 to {len(made) - 1}"
             )
-        object.__setattr__(self, "instance", instance)
-        object.__setattr__(self, "starts", first_steps)
-        object.__setattr__(self, "policy", policy)
-        object.__setattr__(self, "workers", made)
-        object.__setattr__(self, "placement", places)
+        vars(self).update(instance=instance, starts=first_steps, policy=policy)
+        vars(self).update(workers=made, placement=places)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):

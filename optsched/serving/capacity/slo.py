@@ -105,11 +105,8 @@ class Slo:
             raise self._wrong("limits a metric twice; keep the smaller limit")
         if len(units) > 1:
             raise self._wrong("has limits in different units; write all of them with s, or steps")
-        object.__setattr__(self, "unit", units.pop())
-        object.__setattr__(self, "text", text)
-        object.__setattr__(self, "tenant", tenant if slash else None)
-        object.__setattr__(self, "limits", limits)
-        object.__setattr__(self, "share", share)
+        vars(self).update(unit=units.pop(), text=text, tenant=tenant if slash else None)
+        vars(self).update(limits=limits, share=share)
 
     def _wrong(self, why: str) -> OptschedError:
         return OptschedError(f"the objective {shown(self.text)} {why}")
