@@ -63,19 +63,19 @@ class SweepFolder(runner.JsonFolder):
             for left_over in path.glob(".*.tmp"):
                 left_over.unlink()
             for file in sorted(each for each in path.glob("*.parquet") if each.name[0] != "_"):
-                self._take(file, {*keys})
+                self._take(file)
             if len(self) < len(keys) and (path / TABLE).exists():  # it is not what it was
                 (path / TABLE).rename(path / "part-before.parquet")
         self.failed = sum(status != OK for status in self.values())
 
-    def _take(self, file: Path, known: set[str]) -> None:
+    def _take(self, file: Path) -> None:
         """Take the rows of this sweep out of a file; what else it holds is no more read."""
         rows, wanted = None, list[int]()
         with suppress(OptschedError):  # of a damaged one, whose runs are done again
             rows = _rows(file)
             keys, statuses = (rows.column(name).to_pylist() for name in ("key", "status"))
             for at, key in enumerate(keys):
-                if key in known and key not in self:
+                if key in self._keys and key not in self:
                     self[key] = statuses[at]
                     wanted.append(at)
         if rows is None or len(wanted) < len(rows):
