@@ -23,11 +23,12 @@ from optsched.models import Family, Rows, Variables
 from optsched.models.program import Stopped
 from optsched.solvers import from_pyomo
 from optsched.solvers.backends import pyomo as pyomo_models
+from optsched.solvers.backends import words
 from optsched.solvers.backends.base import Capabilities
 
 
 def test_every_native_status_has_a_meaning():
-    assert set(pyomo_models.STATUS) == {condition.value for condition in TerminationCondition}
+    assert set(words.PYOMO) == {condition.value for condition in TerminationCondition}
 
 
 @examples(40)

@@ -20,7 +20,7 @@ from optsched import HindsightProgram, LinearModel, write_model
 from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
 from optsched.solvers import read_solution
-from optsched.solvers.backends.base import INFEASIBLE
+from optsched.solvers.backends.words import INFEASIBLE
 
 INSTANCE = optsched.Instance([4, 9, 2, 7, 5], [3, 2, 6, 4, 5], 24, [0, 0, 1, 1, 2])
 PROGRAM = HindsightProgram(INSTANCE)
