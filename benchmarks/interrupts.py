@@ -38,6 +38,7 @@ n = [500, 5000]
 name = ["mc-sf", "area", "fcfs"]
 """
 LONG = "family:chat-and-summaries,n=20000"
+DIED = "FAILED: died"
 DOORS = ["warm", "warm", "warm", "cold", "line", "line", "line"]
 #: What is called, in words of the command line and as code.
 CALLS = {
@@ -99,7 +100,8 @@ def living(mark: str) -> set[str]:
         with suppress(OSError):
             marked = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            if marked and state != "Z":
+            cleans = b"resource_tracker" in (folder / "cmdline").read_bytes()  # as Python ends
+            if marked and state != "Z" and not cleans:
                 found.add(f"process {folder.name}")
     return found - {f"process {os.getpid()}"}
 
@@ -171,7 +173,7 @@ class Server:
         self.process.stdin.write(json.dumps([code, after]) + "\n")
         self.process.stdin.flush()
         told = self.process.stdout.readline()
-        how, seconds, rest = json.loads(told) if told else ("FAILED: died", None, [])
+        how, seconds, rest = json.loads(told) if told else (DIED, None, [])
         self.errors.seek(0)
         said = self.errors.read()
         self.errors.truncate(0)
@@ -223,44 +225,50 @@ def judged(how: str, seconds: float | None, rest: list[str], said: str) -> tuple
     return "before Ctrl-C" if seconds is None else how, "; ".join(wrong)
 
 
+def attempt(
+    call: str, door: str, words: str, code: str, after: float, servers: list[Server]
+) -> tuple[str, tuple[str, float | None, list[str], str]]:
+    """Try a case; return what was called, and how it ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "sweep.toml")
+        config.write_text(CONFIG)
+        places = {"config": str(config), "out": f"{folder}/out"}
+        if door == "line":
+            words = words.format(**places)
+            return words, by_command([call, *words.split()], after)
+        code = code.format(**places)
+        server = servers.pop() if door == "warm" and servers else Server()
+        ended = server.call(code, after)
+        if door == "warm" and ended[0] != DIED:
+            servers.append(server)
+        else:
+            ended[2].extend(server.end())
+        return code, ended
+
+
 def main(count: int, seed: int, *chosen: str) -> int:
-    """Try so many cases and print what came of them."""
+    """Try so many cases, or until Ctrl-C, and print what came of them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
-    rng, counts, failures, server = random.Random(seed), collections.Counter(), 0, Server()
-    latest: dict[tuple[str, str], float] = collections.defaultdict(float)
+    rng, counts, servers = random.Random(seed), collections.Counter(), []
+    cases, failures, latest = 0, 0, collections.defaultdict(float)
     calls = [call for call in CALLS if call in chosen] or [*CALLS]
     doors = [door for door in DOORS if door in chosen] or DOORS
-    for case in range(count):
-        call, door = calls[case % len(calls)], rng.choice(doors)
-        words, code = rng.choice(CALLS[call])
-        after = rng.uniform(0, LATEST)
-        with tempfile.TemporaryDirectory() as folder:
-            config = Path(folder, "sweep.toml")
-            config.write_text(CONFIG)
-            places = {"config": str(config), "out": f"{folder}/out"}
-            if door == "line":
-                what = words.format(**places)
-                ended = by_command([call, *what.split()], after)
-            else:
-                what = code.format(**places)
-                place = server if door == "warm" else Server()
-                ended = place.call(what, after)
-                if door == "cold" or ended[0] == "FAILED: died":
-                    ended[2].extend(place.end())
-                if ended[0] == "FAILED: died" and place is server:
-                    server = Server()
-        kind, wrong = judged(*ended)
-        counts[call, door, kind] += 1
-        if ended[1] is not None:
-            latest[call, door] = max(latest[call, door], ended[1])
-        if wrong:
-            failures += 1
-            counts[call, door, "FAILED"] += 1
-            load = os.getloadavg()[0]
-            print(f"{case}: {door} {call} {what} at {after:.3f} s, load {load:.1f}: {wrong}")
-            sys.stdout.flush()
-    rest = server.end()
-    print(f"{count} cases, seed {seed}, {failures} failed; left at the end: {rest or 'nothing'}")
+    with suppress(KeyboardInterrupt):
+        for cases in range(count):
+            call, door = calls[cases % len(calls)], rng.choice(doors)
+            after, pair = rng.uniform(0, LATEST), rng.choice(CALLS[call])
+            what, ended = attempt(call, door, *pair, after, servers)
+            kind, wrong = judged(*ended)
+            counts[call, door, kind] += 1
+            latest[call, door] = max(latest[call, door], ended[1] or 0.0)
+            if wrong:
+                failures += 1
+                load = os.getloadavg()[0]
+                print(f"{cases}: {door} {call} {what} at {after:.3f} s, load {load:.1f}: {wrong}")
+                sys.stdout.flush()
+        cases = count
+    rest = servers[0].end() if servers else []
+    print(f"{cases} cases, seed {seed}, {failures} failed; left at the end: {rest or 'nothing'}")
     for call, door in sorted(latest):
         kinds = {kind: n for (c, d, kind), n in sorted(counts.items()) if (c, d) == (call, door)}
         print(f"{call:8} {door:4}: {kinds}, latest {latest[call, door]:.2f} s")

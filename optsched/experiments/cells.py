@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from optsched._internal.arguments import as_count
-from optsched._internal.aside import heard, watched
+from optsched._internal.aside import untimed, watched
 from optsched._internal.extensions import need
 from optsched._internal.files import JSON, is_draft, write_whole
 from optsched._internal.fingerprints import Identity, fingerprint
@@ -349,14 +349,12 @@ def _parallel(
 @contextmanager
 def _held() -> Iterator[None]:
     """Hold Ctrl-C back while modules come in and processes start."""
-    with heard() as struck:
+    with untimed():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
             yield
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if struck:
-        raise KeyboardInterrupt
 
 
 def _started(

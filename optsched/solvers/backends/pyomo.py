@@ -31,7 +31,7 @@ INSTALL = {
     "cplex": "pip install cplex",
     "glpk": "apt install glpk-utils, or conda install -c conda-forge glpk",
     "gurobi": "pip install gurobipy",
-    "scip": "conda install -c conda-forge scip",
+    "scip": "conda install -c conda-forge scip, or pip install pyscipopt for scip_direct",
     "xpress": "pip install xpress",
 }
 
