@@ -71,12 +71,15 @@ def end() -> None:
 
 @contextmanager
 def untimed() -> Iterator[None]:
-    """Stop the clock while a solver is imported, which takes seconds once in a process."""
+    """Stop the clock while modules come in; Ctrl-C, which leaves them half imported, waits."""
     begin()
     try:
-        yield
+        with heard() as struck:
+            yield
     finally:
         end()
+    if struck:
+        raise KeyboardInterrupt
 
 
 def tell() -> None:

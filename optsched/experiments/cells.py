@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from optsched._internal.arguments import as_count
-from optsched._internal.aside import watched
+from optsched._internal.aside import untimed, watched
 from optsched._internal.files import JSON, is_draft, write_whole
 from optsched._internal.fingerprints import Identity, fingerprint
 from optsched._internal.imports import need
@@ -296,15 +296,15 @@ def on_local_cores(
     killed: Callable[[Cell], Result],
 ) -> Generator[tuple[str, Result], None, None]:
     """Carry cells out in processes of this machine; with one job in this process itself."""
-    import joblib
+    with _held():
+        import joblib
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     jobs = joblib.cpu_count() if jobs is None else jobs
     if jobs == 1:
         for key, cell in cells.items():
             yield key, function(cell)
         return
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
     left = dict(cells)
     while left:
         before = len(left)
@@ -325,40 +325,65 @@ def on_local_cores(
                     yield key, killed(cell)
 
 
-def _end_processes() -> None:
+def _end_processes(queue: Any) -> None:
     """End the processes that would wait for more cells."""
     from joblib.externals.loky import get_reusable_executor
 
-    get_reusable_executor().shutdown(kill_workers=True)
+    get_reusable_executor(reuse=True, kill_workers=True).shutdown(kill_workers=True)
+    with suppress(AttributeError, OSError):  # a thread would wait for ever for who reads the cells
+        queue._reader.close()  # noqa: SLF001
 
 
 def _parallel(
     function: Callable[[Cell], Result], cells: Mapping[str, Cell], jobs: int
 ) -> Generator[tuple[str, Result], None, None]:
-    import joblib
-
-    # A process that ends idle is replaced; joblib would warn of it in a thread of its own.
-    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-    with joblib.parallel_config(
-        "loky", idle_worker_timeout=_IDLE_SECONDS, initializer=_leave_interrupts
-    ):
-        # Arguments travel with their calls: joblib's memory maps would outlive a killed process.
-        pool = joblib.Parallel(jobs, return_as="generator_unordered", max_nbytes=None)
-    results = pool(joblib.delayed(_keyed)(function, key, cell) for key, cell in cells.items())
+    results = queue = None
     try:
+        with _held():
+            results, queue = _started(function, cells, jobs)
         # "yield from" would close the results before warnings are caught.
         for result in results:  # noqa: UP028
             yield result
+    except BaseException:
+        _end_processes(queue)
+        raise
     finally:
         with warnings.catch_warnings():  # ended in the middle, joblib advises its caller
             warnings.simplefilter("ignore", UserWarning)
-            results.close()
+            if results is not None:
+                results.close()
 
 
-def _leave_interrupts() -> None:
-    """Leave Ctrl-C, which a terminal sends to all processes, to the one that ends the others."""
-    # A handler, for processes that cells start would inherit that a signal is ignored.
-    signal.signal(signal.SIGINT, lambda *_: None)
+@contextmanager
+def _held() -> Iterator[None]:
+    """Hold Ctrl-C back while modules come in and processes start."""
+    with untimed():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _started(
+    function: Callable[[Cell], Result], cells: Mapping[str, Cell], jobs: int
+) -> tuple[Generator[tuple[str, Result], None, None], Any]:
+    """Return results to come, and the queue on which their cells go to processes."""
+    from multiprocessing.resource_tracker import ensure_running
+
+    import joblib
+    from joblib.externals.loky import get_reusable_executor
+
+    ensure_running()  # which would undo the mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # of processes: the caller ends them
+    # A process that ends idle is replaced; joblib would warn of it in a thread of its own.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+    with joblib.parallel_config("loky", idle_worker_timeout=_IDLE_SECONDS):
+        # Arguments travel with their calls: joblib's memory maps would outlive a killed process.
+        pool = joblib.Parallel(jobs, return_as="generator_unordered", max_nbytes=None)
+    calls = (joblib.delayed(_keyed)(function, key, cell) for key, cell in cells.items())
+    results: Generator[tuple[str, Result], None, None] = pool(calls)
+    return results, getattr(get_reusable_executor(reuse=True), "_call_queue", None)
 
 
 def _keyed(function: Callable[[Cell], Result], key: str, cell: Cell) -> tuple[str, Result]:
@@ -577,7 +602,5 @@ def finish(
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise
-        if places.address is None and places.jobs != 1:
-            _end_processes()
         return INTERRUPTED
     return COMPLETE

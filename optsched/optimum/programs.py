@@ -35,8 +35,9 @@ from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.solvers import selection
 from optsched.solvers.backends import cpsat, pyomo
-from optsched.solvers.backends.base import INFEASIBLE, Options, Progress
+from optsched.solvers.backends.base import Options, Progress
 from optsched.solvers.backends.driver import solve_events, solve_linear
+from optsched.solvers.backends.words import INFEASIBLE
 from optsched.solvers.balance import assign_balanced
 
 if TYPE_CHECKING:

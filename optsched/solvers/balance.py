@@ -19,9 +19,10 @@ from optsched.errors import SolverError, require_known
 from optsched.models.balance import WAITING, BalanceProgram, BalanceState
 from optsched.models.program import Solution, Stopped
 from optsched.solvers.backends import pyomo
-from optsched.solvers.backends.base import INFEASIBLE, OnProgress, Options
+from optsched.solvers.backends.base import OnProgress, Options
 from optsched.solvers.backends.driver import PLAIN, capabilities, solve_linear
 from optsched.solvers.backends.highs import dual_bound
+from optsched.solvers.backends.words import INFEASIBLE
 from optsched.solvers.balance_kernels import UNLIMITED, assign, assign_profiles
 
 if TYPE_CHECKING:

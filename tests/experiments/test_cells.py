@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -78,6 +80,39 @@ def test_ctrl_c_is_left_to_the_process_that_started_the_others():
     kept = Store()
     assert finish(interrupted, cells(1, 2, 3), kept, Places(2)) == COMPLETE
     assert len(kept) == 3
+
+
+STRUCK = """
+import os, signal, threading, time
+from optsched.experiments.cells import Places, Store, finish
+
+def asleep(x):
+    time.sleep(0.1)
+    return {"large": len(x)}
+
+def strike():
+    time.sleep(after)
+    os.killpg(0, signal.SIGINT)
+
+for after in (0.02, 0.3, 1, 2):
+    threading.Thread(target=strike).start()
+    try:
+        finish(asleep, {f"cell-{x}": "x" * 200_000 for x in range(900)}, Store(), Places(2))
+    except KeyboardInterrupt:
+        pass
+    until = time.monotonic() + 10
+    while threading.active_count() > 1 and time.monotonic() < until:
+        time.sleep(0.02)
+    print(threading.active_count())
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_of_a_terminal_leaves_no_thread_and_prints_nothing():
+    """One waited for ever for who reads the cells; processes that just started had a traceback."""
+    code = [sys.executable, "-c", STRUCK]
+    run = subprocess.run(code, capture_output=True, text=True, check=True, start_new_session=True)
+    assert (run.stdout.split(), run.stderr) == (["1"] * 4, "")
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, "2", True])

@@ -14,7 +14,7 @@ from interrupts import ctrl_c
 from tiny_models import market_split
 
 from optsched import SolveParams, bound, family, solve
-from optsched._internal.aside import heard
+from optsched._internal.aside import heard, untimed
 
 INSTANCE = family("uniform", n=60, seed=1)
 AFTER = 0.4  # seconds
@@ -136,6 +136,22 @@ def test_a_second_ctrl_c_strikes_as_ever():
         assert struck == [signal.SIGINT]
         with pytest.raises(KeyboardInterrupt), ctrl_c(0.01):
             time.sleep(5)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_leaves_no_module_half_imported():
+    """After one in the middle of Pyomo every later call failed."""
+    steps = []
+
+    def load():
+        with untimed():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            steps.append("imported")
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert steps == ["imported"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

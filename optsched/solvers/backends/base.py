@@ -17,13 +17,14 @@ from optsched.errors import SolverError, shown
 from optsched.models.hindsight import EventProgram, cost_unit, schedule_cost
 from optsched.models.linear import LinearModel
 from optsched.models.program import Solution, Stopped, next_cost
+from optsched.solvers.backends import words
 
 if TYPE_CHECKING:
     import threading
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.problem.schedule import Violation
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.
@@ -32,8 +33,6 @@ _ROUNDING = 1e-9  # relative, of bounds that solvers compute in floating point
 
 _DECIMALS = 6
 _FEW, _SUM = 2**40, 2**62  # units from which on decimal fractions are easier, and at most
-#: What solvers say where there is no answer to be had.
-INFEASIBLE = (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
 _REPORT_EVERY = 0.05  # seconds
 _NAMED = 3  # rows and columns that an infeasible point breaks
 
@@ -195,9 +194,35 @@ class EventModel:
         return self.program.violations(self.program.read(point))
 
 
-def by_name(names: dict[Stopped, str]) -> dict[str, Stopped]:
-    """Turn what a solver's own names mean around: the meaning of each name."""
-    return {name: status for status, line in names.items() for name in line.split()}
+def solved_alone(model: LinearModel) -> Answer | None:
+    """Answer what leaves nothing to solve, at which solvers err: no entries, no room."""
+    low, high = _whole_bounds(model.col_lower, model.col_upper, model.integer)
+    whole = bool(model.integer.all() and (model.matrix.data == np.rint(model.matrix.data)).all())
+    lower, upper = _whole_bounds(model.row_lower, model.row_upper, whole)
+    blank = np.diff(model.matrix.indptr) == 0
+    denied = (lower > upper) | (blank & ((lower > 0) | (upper < 0)))
+    for word, name_of, wrong in (
+        ("column", model.column_name, low > high),
+        ("row", model.row_name, denied),
+    ):
+        if wrong.any():
+            reason = f"nothing lies within the bounds of {word} {name_of(int(wrong.argmax()))}"
+            return Answer(Stopped.INFEASIBLE, "optsched", reason)
+    if model.matrix.nnz:
+        return None
+    cost = model.cost if model.sense == "min" else -model.cost
+    point = np.where(cost > 0, low, np.where(cost < 0, high, np.clip(0.0, low, high)))
+    if not np.isfinite(point).all():
+        return Answer(Stopped.UNBOUNDED, "optsched", "a column without an end gains")
+    duals = None if model.integer.any() else np.zeros(len(model.row_lower))
+    bound = model.exact_objective(point)
+    return Answer(Stopped.OPTIMAL, "optsched", "no entries", point, bound, duals)
+
+
+def _whole_bounds(
+    lower: FloatArray, upper: FloatArray, whole: BoolArray | bool
+) -> tuple[FloatArray, FloatArray]:
+    return np.where(whole, np.ceil(lower), lower), np.where(whole, np.floor(upper), upper)
 
 
 def conclude(
@@ -209,14 +234,14 @@ def conclude(
     """Check what a solver says and make a `Solution` of it."""
     status, bound = answer.status, answer.bound
     said = [answer.raw_status] if answer.raw_status else []
-    if status in (*INFEASIBLE, Stopped.UNBOUNDED):
+    if status in words.DENIALS:
         bound = None
     sign = 1 if model.sense == "min" else -1
     best, objective, breach = _best(model, [answer.values, *(others or [])], sign)
     if breach is not None:
         status = Stopped.ERROR
         said.append(f"its answer is infeasible: {breach}")
-    if best is not None and status in INFEASIBLE:
+    if best is not None and status in words.INFEASIBLE:
         status = Stopped.ERROR
         said.append("it denies that there is an answer, but one is known")
     if status is Stopped.INFEASIBLE and isinstance(model, LinearModel):

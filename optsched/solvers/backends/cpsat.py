@@ -23,7 +23,7 @@ from optsched._internal.aside import untimed
 from optsched._internal.numbers import exact_dot, in_units
 from optsched.errors import SolverError
 from optsched.models.program import Stopped, by_use, largest_first
-from optsched.solvers.backends import base
+from optsched.solvers.backends import base, words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,15 +40,6 @@ CAPABILITIES = base.Capabilities(
     events=True,
     install='pip install "ortools>=9.15"',
 )
-
-#: Every status of CP-SAT. UNKNOWN and FEASIBLE only say that some limit was hit.
-STATUS = {
-    "UNKNOWN": Stopped.UNKNOWN,
-    "MODEL_INVALID": Stopped.ERROR,
-    "FEASIBLE": Stopped.UNKNOWN,
-    "INFEASIBLE": Stopped.INFEASIBLE,
-    "OPTIMAL": Stopped.OPTIMAL,
-}
 
 _ENDLESS = np.iinfo(np.int64)
 # Share of the time limit after which it may be what ended CP-SAT, which stops where its longest
@@ -185,8 +176,6 @@ def solve(
     """Solve a model in this thread."""
     if isinstance(model, base.EventModel):
         return _solve_events(model, options, start, reporter)
-    if contradiction := _contradiction(model):
-        return base.Answer(Stopped.INFEASIBLE, _name(), contradiction)
     native = new(model)
     if start is not None:
         hint = native.proto.solution_hint
@@ -239,7 +228,7 @@ def _run(
     finally:
         done.set()
         watcher.join()
-    stopped = STATUS.get(status, Stopped.UNKNOWN)
+    stopped = words.CP_SAT.get(status, Stopped.UNKNOWN)
     if stopped is Stopped.UNKNOWN:  # it does not say which limit was hit; it has one for memory
         limit = math.inf if options.time_limit is None else options.time_limit
         if reporter.stopping and reporter.seconds < limit:
@@ -292,20 +281,6 @@ def _name() -> str:
     import ortools
 
     return f"CP-SAT {ortools.__version__}"
-
-
-def _contradiction(model: LinearModel) -> str:
-    """Name a column or row whose bounds hold no whole number; CP-SAT calls that invalid."""
-    for word, name_of, lower, upper in (
-        ("column", model.column_name, model.col_lower, model.col_upper),
-        ("row", model.row_name, model.row_lower, model.row_upper),
-    ):
-        empty = np.ceil(lower) > np.floor(upper)
-        if empty.any():
-            return (
-                f"no whole number lies within the bounds of {word} {name_of(int(empty.argmax()))}"
-            )
-    return ""
 
 
 def _watch(solver: Native, reporter: base.Reporter, done: threading.Event) -> None:

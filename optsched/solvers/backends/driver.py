@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
@@ -76,19 +77,28 @@ class Job:
 
 
 class ThreadChannel:
-    """A job in a thread of this process: no start-up, but nothing can end a deaf solver."""
+    """A job in a thread of this process: no start-up, but only programs can be ended if deaf."""
 
     def __init__(self, job: Job, began: float) -> None:
         self._messages: SimpleQueue[Message] = SimpleQueue()
         self._stop = threading.Event()
-        self.stop = self._stop.set
-        threading.Thread(target=self._run, args=(job, began), daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(job, began), daemon=True)
+        self._thread.start()
 
     def _run(self, job: Job, began: float) -> None:
         try:
             self._messages.put(job.solve(self._messages.put, self._stop, began))
         except BaseException as error:
             self._messages.put(error)
+
+    def stop(self) -> None:
+        """Ask the solver to stop, and end the programs that it runs, as Pyomo's do."""
+        self._stop.set()
+        with contextlib.suppress(OSError):
+            for program in (
+                Path(f"/proc/self/task/{self._thread.native_id}/children").read_text().split()
+            ):
+                os.kill(int(program), signal.SIGKILL)
 
     def end(self, *, interrupted: bool) -> None:
         """Ask the solver to stop."""
@@ -313,6 +323,7 @@ def _limit_memory(limit: int | None) -> None:
 PLAIN = base.Options()
 _SETTLE = 5.0  # seconds beyond those of another solver for CP-SAT to prove what it found
 _LOOK_EVERY = 0.05  # seconds between two looks at a stop token
+_DEAF = 50_000  # nonzeros from which presolve of HiGHS takes seconds, and hears nothing meanwhile
 _LONGEST_WAIT = 1e6  # seconds that the operating system waits for a message
 
 #: Back ends by name: modules, with what each can do as `CAPABILITIES`.
@@ -361,7 +372,10 @@ def solve_linear(
         task = pyomo.PyomoTask(model, solver)
     module = BACK_ENDS.get(solver, pyomo).__name__
     job = Job(module, able.title, task, options, base.check_start(model, start))
-    found = run(job, model, on_progress, stop, in_child=in_child, began=began)
+    if (answer := base.solved_alone(model)) is not None:
+        return base.conclude(model, answer, stopwatch() - began)
+    deaf = solver == "highs" and model.matrix.nnz >= _DEAF and bool(model.integer.any())
+    found = run(job, model, on_progress, stop, in_child=in_child or deaf, began=began)
     if found.status is not Stopped.WITHIN_TOLERANCE or solver == "cp-sat" or not settle:
         return found
     again = partial(solve_linear, model, "cp-sat", on_progress=on_progress, stop=stop)
@@ -472,7 +486,9 @@ class _Watch:
                 self._interrupt()
                 continue
             if isinstance(message, BaseException):
-                raise message
+                if not self.interrupted:
+                    raise message
+                return base.Answer(Stopped.INTERRUPTED, self.job.solver, "ended")
             if isinstance(message, base.Answer):
                 # Some solvers have one word for an interrupt and other causes.
                 unclear = self.interrupted and message.status is Stopped.UNKNOWN
@@ -484,14 +500,13 @@ class _Watch:
             late = stopwatch() - self.deadline
             if late >= (0 if message is None else GRACE):
                 status = Stopped.INTERRUPTED if self.interrupted else Stopped.TIME_LIMIT
-                raw_status = f"did not stop when asked; its process was ended {GRACE} s later"
+                raw_status = f"did not stop when asked, nor within {GRACE} s"
                 return base.Answer(status, self.job.solver, raw_status)
 
     def _interrupt(self) -> None:
         self.interrupted = True
         self.channel.stop()
-        if isinstance(self.channel, ChildChannel):  # nothing can end a thread
-            self.deadline = min(self.deadline, stopwatch() + GRACE)
+        self.deadline = min(self.deadline, stopwatch() + GRACE)
 
     def _patience(self) -> float | None:
         """Return the seconds to wait for a message; Ctrl-C and a token have to be looked at."""

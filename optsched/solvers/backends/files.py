@@ -20,6 +20,7 @@ from optsched._internal.files import write_whole
 from optsched.errors import ModelError, SolverError
 from optsched.models.linear import Family, LinearArrays, LinearModel
 from optsched.solvers.backends import base, highs
+from optsched.solvers.backends.words import NO_POINT_IN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ _RESERVED = re.compile(
 )
 _SIDES = ("_lower", "_upper")  # LP files hold a row with two bounds as two rows
 _CHECKS = ("Integer", "Karush-Kuhn-Tucker", "End")  # what follows the tables of GLPK
-_NO_POINT = ("no point", "infeasible", "unbounded", "empty", "undefined", "no integer solution")
+_UNSAID = "no point"  # where the status alone does not say so
 #: First lines of what has no names, or none that are read.
 _UNREAD = {
     "Number of columns and rows": "raw output of HiGHS (style -1)",
@@ -129,7 +130,7 @@ def read_solution(path: str | Path, model: LinearModel) -> FloatArray:
     place = {name: at for form in ("[]", "()") for at, name in enumerate(model.column_names(form))}
     point, known = np.zeros(len(model.cost)), set[str]()
     status, entries = _written(path, [line for line in lines if line.strip()])
-    if any(word in status.casefold() for word in _NO_POINT):
+    if any(word in status.casefold() for word in NO_POINT_IN_FILES):
         raise SolverError(f"{path} holds no point: its status is {status!r}")
     for name, value in entries:
         if name not in place:  # such as what Gurobi adds for rows with two bounds
@@ -138,9 +139,11 @@ def read_solution(path: str | Path, model: LinearModel) -> FloatArray:
             raise SolverError(f"{path} names {name} twice; have its columns alone written")
         known.add(name)
         try:
-            point[place[name]] = float(value)
+            if not math.isfinite(number := float(value)):  # a ray of an unbounded model
+                raise ValueError
+            point[place[name]] = number
         except ValueError:
-            raise SolverError(f"{path}: {name} is {value!r}, but must be a number") from None
+            raise SolverError(f"{path}: {name} is {value!r}, but must be a finite number") from None
     if not known and not status:  # some write nothing of columns that are 0
         raise SolverError(
             f"{path} names no column of {model.name}, such as {next(iter(place), 'none')}; solve "
@@ -160,7 +163,7 @@ def _written(path: str | Path, lines: list[str]) -> tuple[str, list[list[str]]]:
         if first == "Model status":  # HiGHS, styles 0 and 4
             at = words.index(["#", "Primal", "solution", "values"]) + 1
             if lines[at] != "Feasible":
-                return f"{lines[1]} ({_NO_POINT[0]})", []
+                return f"{lines[1]} ({_UNSAID})", []
             begin = next(at for at, line in enumerate(lines) if line.startswith("# Columns")) + 1
             return lines[1], _pairs(path, words[begin:][: abs(int(words[begin - 1][2]))])
         if first == "Columns":  # HiGHS, style 1; blank where there are no values
@@ -168,7 +171,7 @@ def _written(path: str | Path, lines: list[str]) -> tuple[str, list[list[str]]]:
             table = words[2 : lines.index("Rows")]
             values = [[word for word in row[1:-1] if _is_number(word)][2:] for row in table]
             if not all(values):
-                return f"{status} ({_NO_POINT[0]})", []
+                return f"{status} ({_UNSAID})", []
             pairs = zip(table, values, strict=True)
             return status, [[row[-1], value[0]] for row, value in pairs]
         if first.startswith("Problem:"):  # GLPK, and HiGHS, style 3
@@ -189,7 +192,7 @@ def _written(path: str | Path, lines: list[str]) -> tuple[str, list[list[str]]]:
             return first, [row[1:3] for row in rows[begin:]]
         if first.startswith(("solution status:", "objective value:", "no solution")):  # SCIP
             if any(line.startswith("no solution") for line in lines[:2]):
-                return f"{first} ({_NO_POINT[0]})", []
+                return f"{first} ({_UNSAID})", []
             named = [row for row in words if row[:1] != ["solution"] and row[1:2] != ["value:"]]
             return first, _pairs(path, [row[:2] for row in named])
     except (ValueError, IndexError, StopIteration):

@@ -15,7 +15,8 @@ from optsched._internal.aside import untimed
 from optsched._internal.numbers import exact_dot, in_units, round_down
 from optsched.errors import SolverError
 from optsched.models.program import Stopped
-from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
+from optsched.solvers.backends import words
+from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -26,23 +27,6 @@ if TYPE_CHECKING:
 PIN = "highspy>=1.12,!=1.14.0,!=1.15.*"
 
 CAPABILITIES = Capabilities("highs", "HiGHS", install=f'pip install "{PIN}"')
-
-#: Every status of HiGHS 1.14. `kUnknown` covers an interrupted LP without a verdict.
-STATUS = by_name(
-    {
-        Stopped.OPTIMAL: "kModelEmpty kOptimal",
-        Stopped.GAP_LIMIT: "kObjectiveBound kObjectiveTarget",
-        Stopped.TIME_LIMIT: "kTimeLimit",
-        Stopped.ITERATION_LIMIT: "kIterationLimit kSolutionLimit",
-        Stopped.MEMORY_LIMIT: "kMemoryLimit",
-        Stopped.UNBOUNDED: "kUnbounded",
-        Stopped.INFEASIBLE: "kInfeasible",
-        Stopped.INFEASIBLE_OR_UNBOUNDED: "kUnboundedOrInfeasible",
-        Stopped.INTERRUPTED: "kInterrupt kHighsInterrupt",
-        Stopped.ERROR: "kLoadError kModelError kPresolveError kSolveError kPostsolveError",
-        Stopped.UNKNOWN: "kNotset kUnknown",
-    }
-)
 
 # Presolve of 1.14.0 calls wrong answers optimal where a row has integer and continuous columns
 # (ERGO-Code/HiGHS issues 2957, 3043, 3094; 1.13 and 1.15 are right): "min 2x - y, y <= x".
@@ -201,9 +185,7 @@ def _read(highs: Native, model: LinearModel, integers: bool, name: str) -> Answe
     status = highs.getModelStatus()
     info, solution = highs.getInfo(), highs.getSolution()
     raw_status = highs.modelStatusToString(status)
-    stopped = STATUS.get(status.name, Stopped.UNKNOWN)
-    if status.name == "kModelEmpty":  # without columns
-        return Answer(stopped, name, raw_status, np.zeros(len(model.cost)), model.offset)
+    stopped = words.HIGHS.get(status.name, Stopped.UNKNOWN)
     values = duals = bound = None
     if solution.value_valid and info.primal_solution_status == _FEASIBLE_POINT:
         values = np.array(solution.col_value, dtype=np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from optsched._internal.aside import untimed
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models.linear import LinearArrays, LinearModel
 from optsched.models.program import Stopped
-from optsched.solvers.backends import base, highs
+from optsched.solvers.backends import base, highs, words
 from optsched.solvers.backends.files import with_names
 
 if TYPE_CHECKING:
@@ -31,44 +31,18 @@ INSTALL = {
     "cplex": "pip install cplex",
     "glpk": "apt install glpk-utils, or conda install -c conda-forge glpk",
     "gurobi": "pip install gurobipy",
-    "scip": "conda install -c conda-forge scip",
+    "scip": "conda install -c conda-forge scip, or pip install pyscipopt for scip_direct",
     "xpress": "pip install xpress",
 }
-
-#: Every termination condition of Pyomo.
-STATUS = base.by_name(
-    {
-        Stopped.OPTIMAL: "globallyOptimal locallyOptimal optimal",
-        Stopped.GAP_LIMIT: "minFunctionValue",
-        Stopped.TIME_LIMIT: "maxTimeLimit",
-        Stopped.ITERATION_LIMIT: "maxIterations maxEvaluations",
-        Stopped.UNBOUNDED: "unbounded",
-        Stopped.INFEASIBLE: "infeasible",
-        Stopped.INFEASIBLE_OR_UNBOUNDED: "infeasibleOrUnbounded",
-        Stopped.INTERRUPTED: "userInterrupt resourceInterrupt",
-        Stopped.ERROR: "invalidProblem solverFailure internalSolverError error licensingProblems",
-        Stopped.UNKNOWN: "unknown minStepLength feasible other intermediateNonInteger noSolution",
-    }
-)
 
 #: What solvers call the options that Pyomo hands on as they are.
 _OPTIONS = {
     "cbc": {"threads": "threads", "seed": "randomCbcSeed", "gap_limit": "ratioGap"},
     "glpk": {"seed": "seed", "gap_limit": "mipgap"},
 }
-#: What logs say where Pyomo gives another termination condition, or none.
-_SAID = {
-    "TIME LIMIT EXCEEDED": Stopped.TIME_LIMIT,
-    "Stopped on time": Stopped.TIME_LIMIT,
-    "GAP TOLERANCE REACHED": Stopped.GAP_LIMIT,
-    "NO PRIMAL FEASIBLE SOLUTION": Stopped.INFEASIBLE,
-}
 _LARGEST = 1e15  # coefficient, as HiGHS has it
 _MOST_SECONDS = 2**31 - 1  # of GLPK's limit, a whole number
-_WITHOUT = ("infeasible", "unbounded", "intermediateNonInteger")  # whose points are no answers
-#: What is said without a point, which proves nothing once time is over: CBC then says infeasible.
-_WORDS = (*base.INFEASIBLE, Stopped.UNBOUNDED)
-_TRUSTED = 0.5  # share of the time limit up to which they count
+_TRUSTED = 0.5  # share of the time limit up to which denials count: CBC then says infeasible
 _PRINTED = 1e-5  # by which a bound that was read from a log is off: it has six digits
 
 
@@ -139,8 +113,18 @@ def solve(
     task: PyomoTask, options: base.Options, start: FloatArray | None, reporter: base.Reporter
 ) -> base.Answer:
     """Solve a linear model by one of Pyomo's solvers, in this thread."""
-    native, solver, title = task.model.to_pyomo(), task.solver, f"Pyomo's {task.solver}"
-    if np.abs(task.model.matrix.data).max(initial=0) >= _LARGEST:
+    model, solver, title = task.model, task.solver, f"Pyomo's {task.solver}"
+    sign = 1 if model.sense == "min" else -1  # bounds of what is maximised have either sign in CBC
+    kept = np.diff(model.matrix.indptr) > 0  # rows that mean nothing are nothing to SCIP
+    kept &= np.isfinite(model.row_lower) | np.isfinite(model.row_upper)
+    native = replace(
+        model.with_objective(sign * model.cost, sign * model.offset, "min"),
+        matrix=model.matrix[kept],
+        row_lower=model.row_lower[kept],
+        row_upper=model.row_upper[kept],
+        rows=(),
+    ).to_pyomo()
+    if np.abs(model.matrix.data).max(initial=0) >= _LARGEST:
         raise SolverError(f"{title} errs where coefficients are {_LARGEST:g} or more; scale them")
     plugin = _factory()(solver)
     keywords: dict[str, object] = {"load_solutions": False}
@@ -152,29 +136,36 @@ def solve(
     try:
         with _quietly():
             result = plugin.solve(native, **keywords)
-            if len(result.solution):
+            condition = result.solver.termination_condition.value
+            if has_point := len(result.solution) and condition not in words.NO_POINT:
                 native.solutions.load_from(result)
     except TimeoutExpired:
         return base.Answer(Stopped.TIME_LIMIT, title, "it did not stop at its limit, and was ended")
     except Exception as error:  # plugins and the solvers behind them fail in many ways
         *_, reason = str(getattr(plugin, "_log", "")).splitlines() or [_sentence(error)]
         raise SolverError(f"{title} failed: {reason.strip()}; use method='highs'") from error
-    log, condition = str(getattr(plugin, "_log", "")), result.solver.termination_condition.value
-    said = next((words for words in _SAID if words in log), None)
-    stopped = _SAID[said] if said else STATUS.get(condition, Stopped.UNKNOWN)
-    values = None
-    if len(result.solution) and condition not in _WITHOUT:
-        values = _values(native, task.model)
-    problem, least = result.problem, task.model.sense == "min"
-    bound = problem.lower_bound if least else problem.upper_bound
-    bound = float(bound) if isinstance(bound, int | float) else None
+    log = str(getattr(plugin, "_log", ""))
+    stopped = words.PYOMO.get(condition, Stopped.UNKNOWN)
+    logs = words.LOGS | (words.RELAXED_LOGS if stopped is Stopped.UNKNOWN else {})
+    if said := next((said for said in logs if said in log), None):
+        stopped = logs[said]
+    ends = np.where(sign * model.cost > 0, model.col_lower, model.col_upper)[model.cost != 0]
+    if (
+        stopped is Stopped.INFEASIBLE and not np.isfinite(ends).all()
+    ):  # presolve of CBC means either
+        stopped = Stopped.INFEASIBLE_OR_UNBOUNDED
+    values = _values(native, model) if has_point else None
+    bound = result.problem.lower_bound
+    bound = sign * float(bound) if isinstance(bound, int | float) else None
     if bound is not None:  # the tolerances of these solvers are absolute, whatever costs are
         printed = stopped is not Stopped.OPTIMAL or options.gap_limit
-        bound -= (base.FEASIBILITY + _PRINTED * abs(bound) * bool(printed)) * (1 if least else -1)
+        bound -= (base.FEASIBILITY + _PRINTED * abs(bound) * bool(printed)) * sign
     raw_status = said.lower() if said else condition
     limit = options.time_limit
-    if stopped in _WORDS and limit is not None and reporter.seconds >= _TRUSTED * limit:
-        return base.Answer(Stopped.TIME_LIMIT, title, f"says {raw_status} as its time is over")
+    over = reporter.stopping or (limit is not None and reporter.seconds >= _TRUSTED * limit)
+    if stopped in words.DENIALS and over:
+        stopped = Stopped.INTERRUPTED if reporter.stopping else Stopped.TIME_LIMIT
+        return base.Answer(stopped, title, f"says {raw_status} as its time is over")
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
         raw_status = f"{condition}, by its own word: it gives no bound"
     return base.Answer(stopped, title, raw_status, values, bound)

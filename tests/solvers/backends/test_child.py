@@ -18,7 +18,7 @@ import pytest
 from interrupts import ctrl_c
 from tiny_models import knapsack, market_split
 
-from optsched import SolveParams, solve
+from optsched import HindsightProgram, SolveParams, family, solve
 from optsched.errors import SolverError
 from optsched.models.program import Stopped
 from optsched.solvers import Options, prepare
@@ -271,6 +271,17 @@ def test_ctrl_c_returns_what_is_known(solver, in_child):
     assert solution.seconds < 60  # 10.3 on a machine with eight processes to two cores
 
 
+@pytest.mark.slow
+def test_ctrl_c_is_heard_while_highs_presolves():
+    """It was not for 15 seconds: HiGHS hears nothing meanwhile."""
+    program = HindsightProgram(family("uniform", n=14, seed=1))
+    solve(knapsack(), params=SolveParams(in_child=True))  # which is started from here on
+    with ctrl_c(1.0):
+        solution = solve(program, method="highs")
+    assert solution.status is Stopped.INTERRUPTED
+    assert solution.seconds < 10
+
+
 def test_ctrl_c_ends_a_deaf_child():
     run_fake("good")  # whatever has to be imported is there
     with ctrl_c(0.3):
@@ -285,7 +296,7 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
         f"""
         import os, sys, threading, time
         sys.path[:0] = {sys.path!r}
-        from optsched import SolveParams, solve
+        from optsched import HindsightProgram, SolveParams, family, solve
         from tiny_models import market_split
 
         # A script without a main guard must not run twice.

@@ -18,12 +18,12 @@ from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
 from optsched.models.program import Stopped
 from optsched.solvers import Options
-from optsched.solvers.backends import cpsat
+from optsched.solvers.backends import cpsat, words
 from optsched.solvers.backends.base import Reporter
 
 
 def test_every_native_status_has_a_meaning():
-    assert set(cpsat.STATUS) == set(cp_model_pb2.CpSolverStatus.keys())
+    assert set(words.CP_SAT) == set(cp_model_pb2.CpSolverStatus.keys())
 
 
 @pytest.mark.parametrize(

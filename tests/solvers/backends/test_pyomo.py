@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import time
+from contextlib import suppress
+from pathlib import Path
 from subprocess import TimeoutExpired
 from types import SimpleNamespace
 
@@ -13,6 +16,7 @@ import pyomo.environ as pyo
 import pytest
 from effort import examples
 from hypothesis import assume, given
+from interrupts import ctrl_c
 from pyomo.common import Executable
 from pyomo.opt import TerminationCondition
 from tiny_models import knapsack, market_split, models
@@ -23,11 +27,12 @@ from optsched.models import Family, Rows, Variables
 from optsched.models.program import Stopped
 from optsched.solvers import from_pyomo
 from optsched.solvers.backends import pyomo as pyomo_models
+from optsched.solvers.backends import words
 from optsched.solvers.backends.base import Capabilities
 
 
 def test_every_native_status_has_a_meaning():
-    assert set(pyomo_models.STATUS) == {condition.value for condition in TerminationCondition}
+    assert set(words.PYOMO) == {condition.value for condition in TerminationCondition}
 
 
 @examples(40)
@@ -197,6 +202,41 @@ def test_a_relaxation_without_an_answer_is_infeasible(program):
     rows = Rows(Family.of("r", i=[0, 1]), {"y": [[4, -4], [3, -3]]}, [1, -1], [1, -1])
     model = LinearModel.build("apart", [y], [rows])
     assert solve(model, method=program).status is Stopped.INFEASIBLE
+
+
+def test_a_relaxation_without_an_end_is_not_infeasible(program):
+    """Presolve of CBC says that it is."""
+    x = Variables(Family.of("x", i=range(4)), [-2000, 4000, 2000, 4000], -2, 4, integer=True)
+    y = Variables(Family.of("y", i=range(2)), [-2, 1])
+    rows = Rows(Family.of("r"), {"x": [[-4, 1, 3, 2]]}, -2, -2)
+    found = solve(LinearModel.build("endless", [x, y], [rows]), method=program)
+    assert found.status in (Stopped.UNBOUNDED, Stopped.INFEASIBLE_OR_UNBOUNDED)
+
+
+@pytest.mark.slow
+def test_a_bound_of_what_is_maximised_has_its_sign(program):
+    """CBC's had either."""
+    model = market_split(items=60, rows=9)
+    model = model.with_objective(-model.cost, 3.0, "max")
+    found = solve(model, method=program, time_limit=0.9)
+    assert (found.status, found.bound) in ((Stopped.TIME_LIMIT, 3), (Stopped.TIME_LIMIT, None))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_program_too(program):
+    solve(knapsack(), method=program)  # all that is imported is there from here on
+    with ctrl_c(1.0):
+        found = solve(market_split(items=60, rows=9), method=program)
+    assert (found.status, found.seconds < 10) == (Stopped.INTERRUPTED, True)
+    with Path(f"/proc/self/task/{os.getpid()}/children").open() as children:
+        assert not [pid for pid in children.read().split() if program[:4] in named(pid)]
+
+
+def named(pid):
+    """Return the name of a process, if it is still there."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text()
+    return ""
 
 
 @pytest.mark.parametrize("error", [TimeoutExpired("glpsol", 3), RuntimeError("no\nlicence.")])

@@ -20,7 +20,7 @@ from optsched import HindsightProgram, LinearModel, write_model
 from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
 from optsched.solvers import read_solution
-from optsched.solvers.backends.base import INFEASIBLE
+from optsched.solvers.backends.words import INFEASIBLE
 
 INSTANCE = optsched.Instance([4, 9, 2, 7, 5], [3, 2, 6, 4, 5], 24, [0, 0, 1, 1, 2])
 PROGRAM = HindsightProgram(INSTANCE)
@@ -251,7 +251,8 @@ def test_a_row_and_a_headline_that_share_a_columns_name_are_not_the_column(tmp_p
         (BY_CBC.replace("Optimal", "Infeasible"), "holds no point: its status is 'Infeasible - "),
         (BY_CBC.replace("Optimal", "Unbounded"), "holds no point: its status is 'Unbounded - "),
         (BY_CBC.replace("6  ", "60 "), "its point is infeasible: value is 60, but must be at most"),
-        (BY_CBC.replace("6  ", "?? "), r"value is '\?\?', but must be a number"),
+        (BY_CBC.replace("6  ", "?? "), r"value is '\?\?', but must be a finite number"),
+        (BY_GUROBI.replace("value 6", "value inf"), "value is 'inf', but must be a finite number"),
         (BY_GLPK.replace("OPTIMAL", "UNDEFINED"), "holds no point: its status is 'Status: "),
         (BY_GLPK.replace("OPTIMAL", "EMPTY"), "holds no point"),
         (BY_GLPK[:80], "is cut off"),
