@@ -1,7 +1,5 @@
 """Every policy in every world against its literal twin, and what that has found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

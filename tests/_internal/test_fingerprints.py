@@ -1,7 +1,5 @@
 """Fingerprints: any change of any field of whatever is asked makes another one."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import os

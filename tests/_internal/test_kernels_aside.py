@@ -1,7 +1,5 @@
 """Ctrl-C while machine code runs."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """What is printed of a proven number never claims more than what is proven."""
 
-from __future__ import annotations
-
 import math
 import re
 from decimal import Decimal

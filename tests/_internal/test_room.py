@@ -1,7 +1,5 @@
 """Room in memory: what is estimated, what is refused, and that nothing extreme is made first."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 

@@ -1,7 +1,5 @@
 """Bounds against their definitions, certificates against a literal Lagrangian."""
 
-from __future__ import annotations
-
 import time
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The configuration-size bound against brute force; its certificates against the definition."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

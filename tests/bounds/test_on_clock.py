@@ -1,7 +1,5 @@
 """Bounds on a clock: never above the least latency over all sequences of batches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

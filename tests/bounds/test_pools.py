@@ -1,7 +1,5 @@
 """Bounds for several workers against brute force; their certificates against the definition."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 

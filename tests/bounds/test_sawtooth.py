@@ -1,7 +1,5 @@
 """The sawtooth bound: against its formula in fractions, and against every schedule."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

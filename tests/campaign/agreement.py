@@ -1,7 +1,5 @@
 """Random models on which HiGHS, CP-SAT and our own must find what trying everything finds."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Certificates, verified from the formulas in fractions; and mutated ones, that must not lie."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command line with random options: four exit codes, one sentence, no traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

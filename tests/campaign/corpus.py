@@ -1,7 +1,5 @@
 """Valid files of every kind that optsched reads."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny models: our exact search, dynamic programs and fixed points against trying everything."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Every reader on mutated files: an object that is valid, or one sentence."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import random

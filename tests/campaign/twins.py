@@ -1,7 +1,5 @@
 """Every policy in every world against its literal twin, or refused in one sentence."""
 
-from __future__ import annotations
-
 import numpy as np
 from strategies import NAMES, SOLVED, drawn_run
 from twins import twin_of

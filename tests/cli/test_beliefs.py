@@ -1,7 +1,5 @@
 """What the command line says of likely outputs: a history, or a column and its error."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

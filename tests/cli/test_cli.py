@@ -1,7 +1,5 @@
 """The command line: JSON, exit codes, and one sentence for every bad input."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

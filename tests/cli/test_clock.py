@@ -1,7 +1,5 @@
 """compare and simulate on a clock."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """clock: what there is, fits, and logs beside their simulation."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`compare --seeds`: a family under several seeds, with intervals and differences to a baseline."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

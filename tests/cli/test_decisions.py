@@ -1,7 +1,5 @@
 """What a serving engineer decides by: margins, how to serve so, rates, clients, GPUs."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command `doctor`, and what a shell and `python -m` need."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """First calls: help is light, and what is refused is refused before anything is compiled."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import suppress

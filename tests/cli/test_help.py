@@ -1,7 +1,5 @@
 """Help: every command stands in a section, every option has words, every example runs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Typical mistakes: the hint of the sentence, followed to the letter, works."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands write the page of what they say."""
 
-from __future__ import annotations
-
 import json
 import re
 

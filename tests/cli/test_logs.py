@@ -1,7 +1,5 @@
 """Logs of other tools on the command line: one note says what was read as what."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

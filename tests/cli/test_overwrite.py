@@ -1,7 +1,5 @@
 """Outputs replace what optsched wrote, and nothing else unless they are told to."""
 
-from __future__ import annotations
-
 import pytest
 
 FAMILY = "family:uniform,n=4"

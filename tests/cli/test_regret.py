@@ -1,7 +1,5 @@
 """`optsched regret`: JSON, report, Ctrl-C, and one sentence for every bad input."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """`optsched rolling`: JSON as of compare with the counts, and one sentence for every bad input."""
 
-from __future__ import annotations
-
 import functools
 import json
 import signal

@@ -1,7 +1,5 @@
 """`optsched route`: JSON, report, and one sentence for every bad input."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

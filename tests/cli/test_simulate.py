@@ -1,7 +1,5 @@
 """The command that runs one policy, and what policies may know in compare."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """`optsched thresholds`: the JSON of the manual, and one sentence for every bad input."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """No option is ignored without a word: it is refused, and following the hint works, or noted."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """--workers on solve, bound, check and export."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Wrong inputs to all commands: exit code 2, one sentence that says where, and nothing lost."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

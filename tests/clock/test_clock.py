@@ -1,7 +1,5 @@
 """Clocks against the formulas they stand for, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 import math
 

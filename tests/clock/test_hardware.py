@@ -1,7 +1,5 @@
 """Tokens that fit, against counts from the published configurations."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

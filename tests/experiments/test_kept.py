@@ -1,7 +1,5 @@
 """What is kept of sweeps and regret: never given to another question, and mended where damaged."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

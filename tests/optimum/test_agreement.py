@@ -4,8 +4,6 @@ HiGHS, CP-SAT on rows and CP-SAT on events must give that number, no bound may b
 policy below. The brute force takes nothing from the package but the fields of the instance.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

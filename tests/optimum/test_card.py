@@ -1,7 +1,5 @@
 """The four decision problems of the papers: each method against brute force, and rolling."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import brute_force

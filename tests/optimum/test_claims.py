@@ -5,8 +5,6 @@ called proven is the optimum exactly, no bound is above it, no objective but the
 no gap below the true one; and where all costs are whole and below 2**53, nothing is left unproven.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from contextlib import nullcontext, suppress

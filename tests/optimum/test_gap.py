@@ -1,7 +1,5 @@
 """The gap is the sum of its parts, exactly."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Programs that start well: within a schedule, or from what policies do; none ends unanswered."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

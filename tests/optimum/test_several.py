@@ -1,7 +1,5 @@
 """Several workers: the interval against brute force, limits, one worker as before, bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from brute_force import OBJECTIVES, joint_optima

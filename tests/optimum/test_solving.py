@@ -1,7 +1,5 @@
 """`solve`: the best schedule and a bound that is proven, whatever happens on the way."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import threading

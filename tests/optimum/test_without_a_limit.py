@@ -1,7 +1,5 @@
 """`solve` without a time limit, and with weights that CP-SAT cannot represent."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading

@@ -1,7 +1,5 @@
 """Every policy that knows the outputs: feasible, deterministic, and equal to its literal twin."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

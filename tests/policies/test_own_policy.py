@@ -1,7 +1,5 @@
 """A new decision policy is one file and one line in the registry; a function may be a policy."""
 
-from __future__ import annotations
-
 import inspect
 import json
 

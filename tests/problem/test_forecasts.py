@@ -1,7 +1,5 @@
 """Interval makers: what they give, that outputs lie inside, one sentence for bad input."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

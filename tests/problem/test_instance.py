@@ -1,7 +1,5 @@
 """Instance: validation, printing, copies and round trips."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

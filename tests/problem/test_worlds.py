@@ -1,7 +1,5 @@
 """A hundred cells of the net; the campaign has all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from worlds import TIMES, Cell, cells, drawn, examine, some_cells

@@ -1,7 +1,5 @@
 """Plots of runs on a clock show the numbers they are made from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

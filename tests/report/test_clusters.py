@@ -1,7 +1,5 @@
 """Plots and page of runs on a cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

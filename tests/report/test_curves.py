@@ -1,7 +1,5 @@
 """What plots show is what the schedule is, however much of it is left out."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plots of the fluid model show the numbers they are made from."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

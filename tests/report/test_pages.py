@@ -1,7 +1,5 @@
 """The report stands alone, says what is proven, and takes user text for nothing but text."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

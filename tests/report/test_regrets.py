@@ -1,7 +1,5 @@
 """Table, plots and page of regret."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Plots draw on the axes they are given, label them with units, and can be rendered."""
 
-from __future__ import annotations
-
 import io
 import re
 

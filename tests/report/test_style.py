@@ -1,7 +1,5 @@
 """Policies look the same in every plot, and apart from each other."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

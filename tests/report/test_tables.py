@@ -1,7 +1,5 @@
 """Tables say what is proven, and show names as they are."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The driver: causal, feasible, honest about its fallback and Ctrl-C, and a policy everywhere."""
 
-from __future__ import annotations
-
 import random
 import signal
 import time

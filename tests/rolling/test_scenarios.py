@@ -1,7 +1,5 @@
 """Scenarios: their simulation against a literal one, and what they overrule."""
 
-from __future__ import annotations
-
 import numpy as np
 from effort import examples
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Windows: their program, prices and searches against brute force and HiGHS."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

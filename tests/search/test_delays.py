@@ -1,7 +1,5 @@
 """Delays of large requests: feasible, never worse than `area`, and worth it at real scale."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples

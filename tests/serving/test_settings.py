@@ -1,7 +1,5 @@
 """What a server is started with: settings, configurations, metrics, and what the how-to says."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """The verb run: one family of results, and one sentence for what it cannot do."""
 
-from __future__ import annotations
-
 import pytest
 
 import optsched

@@ -1,7 +1,5 @@
 """Families: reproducible, valid, and with the moments that the papers state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

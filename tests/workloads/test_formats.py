@@ -1,7 +1,5 @@
 """Logs in published formats, made here: each is read rightly, by its names or by --columns."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

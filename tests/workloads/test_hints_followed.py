@@ -1,7 +1,5 @@
 """Every hint on a wrong name, followed to the letter, is right or refused."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """Reading traces: every format, whole or to a limit, from files and pipes."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Traces that cannot be read: one sentence names the file, the line, the column and the value."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import math

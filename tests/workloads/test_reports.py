@@ -1,7 +1,5 @@
 """The reader's rules: where requests are in a report, and which of them were measured."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

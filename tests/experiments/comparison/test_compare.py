@@ -1,7 +1,5 @@
 """The verb compare: one family of results on steps, clocks and clusters."""
 
-from __future__ import annotations
-
 import pytest
 
 from optsched import Cluster, Comparison, PriorityPolicy, bound, compare, family, run

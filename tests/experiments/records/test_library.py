@@ -1,7 +1,5 @@
 """The library: what it says of each instance is verified, and only what is better is taken."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json

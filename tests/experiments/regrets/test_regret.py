@@ -1,7 +1,5 @@
 """Regret: the interval holds the truth, policies share instances, interrupted runs keep cells."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Sources that are none are refused in one sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 from optsched import family

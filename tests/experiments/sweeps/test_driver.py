@@ -1,7 +1,5 @@
 """Sweeps: every run once, whichever job executes it and whichever is killed."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The file of a sweep: what it asks for, and one sentence for everything that is wrong in it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

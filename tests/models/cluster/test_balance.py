@@ -1,7 +1,5 @@
 """Program (IO): both forms against enumeration, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The fluid equilibrium against a recursion that runs the fluid iteration by iteration."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ A rule may drop a node only if no completion is optimal; a node is needless only
 a completion that costs no more.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import brute_force

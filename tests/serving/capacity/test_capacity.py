@@ -1,7 +1,5 @@
 """At most: what was simulated meets the objectives, in Python and on the command line."""
 
-from __future__ import annotations
-
 import json
 import shlex
 

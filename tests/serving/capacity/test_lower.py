@@ -1,7 +1,5 @@
 """At least: never more than what brute force needs, and proven by code that shares nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Objectives: what their text means, and what a run attains of them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Requests that arrive when others have ended: the kernel, its literal twin, frozen arrivals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import literal_vllm

@@ -1,7 +1,5 @@
 """Facts of a cluster: what is refused, the clock, and the power law of the paper."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Routers on serving engines: paused and resumed, an engine does what it does at a stretch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples

@@ -1,7 +1,5 @@
 """Routers on workers that run each on its own, against a literal twin and one-worker runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Policies that preempt, on clocks: compared with the runs in steps and rebuilt logs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Simulators with a clock against literal ones, event by event."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import share

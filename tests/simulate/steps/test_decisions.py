@@ -1,7 +1,5 @@
 """A user's policy: equal to a literal simulator, kept within memory, knows nothing it may not."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

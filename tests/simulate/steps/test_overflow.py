@@ -1,7 +1,5 @@
 """Overflow policies: equal to a literal simulator, and a loop is reported exactly where one is."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

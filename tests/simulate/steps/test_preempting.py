@@ -1,7 +1,5 @@
 """Decisions that preempt: equal to literal servers, in steps and on clocks, whatever is kept."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fractions import Fraction
