@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from literal import sawtooth
 from strategies import instances, tiny_joint
+from tabled import tabled
 
 from optsched import (
     Instance,
@@ -217,18 +218,7 @@ def test_where_there_is_no_sawtooth_bound_it_is_refused():
         verify(certificate, instance.replace(memory=7))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"size": 0}, "the size is 0, but must be positive"),
-        ({"denominator": 0}, "the denominator is 0"),
-        ({"charges": (1,)}, "2 prices, but 1 charges"),
-        ({"charges": (1, 1)}, "the charge of step 2 is 1, but must be between 0 and"),
-        ({"charges": (-1, 0)}, "the charge of step 1 is -1"),
-        ({"prices": (3, -1)}, "the price of step 2 is -1"),
-        ({"objective": "makespan"}, "prove anything about 'makespan'"),
-    ],
-)
+@tabled
 def test_certificates_that_prove_nothing_are_refused(changes, message):
     certificate = SawtoothCertificate(1, 2, (3, 0), (1, 0), "")
     with pytest.raises(CertificateError, match=message):

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoints
 
 import pytest
 from fresh import imports
+from tabled import tabled
 
 import optsched.cli
 from optsched import Instance, Schedule
@@ -310,46 +311,7 @@ def test_truncated_gzip_is_refused(optsched_command, tmp_path):
     assert (code, err.count("\n"), "cut.csv.gz" in err) == (2, 1, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["compare", "{trace}", "--memory", "64", "--policies", "aera"], "did you mean 'area'"),
-        (["compare", "{trace}", "--memory", "64", "--policies", "area,area"], "given twice"),
-        (["compare", "{trace}", "--memory", "64", "--html", "{dir}/no/x.html"], "no folder"),
-        (["compare", "{trace}", "--memory", "64", "--html", "{dir}"], "it is a folder"),
-        (["compare", "{trace}", "--memory", "64", "--json", "{dir}/no/x.json"], "no folder"),
-        (["compare", "{trace}", "--memory", "64", "--schedules", "{trace}"], "is not a folder"),
-        (["compare", "{trace}", "--memory", "64", "--schedules", "{trace}/a/b"], "is not a folder"),
-        (
-            ["compare", "{trace}", "--memory", "64", "--html", "/proc/x.html"],
-            "cannot write /proc/x",
-        ),
-        (["compare", "{trace}"], "memory"),
-        (["compare", "{dir}/missing.csv", "--memory", "64"], "missing.csv"),
-        (["compare", "{dir}", "--memory", "64"], "directory"),
-        (["compare", "family:unifrom", "--memory", "64"], "uniform"),
-        (["compare", "{trace}", "--memory", "many"], "'many' is not a valid integer"),
-        (["check", "{trace}", "{dir}/missing.json", "--memory", "64"], "missing.json"),
-        (["check", "{trace}", "{trace}", "--memory", "64"], "not valid JSON"),
-        (["bound", "{trace}", "--memory", "64", "--method", "best"], "'best' is not one of"),
-        (
-            ["bound", "{trace}", "--memory=64", "--method=closed-form", "--certificate={dir}/c"],
-            "no certificate",
-        ),
-        (["solve", "{trace}", "--memory", "64", "--method", "milp"], "unknown method 'milp'"),
-        (["solve", "{trace}", "--memory", "64", "--objective", "tel"], "unknown objective 'tel'"),
-        (["solve", "{trace}", "--memory", "64", "--time-limit", "0"], "--time-limit is 0.0"),
-        (["select", "{trace}", "--memory", "64", "--method", "greedy"], "unknown method 'greedy'"),
-        (
-            ["select", "{trace}", "--memory", "64", "--fit", "profile", "--method", "dp"],
-            "use 'highs'",
-        ),
-        (["export", "{trace}", "--memory", "64", "--out", "{dir}/x.txt"], ".mps or .lp"),
-        (["export", "{trace}", "--memory", "64", "--model=batch", "--out={dir}/x.lp"], "--size K"),
-        (["comapre"], "No such command 'comapre'"),
-        (["compare", "{trace}", "--memry", "64"], "--memory"),
-    ],
-)
+@tabled
 def test_bad_arguments_get_one_sentence(optsched_command, trace, tmp_path, arguments, words):
     filled = [part.format(trace=trace, dir=tmp_path) for part in arguments]
     code, out, err = optsched_command(*filled)

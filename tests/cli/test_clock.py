@@ -5,6 +5,7 @@ import re
 
 import pandas as pd
 import pytest
+from tabled import tabled
 
 import optsched
 from optsched import read_trace, run
@@ -83,19 +84,7 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
     assert json.loads(out)["loop"]["requests"] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
-        (["--policy", "vllm"], "pass a clock"),
-        (["--policy", "fcfs", "--until", 3], "counts only with --clock"),
-        (
-            ["--policy", "vllm", "--clock", "unit", "--max-num-batched-tokens", 9],
-            "below max_num_seqs",
-        ),
-        (["--policy", "fcfs", "--clock", "unit", "--warm-up", 1e9], "give less"),
-    ],
-)
+@tabled
 def test_bad_input_is_one_sentence(optsched_command, arguments, words):
     code, out, err = optsched_command("simulate", TRACE, *arguments)
     assert (code, out) == (2, "")

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from kernel_times import profile
+from tabled import tabled
 
 from optsched import run
 from optsched.cli.clocks import clock
@@ -197,18 +198,7 @@ def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
             assert code == 0, (words, err)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["fit", "nowhere.csv"], "cannot read batches from nowhere.csv"),
-        (["fit", "LOG", "--layers", 3], "--layers 3 counts only for a folder of kernel times"),
-        (["fit", "FOLDER"], "has the times of one layer; pass --layers N"),
-        (["fit", "FOLDER", "--layers", 3], "has no dense.csv"),
-        (["fit", "LOG", "--block-size", 4], "--block-size 4 counts only for a log and --clock"),
-        (["check", "unit", "LOG", "--memory", 9999], "clock unit counts steps; a log needs one in"),
-        (["check", "llama-2-7b-a100", "LOG"], "does not say how much the worker holds; pass the"),
-    ],
-)
+@tabled
 def test_what_makes_no_clock_is_refused_in_one_sentence(
     optsched_command, log, tmp_path, words, sentence
 ):

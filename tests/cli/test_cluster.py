@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from tabled import tabled
 
 CLUSTER = ("cluster", "--workers", 4, "--slots", 8, "--policies", "fcfs,bf-io")
 
@@ -67,25 +67,7 @@ def test_an_adaptive_window(optsched_command):
     assert "bf-io" in out
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--workers", 0), "workers is 0, but must be a whole number from 1"),
-        (("--slots", 0), "slots is 0, but must be a whole number from 1"),
-        (("--slots", "a"), "--slots is 'a', but must be a whole number, or several with commas"),
-        (("--slots", "1,2"), "slots has 2 entries for 4 workers"),
-        (("--reveal", 0), "reveal is 0, but the router must see at least 1 request"),
-        (("--drift", "-3"), "drift takes its load from"),
-        (("--memory", 10), "it may come to hold"),
-        (("--lookahead", "far"), "--lookahead is 'far', but must be a whole number"),
-        (("--lookahead", "-1"), "lookahead is -1, but must be a whole number from 0"),
-        (("--policies", "bfio"), "unknown routing policy 'bfio': did you mean 'bf-io'?"),
-        (("--policies", "jsq,jsq"), "'jsq' is given twice"),
-        (("--warm-up", 10_000), "too few to pass a warm-up of 10000"),
-        (("--seeds", 0), "--seeds 0 needs a family"),
-        (("--steps", 0), "steps is 0, but a run has at least 1"),
-    ],
-)
+@tabled
 def test_bad_input_gets_one_sentence_and_code_2(optsched_command, options, message):
     code, out, err = optsched_command(*CLUSTER, "family:uniform", *options)
     assert code == 2

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from tabled import tabled
 
 from optsched.experiments import regret_cells as regret_room
 
@@ -66,27 +67,7 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
     assert "interrupted; 3 instances were finished" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("family:equal-prompts", "--loads", "a"),
-            "--loads is 'a', but must be a number, or several with commas",
-        ),
-        (
-            ("family:equal-prompts", "--horizons", "1.5"),
-            "--horizons is '1.5', but must be a whole number, or several",
-        ),
-        (("family:equal-prompts", "--policies", "mcsf"), "mc-sf"),
-        (("family:equal-prompts,seed=3",), "seed follows from loads, horizons and seeds"),
-        (("nowhere.csv", "--memory", "9"), "nowhere.csv"),
-        (("family:equal-prompts", "--html", "nowhere/x.html"), "there is no folder"),
-        (("family:equal-prompts", "--memory", "5"), "5"),
-        (("family:equal-prompts", "--jobs", "0"), "jobs is 0"),
-        (("family:equal-prompts", "--seeds", "0"), "seeds is 0"),
-        (("family:equal-prompts", "--seed", "-1"), "one of the seeds is -1"),
-    ],
-)
+@tabled
 def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
     code, out, err = optsched_command("regret", *arguments)
     assert (code, out) == (2, "")

@@ -3,7 +3,7 @@
 import json
 
 import pandas as pd
-import pytest
+from tabled import tabled
 
 from optsched.policies import BASIC
 
@@ -84,20 +84,7 @@ def test_compare_takes_rules_parameters_and_loops(optsched_command, tmp_path):
         assert names == [f"{name}+{rule}" for name in BASIC if "+" not in name]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("simulate", "--policy", "a-min"), "plans with intervals of the outputs"),
-        (("simulate", "--policy", "area", "--intervals", "common:1,90"), "needs the outputs"),
-        (("simulate", "--policy", "a-min", "--intervals", "common:9,2"), "1 <= L <= U"),
-        (("simulate", "--policy", "a-min", "--intervals", "common:1,2"), "outside its interval"),
-        (("simulate", "--policy", "alpha-greedy:1.5"), "must lie between 0 and 1"),
-        (("simulate", "--policy", "alpha-greedy:0.2,0.5"), "should read alpha-greedy:ALPHA"),
-        (("simulate", "--policy", "area", "--log", "x.txt"), "a log ends in"),
-        (("compare", "--policies", "a-min"), "plans with intervals of the outputs"),
-        (("compare", "--policies", "area", "--intervals", "classes:9"), "needs the outputs"),
-    ],
-)
+@tabled
 def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
     code, out, err = optsched_command(arguments[0], FAMILY, *arguments[1:])
     assert code == 2

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from literal import optimum
 from strategies import instances
+from tabled import tabled
 
 import optsched.optimum.plan
 import optsched.optimum.stages
@@ -256,24 +257,7 @@ def test_large_instances_are_searched():
 PARAMS = ("lateness", "penalty", "threads", "gap_limit")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective": "latency"}, "unknown objective 'latency': did you mean"),
-        ({"method": "cpsat"}, "unknown method 'cpsat': did you mean 'cp-sat'"),
-        ({"time_limit": 0}, "time_limit is 0, but must be a positive number"),
-        ({"time_limit": float("nan")}, "time_limit is nan"),
-        ({"objective": "makespan", "method": "exact"}, "exact minimises latency"),
-        ({"objective": "weighted-latency", "method": "exact"}, "exact minimises total latency"),
-        ({"lateness": "never"}, "unknown lateness 'never'"),
-        ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but must be 0 or"),
-        ({"lateness": "per-request"}, "would drop the deadlines; pass a penalty, such as 10"),
-        ({"penalty": 2.0}, "penalty is 2, but no deadline may be missed; pass a lateness, such as"),
-        ({"threads": 0}, "threads is 0"),
-        ({"gap_limit": 0.1}, r"gap_limit is 0\.1, but does not apply to an Instance; leave it out"),
-        ({"params": 3}, "params is 3, but must be a SolveParams"),
-    ],
-)
+@tabled
 def test_bad_arguments(options, message):
     own = {name: value for name, value in options.items() if name in PARAMS}
     rest = {"time_limit": 1} | {name: options[name] for name in options.keys() - own.keys()}

@@ -11,6 +11,7 @@ from literal import Served, SortedF, simulate
 from literal_orders import by_output, local_swap, simulate_backfill, simulate_skip, simulate_window
 from literal_selections import selection
 from strategies import instances
+from tabled import tabled
 
 from optsched import Instance, compare, family, run
 from optsched.errors import PolicyError, SolverError
@@ -162,18 +163,7 @@ class Stubborn:
 
 
 @pytest.mark.parametrize("rule", ["prefix", "skip"])
-@pytest.mark.parametrize(
-    ("batch", "message"),
-    [
-        ([], "returns an empty batch although requests wait"),
-        ([0.5], "returns a batch of float64, not indices"),
-        ([7], "returns the request 7, but there are only 0 to "),
-        ([-1], "returns the request -1, but there are only 0 to "),
-        ([1, 1], "returns the request b, which does not wait: it has not arrived, or"),
-        ([0], "returns the request a, which does not wait"),
-        ([2], "returns the request c, which does not wait"),
-    ],
-)
+@tabled
 def test_batches_that_cannot_be_admitted_are_refused(batch, message, rule):
     instance = Instance([1] * 3, [1] * 3, 10, arrivals=[0, 0, 5], labels=["a", "b", "c"])
     mine = BatchPolicy("mine", "", lambda _: Stubborn(np.array(batch)))

@@ -17,6 +17,7 @@ from fresh import imports
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
+from tabled import tabled
 from trace_samples import (
     AIPERF,
     AZURE,
@@ -427,22 +428,7 @@ def test_tables_and_files_carry_everything(tmp_path):
         assert read_trace(tmp_path / "instance.csv", 20, seconds_per_step=0.1) == each
 
 
-@pytest.mark.parametrize(
-    ("meant", "names"),
-    [
-        (
-            "prompt_tokens",
-            "input_toks inputTokens PromptTokens tokens_in n_in prompt_len prefill_length "
-            "context_token_count input-length number_of_input_tokens total_input_tokens",
-        ),
-        (
-            "output_tokens",
-            "completion_token_count gen_tokens max_tokens max_new_tokens tokens_out "
-            "generatedTokens response_length num_generated_tokens decode_len n_out",
-        ),
-        ("arrival_s", "time ts arrived_at request_time timestamp_s created_at start_time_s"),
-    ],
-)
+@tabled
 def test_hints_on_columns_never_take_prompts_for_outputs(trace, meant, names):
     others = {"prompt_tokens", "output_tokens"} - {meant}
     table = pd.DataFrame({name: [1] for name in others})

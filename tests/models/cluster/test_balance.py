@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from literal_balance import allowed, draw_state, imbalance, least_imbalance
+from tabled import tabled
 
 from optsched import solve
 from optsched.errors import InstanceError, ModelError
@@ -134,18 +135,7 @@ def test_bad_states_are_refused_in_one_sentence(arguments, message):
         BalanceState(**(good | arguments))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"slots": []}, "there are no workers"),
-        ({"slots": [0, 2]}, "worker 0: slots is 0, but must be at least 1"),
-        ({"slots": [1, 1]}, "worker 0 runs 2 requests, but has 1 slots"),
-        ({"worker": [0, 5]}, "active request 1: worker is 5, but must be from 0 to 1"),
-        ({"remaining": [0, 1]}, "active request 0: remaining is 0, but must be at least 1"),
-        ({"drift": -7}, "active request 0: the drift leaves -2 tokens 1 steps ahead"),
-        ({"lookahead": -1}, "lookahead is -1, but must be at least 0"),
-    ],
-)
+@tabled
 def test_bad_requests_are_refused_in_one_sentence(arguments, message):
     good = {
         "slots": [2, 2],
