@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import time
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import effort
@@ -90,10 +91,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _slow(item: pytest.Item) -> bool:
-    """Tell whether a test is slow; where only some of its cases are, the mark names them."""
+    """Tell whether a test is slow; a mark with patterns is about those of its cases alone."""
     marks = list(item.iter_markers("slow"))
     case = item.callspec.id if hasattr(item, "callspec") else ""
-    return any(not mark.args or case in mark.args for mark in marks)
+    return any(not mark.args or any(fnmatchcase(case, ids) for ids in mark.args) for mark in marks)
 
 
 def _quick(item: pytest.Item) -> bool:

@@ -12,7 +12,11 @@ def tables(path):
     return tomllib.loads(Path(path).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
-def tabled(test):
-    """Try a test on each row of the table of its name; the first row names its arguments."""
-    names, *rows = tables(inspect.getsourcefile(inspect.unwrap(test)))[test.__name__]
-    return pytest.mark.parametrize(names, rows)(test)
+def tabled(*more):
+    """Try a test on the table of its name, whose first row names its arguments, and on more."""
+
+    def tried(test):
+        names, *rows = tables(inspect.getsourcefile(inspect.unwrap(test)))[test.__name__]
+        return pytest.mark.parametrize(names, [*rows, *more])(test)
+
+    return tried

@@ -132,7 +132,7 @@ def test_certificate_of_another_instance_is_refused():
         verify(certificate, instance.replace(memory=4))
 
 
-@tabled
+@tabled()
 def test_malformed_certificates_are_refused(text, message):
     with pytest.raises(CertificateError, match=message):
         Certificate.from_json(text)

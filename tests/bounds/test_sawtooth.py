@@ -218,7 +218,7 @@ def test_where_there_is_no_sawtooth_bound_it_is_refused():
         verify(certificate, instance.replace(memory=7))
 
 
-@tabled
+@tabled()
 def test_certificates_that_prove_nothing_are_refused(changes, message):
     certificate = SawtoothCertificate(1, 2, (3, 0), (1, 0), "")
     with pytest.raises(CertificateError, match=message):

@@ -272,27 +272,7 @@ def test_limit_and_skip_invalid(optsched_command, tmp_path):
     assert optsched_command("bound", path, "--memory", 9, "--limit", 1)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "memory", "words"),
-    [
-        ("prompt_tokens,output_tokens\n9,3\n", 10, ["line 2", "prompts 9", "holds 10"]),
-        ("prompt_tokens,output_tokens\n9,0\n", 10, ["line 2", "output_tokens", "0"]),
-        ("prompt_tokens,output_tokens\n-9,1\n", 10, ["line 2", "prompt_tokens", "-9"]),
-        ("prompt_tokens,output_tokens\n1.5,1\n", 10, ["line 2", "prompt_tokens", "1.5"]),
-        ("prompt_tokens,output_tokens\nnan,1\n", 10, ["line 2", "prompt_tokens", "nan"]),
-        ("prompt_tokens,output_tokens\n", 10, ["no request"]),
-        ("prompts,output_tokens\n1,1\n", 10, ["prompts"]),
-        ("prompt_tokens,output_tokens,arrival\n1,1,-1\n", 10, ["line 2", "arrival", "-1"]),
-        (
-            "prompt_tokens,output_tokens,arrival,follows\n1,1,5,-1\n1,1,4,0\n",
-            10,
-            ["line 3", "arrival", "4", "sort"],
-        ),
-        ("prompt_tokens,output_tokens,arrival,arrival_s\n1,1,0,0\n", 10, ["arrival", "arrival_s"]),
-        (TRACE, 0, ["memory is 0"]),
-        (TRACE, -4, ["memory is -4"]),
-    ],
-)
+@tabled()
 def test_bad_traces_get_one_sentence(optsched_command, tmp_path, text, memory, words):
     path = tmp_path / "bad.csv"
     path.write_text(text)
@@ -311,7 +291,7 @@ def test_truncated_gzip_is_refused(optsched_command, tmp_path):
     assert (code, err.count("\n"), "cut.csv.gz" in err) == (2, 1, True)
 
 
-@tabled
+@tabled()
 def test_bad_arguments_get_one_sentence(optsched_command, trace, tmp_path, arguments, words):
     filled = [part.format(trace=trace, dir=tmp_path) for part in arguments]
     code, out, err = optsched_command(*filled)

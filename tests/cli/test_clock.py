@@ -84,7 +84,7 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
     assert json.loads(out)["loop"]["requests"] == [0, 1]
 
 
-@tabled
+@tabled()
 def test_bad_input_is_one_sentence(optsched_command, arguments, words):
     code, out, err = optsched_command("simulate", TRACE, *arguments)
     assert (code, out) == (2, "")

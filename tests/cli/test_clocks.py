@@ -198,7 +198,7 @@ def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
             assert code == 0, (words, err)
 
 
-@tabled
+@tabled()
 def test_what_makes_no_clock_is_refused_in_one_sentence(
     optsched_command, log, tmp_path, words, sentence
 ):

@@ -67,7 +67,7 @@ def test_an_adaptive_window(optsched_command):
     assert "bf-io" in out
 
 
-@tabled
+@tabled()
 def test_bad_input_gets_one_sentence_and_code_2(optsched_command, options, message):
     code, out, err = optsched_command(*CLUSTER, "family:uniform", *options)
     assert code == 2

@@ -67,7 +67,7 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
     assert "interrupted; 3 instances were finished" in err
 
 
-@tabled
+@tabled()
 def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
     code, out, err = optsched_command("regret", *arguments)
     assert (code, out) == (2, "")

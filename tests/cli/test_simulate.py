@@ -84,7 +84,7 @@ def test_compare_takes_rules_parameters_and_loops(optsched_command, tmp_path):
         assert names == [f"{name}+{rule}" for name in BASIC if "+" not in name]
 
 
-@tabled
+@tabled()
 def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
     code, out, err = optsched_command(arguments[0], FAMILY, *arguments[1:])
     assert code == 2

@@ -77,7 +77,7 @@ def test_a_function_is_a_clock():
     assert str(clock) == "mine: a function of the batch, s"
 
 
-@tabled
+@tabled()
 def test_what_is_no_clock_is_refused_in_one_sentence(bad, message):
     with pytest.raises(ClockError, match=message):
         get_clock(bad)
@@ -149,7 +149,7 @@ def test_a_clock_returns_from_its_file_and_is_a_clock_by_its_path(tmp_path):
     assert "0.0003 (batch tokens beyond 64)" in str(BENT)
 
 
-@tabled
+@tabled()
 def test_a_file_that_is_no_clock_is_refused_in_one_sentence(tmp_path, content, words):
     (tmp_path / "clock.json").write_text(json.dumps(content))
     with pytest.raises(ClockError, match=words):

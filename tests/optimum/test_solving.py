@@ -257,7 +257,7 @@ def test_large_instances_are_searched():
 PARAMS = ("lateness", "penalty", "threads", "gap_limit")
 
 
-@tabled
+@tabled()
 def test_bad_arguments(options, message):
     own = {name: value for name, value in options.items() if name in PARAMS}
     rest = {"time_limit": 1} | {name: options[name] for name in options.keys() - own.keys()}

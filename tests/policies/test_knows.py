@@ -109,14 +109,7 @@ def settings_of(policy, world, rng):
     return options
 
 
-@pytest.mark.slow(
-    "lp-swap-steps",
-    "lp-swap-clock",
-    "lp-swap-workers",
-    "sorted-lp-steps",
-    "sorted-lp-clock",
-    "sorted-lp-workers",
-)
+@pytest.mark.slow("lp-swap-*", "sorted-lp-*")
 @pytest.mark.parametrize("world", ["steps", "clock", "workers"])
 @pytest.mark.parametrize("policy", MANY, ids=NAMES)
 def test_only_who_is_told_outputs_decides_by_them(policy, world):

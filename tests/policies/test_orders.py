@@ -75,14 +75,7 @@ def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
     assert select_batch(instance, "swap").requests.tolist() == by_output(instance, batch)
 
 
-@pytest.mark.slow(
-    "sorted-f-scaled-dp",
-    "sorted-f-quantile",
-    "sorted-f-mip",
-    "sorted-f-mip-profile",
-    "sorted-lp",
-    "lp-swap",
-)
+@pytest.mark.slow("sorted-f-[!d]*", "sorted-lp", "lp-swap")
 @pytest.mark.no_cover  # the tests above reach every line that runs here
 @pytest.mark.parametrize("name", KNOW_OUTPUTS)
 def test_feasible_and_deterministic_on_random_instances(name):
@@ -163,7 +156,7 @@ class Stubborn:
 
 
 @pytest.mark.parametrize("rule", ["prefix", "skip"])
-@tabled
+@tabled()
 def test_batches_that_cannot_be_admitted_are_refused(batch, message, rule):
     instance = Instance([1] * 3, [1] * 3, 10, arrivals=[0, 0, 5], labels=["a", "b", "c"])
     mine = BatchPolicy("mine", "", lambda _: Stubborn(np.array(batch)))

@@ -52,7 +52,7 @@ def test_one_column_is_enough():
     assert (known.lower[0], known.upper[0]) == (1, 14)
 
 
-@tabled
+@tabled()
 def test_bad_makers_get_one_sentence(intervals, message):
     with pytest.raises(OptschedError, match=message):
         check_intervals(intervals)

@@ -97,7 +97,7 @@ def test_equality_is_by_value_and_type():
     assert Instance([1], [1], 2) != "instance"
 
 
-@tabled
+@tabled()
 def test_bad_values_are_named(fields, message):
     with pytest.raises(InstanceError, match=message):
         Instance(**({"prompts": [1], "outputs": [1], "memory": 10} | fields))

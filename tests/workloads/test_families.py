@@ -219,7 +219,7 @@ def test_families_by_text():
     assert read_trace(text) == family("chat-and-summaries", 10, rate=0.5, summaries=0.3)
 
 
-@tabled
+@tabled()
 def test_bad_families_are_refused(text, message):
     with pytest.raises(InstanceError, match=message):
         read_trace(text)

@@ -428,7 +428,7 @@ def test_tables_and_files_carry_everything(tmp_path):
         assert read_trace(tmp_path / "instance.csv", 20, seconds_per_step=0.1) == each
 
 
-@tabled
+@tabled()
 def test_hints_on_columns_never_take_prompts_for_outputs(trace, meant, names):
     others = {"prompt_tokens", "output_tokens"} - {meant}
     table = pd.DataFrame({name: [1] for name in others})

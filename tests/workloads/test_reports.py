@@ -197,7 +197,7 @@ HEADER = "pin,pout,sent_s,ttft_s,lat_s\n"
 ROLES = "prompt=pin,output=pout,arrival=sent_s,ttft=ttft_s,latency=lat_s"
 
 
-@tabled
+@tabled()
 def test_measurements_that_cannot_be_are_refused_with_their_row(trace, row, column, said):
     path = trace(f"{HEADER}300,40,1,0.1,0.7\n300,40,2,{row}\n300,40,3,nan,None\n", "log.csv")
     with pytest.raises(InstanceError, match=f"line 3, column {column}, value .*{said}"):

@@ -137,7 +137,7 @@ def test_the_rate_is_that_of_the_arrivals():
         RequestTypes.from_instance(instance, 9)
 
 
-@tabled
+@tabled()
 def test_bad_types_are_refused_in_one_sentence(columns, message):
     with pytest.raises(InstanceError, match=message):
         RequestTypes(*columns)
@@ -177,7 +177,7 @@ def test_types_are_read_from_a_file(tmp_path):
     assert (types.first_stage, clock) == (1, get_clock("llama-2-7b-a100"))
 
 
-@tabled
+@tabled()
 def test_a_bad_file_is_refused_in_one_sentence(tmp_path, change, message):
     path = tmp_path / "types.toml"
     path.write_text(GOOD.replace(*change))

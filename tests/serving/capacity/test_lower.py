@@ -189,7 +189,7 @@ TRACE = Instance(
 )
 
 
-@tabled
+@tabled()
 def test_every_number_has_a_proof_that_exact_integers_confirm(texts):
     slos = [Slo(text) for text in texts]
     clock = get_clock("llama-2-70b-2xa100")

@@ -32,7 +32,7 @@ def test_texts_say_what_is_limited_and_for_how_many(text, limits, share, tenant)
     assert Slo(str(slo)) == slo
 
 
-@tabled
+@tabled()
 def test_what_is_no_objective_is_refused_in_one_sentence(text, said):
     with pytest.raises(OptschedError, match=said) as refused:
         Slo(text)

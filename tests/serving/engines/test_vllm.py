@@ -186,7 +186,7 @@ def test_what_vllm_does_in_order_of_memory_time_is_what_area_predicts():
     assert runs[0].mean_latency == pytest.approx(runs[1].mean_latency, rel=0.02)
 
 
-@tabled
+@tabled()
 def test_unknown_orders_and_rules_are_refused_in_one_sentence(name, words):
     with pytest.raises(PolicyError, match=words):
         get_policy(name)
@@ -205,7 +205,7 @@ def test_options_have_the_defaults_and_names_of_vllm():
     assert "0.33.0" in policy.source
 
 
-@tabled
+@tabled()
 def test_options_that_vllm_refuses_are_refused_in_one_sentence(options, words):
     instance = Instance([1, 50], [4, 4], memory=100, labels="ab")
     with pytest.raises(PolicyError, match=words) as error:

@@ -11,7 +11,7 @@ from optsched.errors import InstanceError
 from optsched.simulate.cluster import PowerLaw
 
 
-@tabled
+@tabled()
 def test_what_cannot_be_gets_one_sentence(facts, message):
     with pytest.raises(InstanceError, match=message):
         Cluster(**{"workers": 2, **facts})

@@ -66,7 +66,7 @@ def test_shortest_first_by_decisions_is_mc_sf_where_one_runs_at_a_time():
     )
 
 
-@tabled
+@tabled()
 def test_a_bad_choice_is_named(choice, message):
     instance = Instance([1] * 3, [3] * 3, 20, [0, 0, 5], labels=["first", "second", "late"])
     policy = DecisionPolicy("mine", "", lambda state: choice)

@@ -120,7 +120,7 @@ def test_clearing_that_hardly_clears_is_given_up_and_not_called_a_loop():
         _ = execution.schedule
 
 
-@tabled
+@tabled()
 def test_bad_parameters_get_one_sentence(name, message):
     with pytest.raises(PolicyError, match=message):
         run(Instance([1], [1], 10), name)
