@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -198,5 +199,17 @@ def optsched_command(capsys, monkeypatch):
             main()
         captured = capsys.readouterr()
         return stop.value.code, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def optsched_json(optsched_command):
+    """Run the command line with `--json -`: what it writes; it ends with this code."""
+
+    def command(*arguments, code=0):
+        found, out, err = optsched_command(*arguments, "--json", "-")
+        assert found == code, err
+        return json.loads(out)
 
     return command

@@ -27,13 +27,9 @@ def trace(tmp_path):
 
 
 @pytest.mark.slow
-def test_compare_gives_the_json_of_the_manual(optsched_command, trace, tmp_path):
+def test_compare_gives_the_json_of_the_manual(optsched_json, trace, tmp_path):
     folder, page = tmp_path / "schedules", tmp_path / "report.html"
-    code, out, _ = optsched_command(
-        *("compare", trace, "--memory", 64, "--json", "-", "--html", page, "--schedules", folder)
-    )
-    assert code == 0
-    content = json.loads(out)
+    content = optsched_json("compare", trace, "--memory", 64, "--html", page, "--schedules", folder)
     assert content["instance"]["requests"] == 22
     assert content["instance"]["memory"] == 64
     assert content["bound"]["value"] == 43
@@ -68,13 +64,9 @@ def test_compare_prints_a_table_and_writes_json_to_a_file(optsched_command, trac
     assert optsched_command("compare", trace, "--memory", 64, "--quiet")[1] == ""
 
 
-def test_bound_and_its_certificate(optsched_command, trace, tmp_path):
+def test_bound_and_its_certificate(optsched_command, optsched_json, trace, tmp_path):
     certificate = tmp_path / "certificate.json"
-    code, out, _ = optsched_command(
-        *("bound", trace, "--memory", 64, "--certificate", certificate, "--json", "-")
-    )
-    assert code == 0
-    content = json.loads(out)
+    content = optsched_json("bound", trace, "--memory", 64, "--certificate", certificate)
     assert (content["value"], content["method"]) == (43, "lagrangian")
     proof = json.loads(certificate.read_text(encoding="utf-8"))
     assert all(type(price) is int for price in [proof["denominator"], *proof["prices"]])
@@ -82,9 +74,9 @@ def test_bound_and_its_certificate(optsched_command, trace, tmp_path):
     assert (code, "below 43.000" in out) == (0, True)
     proof["value"] = [46, 1]
     certificate.write_text(json.dumps(proof))
-    code, out, _ = optsched_command(*("check", trace, certificate, "--memory", 64, "--json", "-"))
+    found = optsched_json("check", trace, certificate, "--memory", 64, code=1)
     said = {"valid": False, "value": 43.0, "claimed": 46.0, "objective": "total-latency"}
-    assert (code, json.loads(out)) == (1, said)
+    assert found == said
     code, out, _ = optsched_command("check", trace, certificate, "--memory", 64)
     assert (code, "claims 46.000" in out) == (1, True)
     code, _, err = optsched_command("check", trace, certificate, "--memory", 65)
@@ -112,21 +104,20 @@ def test_bound_speaks(optsched_command, trace):
     assert "no schedule of example has a total latency below 42.9 steps (1.9 per request" in out
 
 
-def test_check_says_yes_or_no(optsched_command, trace, tmp_path):
+def test_check_says_yes_or_no(optsched_command, optsched_json, trace, tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"starts": [2] + 21 * [0]}))
-    code, out, _ = optsched_command("check", trace, plan, "--memory", 64, "--json", "-")
-    content = json.loads(out)
-    assert (code, content["feasible"], content["total_latency"]) == (0, True, 45)
+    content = optsched_json("check", trace, plan, "--memory", 64)
+    assert (content["feasible"], content["total_latency"]) == (True, 45)
     code, _, err = optsched_command("check", trace, plan, "--memory", 64, "--clock", "affine:1,1")
     assert (code, "counts only for certificates" in err) == (2, True)
     plan.write_text(json.dumps({"begin": [0]}))
     code, _, err = optsched_command("check", trace, plan, "--memory", 64)
     assert (code, "no key 'starts', as schedules have, and no 'prices'" in err) == (2, True)
     plan.write_text(json.dumps({"starts": [0] + 21 * [0]}))
-    code, out, _ = optsched_command("check", trace, plan, "--memory", 64, "--json", "-")
-    violation = json.loads(out)["violations"][0]
-    assert (code, violation["step"], violation["usage"], violation["limit"]) == (1, 1, 106, 64)
+    found = optsched_json("check", trace, plan, "--memory", 64, code=1)
+    violation = found["violations"][0]
+    assert (violation["step"], violation["usage"], violation["limit"]) == (1, 106, 64)
     code, out, _ = optsched_command("check", trace, plan, "--memory", 64)
     assert (code, "infeasible, 1 violations" in out) == (1, True)
 
@@ -141,10 +132,8 @@ def test_check_prints_ten_violations_and_counts_the_rest(optsched_command, tmp_p
     assert "and 10 more" in out
 
 
-def test_solve_proves_an_optimum(optsched_command, trace):
-    code, out, _ = optsched_command("solve", trace, "--memory", 64, "--json", "-")
-    content = json.loads(out)
-    assert code == 0
+def test_solve_proves_an_optimum(optsched_command, optsched_json, trace):
+    content = optsched_json("solve", trace, "--memory", 64)
     assert (content["status"], content["objective"], content["bound"]) == ("optimal", 45, 45)
     assert (content["gap"], content["proven_optimal"]) == (0, True)
     instance = optsched.read_trace(trace, 64)
@@ -157,61 +146,47 @@ def test_solve_proves_an_optimum(optsched_command, trace):
     assert "makespan 3, proven optimal" in out
 
 
-def test_solve_says_no_to_impossible_deadlines(optsched_command, tmp_path):
+def test_solve_says_no_to_impossible_deadlines(optsched_command, optsched_json, tmp_path):
     path = tmp_path / "due.csv"
     path.write_text("prompt_tokens,output_tokens,deadline\n5,2,2\n5,2,3\n")
-    code, out, _ = optsched_command("solve", path, "--memory", 9, "--json", "-")
-    content = json.loads(out)
-    assert (code, content["status"], content["starts"]) == (1, "infeasible", None)
+    content = optsched_json("solve", path, "--memory", 9, code=1)
+    assert (content["status"], content["starts"]) == ("infeasible", None)
     assert content["conflict"]["requests"] == ["0", "1"]
     code, out, _ = optsched_command("solve", path, "--memory", 9)
     assert (code, "not all requests can complete" in out) == (1, True)
-    code, out, _ = optsched_command(
-        *("solve", path, "--memory", 9, "--lateness", "per-step", "--penalty", 2, "--json", "-")
-    )
-    assert (code, json.loads(out)["objective"]) == (0, 2 + 4 + 2)
+    found = optsched_json("solve", path, "--memory", 9, "--lateness", "per-step", "--penalty", 2)
+    assert found["objective"] == 2 + 4 + 2
 
 
-def test_interrupted_solve_keeps_what_it_has(optsched_command, trace, monkeypatch):
+def test_interrupted_solve_keeps_what_it_has(optsched_json, trace, monkeypatch):
     from optsched.optimum import stages as exact
 
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(exact, "solve_events", interrupted)
-    code, out, _ = optsched_command(
-        *("solve", "family:uniform,n=11", "--method", "cp-sat", "--json", "-")
-    )
-    content = json.loads(out)
-    assert (code, content["status"]) == (130, "interrupted")
+    content = optsched_json("solve", "family:uniform,n=11", "--method", "cp-sat", code=130)
+    assert content["status"] == "interrupted"
     assert content["bound"] < content["objective"]
 
 
 @pytest.mark.parametrize(
     "method", ["auto", "dp", "scaled-dp", "swap", "quantile", "mip", "highs", "cp-sat"]
 )
-def test_select_names_a_batch(optsched_command, trace, method):
-    code, out, _ = optsched_command(
-        *("select", trace, "--memory", 64, "--method", method, "--json", "-")
-    )
-    content = json.loads(out)
-    assert code == 0
+def test_select_names_a_batch(optsched_command, optsched_json, trace, method):
+    content = optsched_json("select", trace, "--memory", 64, "--method", method)
     assert content["F"] == pytest.approx(2 * 21 / 21**2)
     assert content["requests"] == list(range(1, 22))
-    code, out, _ = optsched_command("select", trace, "--memory", 64, "--method", method)
+    _, out, _ = optsched_command("select", trace, "--memory", 64, "--method", method)
     assert "F = 0.0952381 with 21 requests" in out
 
 
 @pytest.mark.parametrize("ending", ["mps", "lp"])
 @pytest.mark.parametrize("model", ["hindsight", "relaxation", "batch"])
-def test_export_writes_what_can_be_read_again(optsched_command, trace, tmp_path, model, ending):
+def test_export_writes_what_can_be_read_again(optsched_json, trace, tmp_path, model, ending):
     path = tmp_path / f"model.{ending}"
     size = ("--size", 3) if model == "batch" else ()
-    code, out, _ = optsched_command(
-        *("export", trace, "--memory", 64, "--model", model, *size, "--out", path), *("--json", "-")
-    )
-    content = json.loads(out)
-    assert code == 0
+    content = optsched_json("export", trace, "--memory", 64, "--model", model, *size, "--out", path)
     again = optsched.read_model(path)
     assert again.matrix.shape == (content["rows"], content["columns"])
     assert again.matrix.nnz == content["nonzeros"]
@@ -237,13 +212,10 @@ def test_the_first_step_of_a_cluster_is_exported_as_the_library_makes_it(
     assert "add --workers G and --slots B" in err
 
 
-def test_seed_seeds_a_family(optsched_command):
+def test_seed_seeds_a_family(optsched_json):
     def total(*arguments):
-        code, out, _ = optsched_command(
-            *("compare", "family:uniform,n=20", "--policies", "area", "--json", "-", *arguments)
-        )
-        assert code == 0
-        return json.loads(out)["policies"][0]["total_latency"]
+        content = optsched_json("compare", "family:uniform,n=20", "--policies", "area", *arguments)
+        return content["policies"][0]["total_latency"]
 
     assert total() == total("--seed", 0) != total("--seed", 1)
 
@@ -332,10 +304,10 @@ def test_version_and_help(optsched_command):
     assert (code, "compare" in out) == (0, True)
 
 
-def test_python_and_command_line_agree(optsched_command, trace):
-    _, out, _ = optsched_command("compare", trace, "--memory", 64, "--json", "-")
+def test_python_and_command_line_agree(optsched_json, trace):
+    content = optsched_json("compare", trace, "--memory", 64)
     comparison = optsched.compare(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
-    from_cli = {e["policy"]: e["total_latency"] for e in json.loads(out)["policies"]}
+    from_cli = {e["policy"]: e["total_latency"] for e in content["policies"]}
     assert from_cli == comparison.to_pandas()["total_latency"].to_dict()
 
 
@@ -363,7 +335,9 @@ def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
 
 
 @pytest.mark.slow
-def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(optsched_command, tmp_path):
+def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(
+    optsched_command, optsched_json, tmp_path
+):
     proof = tmp_path / "proof.json"
     trace = "family:uniform,n=30"
     code, out, err = optsched_command(
@@ -373,8 +347,8 @@ def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(optsched
     assert (code, err) == (0, "")
     # Charges are there at once; whether configurations come in time depends on the machine.
     assert content["proof"] in ("sawtooth", "configuration")
-    _, out, _ = optsched_command("check", trace, proof, "--json", "-")
-    assert content["bound"] - 1 < json.loads(out)["value"] <= content["bound"]
+    found = optsched_json("check", trace, proof)
+    assert content["bound"] - 1 < found["value"] <= content["bound"]
     code, _, err = optsched_command("check", "family:uniform,n=31", proof)
     assert (code, "belongs to another instance" in err) == (2, True)
     code, out, err = optsched_command(

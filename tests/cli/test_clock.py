@@ -13,10 +13,8 @@ from optsched import read_trace, run
 TRACE = "family:mixed,n=40,rate=20"
 
 
-def test_compare_on_a_clock(optsched_command):
-    code, out, _ = optsched_command("compare", TRACE, "--clock", "affine:0.01,0.001", "--json", "-")
-    result = json.loads(out)
-    assert code == 0
+def test_compare_on_a_clock(optsched_json):
+    result = optsched_json("compare", TRACE, "--clock", "affine:0.01,0.001")
     assert result["bound"]["mean_latency"] == pytest.approx(result["bound"]["value"] / 40)
     assert all(0 <= row["gap"] < 1 for row in result["policies"])
     assert result["load"] > 0
@@ -59,13 +57,11 @@ def test_simulate_on_a_clock_writes_a_log(optsched_command, tmp_path):
     )
 
 
-def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_command):
-    code, out, _ = optsched_command(
-        "simulate", TRACE, "--policy", "fcfs", "--clock", "affine:0.01,0.001",
-        "--until", 0.5, "--warm-up", 0.1, "--json", "-",
-    )  # fmt: skip
-    result = json.loads(out)
-    assert code == 0
+def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_json):
+    result = optsched_json(
+        *("simulate", TRACE, "--policy", "fcfs", "--clock", "affine:0.01,0.001", "--until", 0.5),
+        *("--warm-up", 0.1),
+    )
     assert result["completed"] + result["unfinished"] == 40
     assert result["unfinished"] > 0
     trace = read_trace(TRACE + ",seed=0,seconds_per_step=1e-6")
@@ -73,15 +69,15 @@ def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_command):
     assert begin < 0.5 <= end == result["makespan"]  # the batch that runs then is run to its end
 
 
-def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
+def test_a_loop_on_a_clock_is_answered_no(optsched_json, tmp_path):
     trace = tmp_path / "loop.csv"
     trace.write_text("prompt_tokens,output_tokens\n1,6\n1,6\n")
-    code, out, _ = optsched_command(
-        "simulate", trace, "--memory", 10, "--policy", "alpha-greedy:0.1",
-        "--clock", "affine:0.5,0.1", "--json", "-",
-    )  # fmt: skip
-    assert code == 1
-    assert json.loads(out)["loop"]["requests"] == [0, 1]
+    content = optsched_json(
+        *("simulate", trace, "--memory", 10, "--policy", "alpha-greedy:0.1"),
+        *("--clock", "affine:0.5,0.1"),
+        code=1,
+    )
+    assert content["loop"]["requests"] == [0, 1]
 
 
 @tabled()
@@ -105,17 +101,13 @@ def test_steps_without_a_length_are_refused(optsched_command, tmp_path):
     assert (code, err, json.loads(out)["makespan"]) == (0, "", found.makespan)
 
 
-def test_model_and_gpu_say_memory_and_clock(optsched_command):
+def test_model_and_gpu_say_memory_and_clock(optsched_command, optsched_json):
     family = "family:exponential,n=20,rate=5"
     hardware = ["--llm", "llama-2-70b", "--gpu", "a100-80gb", "--gpus", 2]
-    code, out, _ = optsched_command(
-        "simulate", family, "--policy", "fcfs", *hardware, "--json", "-"
-    )
-    assert (code, json.loads(out)["clock"]) == (0, "llama-2-70b-2xa100-hinges")
-    code, out, _ = optsched_command(
-        "compare", family, "--policies", "fcfs", *hardware, "--json", "-"
-    )
-    assert (code, json.loads(out)["instance"]["memory"]) == (0, 50_859)
+    content = optsched_json("simulate", family, "--policy", "fcfs", *hardware)
+    assert content["clock"] == "llama-2-70b-2xa100-hinges"
+    found = optsched_json("compare", family, "--policies", "fcfs", *hardware)
+    assert found["instance"]["memory"] == 50859
     code, out, err = optsched_command("simulate", family, "--policy", "fcfs", *hardware[:2])
     assert (code, out) == (2, "")
     assert "--llm llama-2-70b counts only with --gpu" in err
@@ -156,17 +148,17 @@ def test_what_counts_in_steps_alone_takes_any_hardware(optsched_command, tmp_pat
         assert optsched_command(*found)[0] == 0
 
 
-def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_command, tmp_path):
+def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_json, tmp_path):
     clock = tmp_path / "mine.json"
     clock.write_text('{"name": "mine", "constant": 0.5, "hinges": [[4, 0.25]]}')
     trace = tmp_path / "trace.csv"
     trace.write_text("prompt_tokens,output_tokens,arrival_s,priority\n6,2,0,1\n3,1,0.1,0\n")
-    code, out, _ = optsched_command(
-        "simulate", trace, "--num-gpu-blocks", 9, "--block-size", 2, "--policy", "vllm",
-        "--no-async-scheduling", "--scheduling-policy", "priority", "--clock", clock,
-        "--batches", tmp_path / "batches.csv", "--log", tmp_path / "log.csv", "--json", "-",
-    )  # fmt: skip
-    assert (code, json.loads(out)["clock"]) == (0, "mine")
+    content = optsched_json(
+        *("simulate", trace, "--num-gpu-blocks", 9, "--block-size", 2, "--policy", "vllm"),
+        *("--no-async-scheduling", "--scheduling-policy", "priority", "--clock", clock),
+        *("--batches", tmp_path / "batches.csv", "--log", tmp_path / "log.csv"),
+    )
+    assert content["clock"] == "mine"
     rows = (tmp_path / "batches.csv").read_text().splitlines()
     assert rows[1:] == ["0.0,1.0,1,6,1,1,5,0,3", "1.0,1.5,2,4,2,1,2,0,4"]
     assert "first_s,last_s" in (tmp_path / "log.csv").read_text()

@@ -35,13 +35,11 @@ def log(tmp_path_factory):
     return path
 
 
-def test_all_clocks_are_listed_with_what_they_are(optsched_command):
-    code, out, _ = optsched_command("clock", "--json", "-")
-    rows = {row["name"]: row for row in json.loads(out)}
-    assert code == 0
+def test_all_clocks_are_listed_with_what_they_are(optsched_command, optsched_json):
+    rows = {row["name"]: row for row in optsched_json("clock")}
     assert rows["llama-3.1-8b-rtx4090"]["gpu"] == "rtx4090-24gb"
     assert all(get_clock(name).constant == row["constant"] for name, row in rows.items())
-    code, out, _ = optsched_command("clock")
+    _, out, _ = optsched_command("clock")
     assert all(name in out for name in rows)
     assert "of vLLM 0.19.0: mean latency" in out
 
@@ -66,29 +64,23 @@ def vllms_log():
     ]
 
 
-def test_batches_become_a_clock(optsched_command, tmp_path):
+def test_batches_become_a_clock(optsched_json, tmp_path):
     batches().to_csv(tmp_path / "batches.csv", index=False)
     out_file = tmp_path / "mine.json"
-    code, out, _ = optsched_command(
-        "clock", "fit", tmp_path / "batches.csv", "--out", out_file, "--json", "-"
-    )
-    assert code == 0
-    found = json.loads(out)
+    found = optsched_json("clock", "fit", tmp_path / "batches.csv", "--out", out_file)
     assert found.keys() == {"clock", "bias", "mean_error", "left_out"}
     assert abs(found["bias"]) < 0.01
     assert LinearClock.from_json(out_file).name == "mine"
 
 
-def test_lines_of_vllms_log_become_a_clock(optsched_command, tmp_path):
+def test_lines_of_vllms_log_become_a_clock(optsched_json, tmp_path):
     (tmp_path / "vllm.log").write_text("\n".join(["INFO starting", *vllms_log()]))
-    code, out, _ = optsched_command("clock", "fit", tmp_path / "vllm.log", "--json", "-")
-    found = json.loads(out)
-    assert code == 0
+    found = optsched_json("clock", "fit", tmp_path / "vllm.log")
     assert abs(found["bias"]) < 0.001
     assert found["clock"]["constant"] == pytest.approx(0.01, rel=0.02)
 
 
-def test_a_log_scales_a_clock_and_is_met(optsched_command, log, tmp_path):
+def test_a_log_scales_a_clock_and_is_met(optsched_command, optsched_json, log, tmp_path):
     slow = tmp_path / "slow.json"
     CLOCK.scaled(1.2).to_json(slow)
     engine = ("--memory", 20_000)
@@ -97,11 +89,7 @@ def test_a_log_scales_a_clock_and_is_met(optsched_command, log, tmp_path):
     )
     assert code == 0
     assert "30 requests that were not fitted" in out
-    code, out, _ = optsched_command(
-        "clock", "check", tmp_path / "mine.json", log, *engine, "--json", "-"
-    )
-    found = json.loads(out)
-    assert code == 0
+    found = optsched_json("clock", "check", tmp_path / "mine.json", log, *engine)
     assert found.keys() == {"latency", "ttft", "tpot", "left_out"}
     one, other = found["latency"]["mean"]
     assert other == pytest.approx(one, rel=0.02)
@@ -147,25 +135,24 @@ def test_a_log_without_arrivals_is_refused_or_a_closed_loop(optsched_command, tm
 
 
 def test_failed_and_impossible_requests_do_not_keep_a_log_from_being_used(
-    optsched_command, tmp_path
+    optsched_command, optsched_json, tmp_path
 ):
     records = [bench(at, start_times=3.0 * at) for at in range(9)]
     records[4] |= {"output_lens": 0, "errors": "Traceback", "ttfts": 0.0, "itls": []}
     (tmp_path / "log.json").write_text(side_by_side(records))
     options = (tmp_path / "log.json", "--memory", 20_000)
     for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
-        code, out, _ = optsched_command("clock", *verb, *options, "--json", "-")
-        assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1})
+        assert optsched_json("clock", *verb, *options)["left_out"] == {"failed": 1}
     records[5] |= {"ttfts": 0.0}
     (tmp_path / "log.json").write_text(side_by_side(records))
     for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
         code, _, err = optsched_command("clock", *verb, *options)
         assert code == 2
         assert "entry 6, column ttfts, value '0.0': is not after the arrival" in err
-        code, out, _ = optsched_command("clock", *verb, *options, "--skip-invalid", "--json", "-")
-        assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1, "invalid": 1})
-    code, out, _ = optsched_command("compare", *options, "--skip-invalid", "--json", "-")
-    assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1})
+        found = optsched_json("clock", *verb, *options, "--skip-invalid")
+        assert found["left_out"] == {"failed": 1, "invalid": 1}
+    content = optsched_json("compare", *options, "--skip-invalid")
+    assert content["left_out"] == {"failed": 1}
 
 
 def test_a_simulation_beyond_what_was_fitted_says_so(optsched_command, tmp_path):

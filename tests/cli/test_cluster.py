@@ -1,16 +1,13 @@
 """`optsched cluster`: JSON, report, and one sentence for every bad input."""
 
-import json
-
 from tabled import tabled
 
 CLUSTER = ("cluster", "--workers", 4, "--slots", 8, "--policies", "fcfs,bf-io")
 
 
-def test_json_has_the_names_of_the_manual(optsched_command):
-    code, out, _ = optsched_command(*CLUSTER, "family:uniform,n=300", "--steps", 100, "--json", "-")
-    assert code == 0
-    policies = json.loads(out)["policies"]
+def test_json_has_the_names_of_the_manual(optsched_json):
+    content = optsched_json(*CLUSTER, "family:uniform,n=300", "--steps", 100)
+    policies = content["policies"]
     assert [entry["policy"] for entry in policies] == ["fcfs", "bf-io"]
     for entry in policies:
         assert set(entry) >= {
@@ -20,15 +17,13 @@ def test_json_has_the_names_of_the_manual(optsched_command):
     assert policies[1]["imbalance_tokens"] < policies[0]["imbalance_tokens"]
 
 
-def test_a_csv_runs_to_its_end_without_steps(optsched_command, tmp_path):
+def test_a_csv_runs_to_its_end_without_steps(optsched_json, tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("prompt_tokens,output_tokens,arrival\n" + "9,4,0\n3,2,5\n" * 1)
-    code, out, _ = optsched_command(
+    content = optsched_json(
         *("cluster", trace, "--workers", 2, "--slots", "1,2", "--policies", "jsq"),
-        *("--memory", "20,30", "--drift", "1,0", "--slowness", "1,2", "--json", "-"),
+        *("--memory", "20,30", "--drift", "1,0", "--slowness", "1,2"),
     )
-    assert code == 0
-    content = json.loads(out)
     assert content["policies"][0]["completed"] == 2
     assert content["cluster"]["slots"] == [1, 2]
 
@@ -47,17 +42,16 @@ def test_several_windows_and_seeds_and_a_report(optsched_command, tmp_path):
     assert "bf-io H=0" in page.read_text(encoding="utf-8")
 
 
-def test_a_rule_that_draws_workers_draws_by_the_seed(optsched_command, tmp_path):
+def test_a_rule_that_draws_workers_draws_by_the_seed(optsched_json, tmp_path):
     """It drew by the seed 0, whatever was asked for."""
     trace, loads = tmp_path / "trace.csv", []
     trace.write_text("prompt_tokens,output_tokens\n" + "".join(f"{i},9\n" for i in range(1, 60)))
     for seed in (0, 0, 1):
-        code, out, _ = optsched_command(
+        content = optsched_json(
             *("cluster", trace, "--workers", 6, "--slots", 4, "--policies", "power-of-d"),
-            *("--seed", seed, "--json", "-"),
+            *("--seed", seed),
         )
-        assert code == 0
-        loads.append(json.loads(out)["policies"][0]["imbalance_tokens"])
+        loads.append(content["policies"][0]["imbalance_tokens"])
     assert loads[0] == loads[1] != loads[2]
 
 

@@ -112,17 +112,15 @@ def test_what_a_log_has_measured_is_set_beside_the_comparison(optsched_command, 
     assert "measured in" not in optsched_command(*words, "--columns", columns)[1]
 
 
-def test_clients_have_results_of_their_own(optsched_command, lengths):
+def test_clients_have_results_of_their_own(optsched_command, optsched_json, lengths):
     words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000)
     words += ("--columns", "client=client")
-    code, out, _ = optsched_command(*words, "--json", "-")
-    clients = json.loads(out)["clients"]
-    assert code == 0
+    clients = optsched_json(*words)["clients"]
     assert [each["requests"] for each in clients] == [67, 67, 66]
     trace = optsched.read_trace(lengths, 9000, columns={"client": "client"})
     alone = run(trace, "fcfs").latencies[trace.clients == 1]
     assert clients[1]["mean_latency"] == pytest.approx(alone.mean())
-    code, out, _ = optsched_command(*words)
+    _, out, _ = optsched_command(*words)
     assert "client 1: 67 of 67 requests, latency mean" in out
 
 

@@ -12,14 +12,12 @@ SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--jobs", 1
 
 
 @pytest.mark.slow
-def test_json_report_and_thresholds(optsched_command, tmp_path):
+def test_json_report_and_thresholds(optsched_json, tmp_path):
     page = tmp_path / "regret.html"
-    code, out, _ = optsched_command(
+    content = optsched_json(
         *("regret", "family:equal-prompts", "--memory", 100, "--policies", "mc-sf,fcfs"),
-        *("--html", page, "--threshold", "--json", "-", *SMALL),
+        *("--html", page, "--threshold", *SMALL),
     )
-    assert code == 0
-    content = json.loads(out)
     assert (content["memory"], content["status"]) == (100, "complete")
     assert len(content["cells"]) == 8
     assert len(content["intervals"]) == 8

@@ -183,12 +183,10 @@ def test_the_program_is_exported_and_another_solver_finds_the_same(thresholds, t
     assert (code, ".mps" in err) == (2, True)
 
 
-def test_throughput_under_a_limit_on_latency(optsched_command, tmp_path):
+def test_throughput_under_a_limit_on_latency(optsched_command, optsched_json, tmp_path):
     path = tmp_path / "types.toml"
     path.write_text(LOW_DEMAND)
-    code, out, _ = optsched_command("throughput", path, "--max-latency", 0.15, "--json", "-")
-    assert code == 0
-    found = json.loads(out)
+    found = optsched_json("throughput", path, "--max-latency", 0.15)
     assert found["throughput"] <= found["bound"] < 32_000
     assert found["latency_s"] <= 0.15 * (1 + 1e-9)
     assert found["gap"] <= 1e-4

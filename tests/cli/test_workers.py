@@ -7,7 +7,7 @@ import pytest
 SMALL = "family:uniform,n=6"
 
 
-def test_solve_writes_what_check_reads(optsched_command, tmp_path):
+def test_solve_writes_what_check_reads(optsched_command, optsched_json, tmp_path):
     plan, proof = tmp_path / "plan.json", tmp_path / "proof.json"
     code, _, _ = optsched_command(
         *("solve", SMALL, "--workers", 2, "--json", plan, "--certificate", proof)
@@ -17,15 +17,12 @@ def test_solve_writes_what_check_reads(optsched_command, tmp_path):
     assert content["workers"] == [100, 100]
     assert len(content["placement"]) == len(content["starts"]) == 6
     assert content["bound"] <= content["objective"]
-    code, out, _ = optsched_command(*("check", SMALL, plan, "--workers", "100x2", "--json", "-"))
-    assert code == 0
-    checked = json.loads(out)
+    checked = optsched_json("check", SMALL, plan, "--workers", "100x2")
     assert checked["feasible"]
     assert checked["total_latency"] == content["objective"]
     if proof.exists():
-        code, out, _ = optsched_command(*("check", SMALL, proof, "--workers", 2, "--json", "-"))
-        assert code == 0
-        assert json.loads(out)["value"] <= content["objective"]
+        found = optsched_json("check", SMALL, proof, "--workers", 2)
+        assert found["value"] <= content["objective"]
     content["placement"] = [0] * 6
     content["starts"] = [0] * 6
     plan.write_text(json.dumps(content))
@@ -34,12 +31,9 @@ def test_solve_writes_what_check_reads(optsched_command, tmp_path):
     assert "worker 0, steps" in out
 
 
-def test_bound_and_export_take_workers(optsched_command, tmp_path):
-    code, out, _ = optsched_command(
-        *("bound", "family:uniform,n=30", "--workers", "100,50x4", "--json", "-")
-    )
-    assert code == 0
-    assert json.loads(out)["method"] == "nested"
+def test_bound_and_export_take_workers(optsched_command, optsched_json, tmp_path):
+    content = optsched_json("bound", "family:uniform,n=30", "--workers", "100,50x4")
+    assert content["method"] == "nested"
     model = tmp_path / "joint.mps"
     code, out, _ = optsched_command(*("export", SMALL, "--workers", 2, "--out", model))
     assert code == 0
