@@ -213,3 +213,15 @@ def optsched_json(optsched_command):
         return json.loads(out)
 
     return command
+
+
+@pytest.fixture
+def refused(optsched_command):
+    """Run a command line that is refused: the one sentence that it says, beside no result."""
+
+    def command(*arguments):
+        code, out, err = optsched_command(*arguments)
+        assert (code, out, err.count("\n"), err[:10]) == (2, "", 1, "optsched: "), err
+        return err
+
+    return command

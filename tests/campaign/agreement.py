@@ -7,17 +7,11 @@ import brute_force
 import literal_balance
 import numpy as np
 
+import optsched
 from campaign import enumeration
 from campaign.case import one_of, within
 from campaign.models import draw
-from optsched import (
-    HindsightProgram,
-    InfeasibleError,
-    LinearModel,
-    RequestTypes,
-    SolveParams,
-    solve,
-)
+from optsched import InfeasibleError, LinearModel, RequestTypes, SolveParams, solve
 from optsched.clock import affine
 from optsched.models import (
     BalanceProgram,
@@ -49,7 +43,7 @@ def _schedules(rng, outcome):
     least = enumeration.optima(instance)
     objective = brute_force.OBJECTIVES[int(rng.integers(3))]
     wanted, shown = least[objective], (instance.to_json(), objective)
-    program = HindsightProgram(instance, objective=objective)
+    program = optsched.HindsightProgram(instance, objective=objective)
     for solver in ("highs", "cp-sat"):
         solution = solve(program, method=solver)
         schedule = solution.answer

@@ -64,7 +64,7 @@ def test_compare_prints_a_table_and_writes_json_to_a_file(optsched_command, trac
     assert optsched_command("compare", trace, "--memory", 64, "--quiet")[1] == ""
 
 
-def test_bound_and_its_certificate(optsched_command, optsched_json, trace, tmp_path):
+def test_bound_and_its_certificate(optsched_command, refused, optsched_json, trace, tmp_path):
     certificate = tmp_path / "certificate.json"
     content = optsched_json("bound", trace, "--memory", 64, "--certificate", certificate)
     assert (content["value"], content["method"]) == (43, "lagrangian")
@@ -79,8 +79,7 @@ def test_bound_and_its_certificate(optsched_command, optsched_json, trace, tmp_p
     assert found == said
     code, out, _ = optsched_command("check", trace, certificate, "--memory", 64)
     assert (code, "claims 46.000" in out) == (1, True)
-    code, _, err = optsched_command("check", trace, certificate, "--memory", 65)
-    assert (code, "belongs to another instance" in err) == (2, True)
+    assert "belongs to another instance" in refused("check", trace, certificate, "--memory", 65)
 
 
 @pytest.mark.parametrize("clock", ["unit", "affine:0.1,0.001"])
@@ -104,16 +103,16 @@ def test_bound_speaks(optsched_command, trace):
     assert "no schedule of example has a total latency below 42.9 steps (1.9 per request" in out
 
 
-def test_check_says_yes_or_no(optsched_command, optsched_json, trace, tmp_path):
+def test_check_says_yes_or_no(optsched_command, refused, optsched_json, trace, tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"starts": [2] + 21 * [0]}))
     content = optsched_json("check", trace, plan, "--memory", 64)
     assert (content["feasible"], content["total_latency"]) == (True, 45)
-    code, _, err = optsched_command("check", trace, plan, "--memory", 64, "--clock", "affine:1,1")
-    assert (code, "counts only for certificates" in err) == (2, True)
+    err = refused("check", trace, plan, "--memory", 64, "--clock", "affine:1,1")
+    assert "counts only for certificates" in err
     plan.write_text(json.dumps({"begin": [0]}))
-    code, _, err = optsched_command("check", trace, plan, "--memory", 64)
-    assert (code, "no key 'starts', as schedules have, and no 'prices'" in err) == (2, True)
+    err = refused("check", trace, plan, "--memory", 64)
+    assert "no key 'starts', as schedules have, and no 'prices'" in err
     plan.write_text(json.dumps({"starts": [0] + 21 * [0]}))
     found = optsched_json("check", trace, plan, "--memory", 64, code=1)
     violation = found["violations"][0]
@@ -193,7 +192,7 @@ def test_export_writes_what_can_be_read_again(optsched_json, trace, tmp_path, mo
 
 
 def test_the_first_step_of_a_cluster_is_exported_as_the_library_makes_it(
-    optsched_command, tmp_path
+    optsched_command, refused, tmp_path
 ):
     path = tmp_path / "step.mps"
     code, _, _ = optsched_command(
@@ -205,10 +204,7 @@ def test_the_first_step_of_a_cluster_is_exported_as_the_library_makes_it(
     assert optsched.solve(optsched.read_model(path)).objective == pytest.approx(
         optsched.solve(optsched.models.BalanceProgram(state)).objective
     )
-    code, _, err = optsched_command(
-        *("export", "family:uniform,n=9", "--model", "balance", "--out", path)
-    )
-    assert (code, err.count("\n")) == (2, 1)
+    err = refused("export", "family:uniform,n=9", "--model", "balance", "--out", path)
     assert "add --workers G and --slots B" in err
 
 
@@ -230,13 +226,10 @@ def test_seconds_become_steps_with_a_note(optsched_command, tmp_path):
     assert "arrivals in seconds became steps of 0.1 s" in err
 
 
-def test_limit_and_skip_invalid(optsched_command, tmp_path):
+def test_limit_and_skip_invalid(optsched_command, refused, tmp_path):
     path = tmp_path / "partly.csv"
     path.write_text("prompt_tokens,output_tokens\n1,1\n1,0\n2,2\n")
-    code, out, err = optsched_command("bound", path, "--memory", 9)
-    assert (code, out) == (2, "")
-    assert "partly.csv, line 3, column output_tokens" in err
-    assert err.count("\n") == 1
+    assert "partly.csv, line 3, column output_tokens" in refused("bound", path, "--memory", 9)
     code, _, err = optsched_command("bound", path, "--memory", 9, "--skip-invalid")
     assert code == 0
     assert "left out line 3, column output_tokens" in err
@@ -245,33 +238,28 @@ def test_limit_and_skip_invalid(optsched_command, tmp_path):
 
 
 @tabled()
-def test_bad_traces_get_one_sentence(optsched_command, tmp_path, text, memory, words):
+def test_bad_traces_get_one_sentence(refused, tmp_path, text, memory, words):
     path = tmp_path / "bad.csv"
     path.write_text(text)
-    code, out, err = optsched_command("compare", path, "--memory", memory)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    err = refused("compare", path, "--memory", memory)
     for word in words:
         assert word in err
-    assert "Traceback" not in err
 
 
-def test_truncated_gzip_is_refused(optsched_command, tmp_path):
+def test_truncated_gzip_is_refused(refused, tmp_path):
     path = tmp_path / "cut.csv.gz"
     whole = gzip.compress(("prompt_tokens,output_tokens\n" + 5000 * "12,34\n").encode())
     path.write_bytes(whole[: len(whole) // 2])
-    code, _, err = optsched_command("compare", path, "--memory", 100)
-    assert (code, err.count("\n"), "cut.csv.gz" in err) == (2, 1, True)
+    assert "cut.csv.gz" in refused("compare", path, "--memory", 100)
 
 
 @tabled()
-def test_bad_arguments_get_one_sentence(optsched_command, trace, tmp_path, arguments, words):
+def test_bad_arguments_get_one_sentence(refused, trace, tmp_path, arguments, words):
     filled = [part.format(trace=trace, dir=tmp_path) for part in arguments]
-    code, out, err = optsched_command(*filled)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert words in err
+    assert words in refused(*filled)
 
 
-def test_read_only_folder_is_refused(optsched_command, trace, tmp_path, monkeypatch):
+def test_read_only_folder_is_refused(refused, trace, tmp_path, monkeypatch):
     def denied(**_):
         raise PermissionError(13, "Permission denied")
 
@@ -279,15 +267,12 @@ def test_read_only_folder_is_refused(optsched_command, trace, tmp_path, monkeypa
     folder.mkdir(mode=0o500)
     if os.geteuid() == 0:  # who may write anywhere
         monkeypatch.setattr("tempfile.TemporaryFile", denied)
-    code, _, err = optsched_command(
-        "compare", trace, "--memory", 64, "--html", folder / "report.html"
-    )
-    assert (code, "Permission denied; choose" in err) == (2, True)
+    err = refused("compare", trace, "--memory", 64, "--html", folder / "report.html")
+    assert "Permission denied; choose" in err
 
 
-def test_full_disk_is_one_sentence(optsched_command, trace):
-    code, _, err = optsched_command("compare", trace, "--memory", 64, "--json", "/dev/full")
-    assert (code, err.count("\n"), "No space left" in err) == (2, 1, True)
+def test_full_disk_is_one_sentence(refused, trace):
+    assert "No space left" in refused("compare", trace, "--memory", 64, "--json", "/dev/full")
 
 
 @pytest.mark.slow
@@ -336,7 +321,7 @@ def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
 
 @pytest.mark.slow
 def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(
-    optsched_command, optsched_json, tmp_path
+    optsched_command, refused, optsched_json, tmp_path
 ):
     proof = tmp_path / "proof.json"
     trace = "family:uniform,n=30"
@@ -349,8 +334,7 @@ def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(
     assert content["proof"] in ("sawtooth", "configuration")
     found = optsched_json("check", trace, proof)
     assert content["bound"] - 1 < found["value"] <= content["bound"]
-    code, _, err = optsched_command("check", "family:uniform,n=31", proof)
-    assert (code, "belongs to another instance" in err) == (2, True)
+    assert "belongs to another instance" in refused("check", "family:uniform,n=31", proof)
     code, out, err = optsched_command(
         *("solve", "family:uniform,n=7", "--time-limit", 9, "--certificate", proof)
     )
@@ -365,13 +349,13 @@ def test_without_arguments_the_command_explains_itself(optsched_command):
     assert (code, out[:6], err) == (0, "Usage:", "")
 
 
-def test_running_out_of_memory_is_one_sentence(optsched_command, monkeypatch):
+def test_running_out_of_memory_is_one_sentence(refused, monkeypatch):
     def fail(*arguments, **options):
         raise MemoryError
 
     monkeypatch.setattr(optsched, "bound", fail)
-    code, _, err = optsched_command("bound", "family:uniform,n=10")
-    assert (code, err) == (2, "optsched: out of memory; take fewer requests (--limit) or steps\n")
+    err = refused("bound", "family:uniform,n=10")
+    assert err == "optsched: out of memory; take fewer requests (--limit) or steps\n"
 
 
 @pytest.mark.slow

@@ -66,16 +66,14 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
 
 
 @tabled()
-def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
-    code, out, err = optsched_command("regret", *arguments)
-    assert (code, out) == (2, "")
+def test_bad_input_gets_one_sentence(refused, arguments, message):
+    err = refused("regret", *arguments)
     assert err.startswith("optsched: ")
     assert message in err
-    assert err.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, monkeypatch):
+def test_a_stopped_regret_is_resumed_and_extended(optsched_command, refused, tmp_path, monkeypatch):
     original, done = regret_room.perform, []
 
     def counted(task):
@@ -91,9 +89,10 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
         patch.setattr(regret_room, "perform", counted)
         code, _, err = optsched_command(*line)
         assert (code, "3 instances were finished; --resume does the others" in err) == (130, True)
-        code, _, err = optsched_command(*line)
+        err = refused(*line)
         sentence = "holds 3 of the 8 instances of this regret already; resume it (--resume)"
-        assert (code, sentence in err, len(done)) == (2, True, 3)
+        assert sentence in err
+        assert len(done) == 3
         done.clear()
         code, _, _ = optsched_command(*line, "--resume")
         assert (code, len(done)) == (130, 3)  # the next three
@@ -111,7 +110,7 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
+def test_a_folder_of_another_regret_is_refused(optsched_command, refused, tmp_path):
     line = ("regret", "family:equal-prompts", "--horizons", 60, "--seeds", 1, "--jobs", 1)
     out = ("--keep-instances", tmp_path / "kept")
     assert optsched_command(*line, *out)[0] == 0
@@ -121,6 +120,4 @@ def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
         (("--keep-instances", tmp_path), "holds other files, but no regret; take an empty folder"),
         (("--resume",), "--resume counts only with --keep-instances; pass that"),
     ):
-        code, _, err = optsched_command(*line, *options)
-        assert (code, err.count("\n")) == (2, 1)
-        assert sentence in err
+        assert sentence in refused(*line, *options)

@@ -28,9 +28,8 @@ def _files(tmp_path, monkeypatch):
 @pytest.mark.slow("regret family:equal-prompts --horizons 60 --seeds 1 --jobs 1---resume")
 @pytest.mark.usefixtures("_files")
 @tabled()
-def test_what_contradicts_itself_is_refused_by_name(optsched_command, line, ignored):
-    code, out, err = optsched_command(*shlex.split(f"{line} {ignored}"))
-    assert (code, out, err.count("\n")) == (2, "", 1), err
+def test_what_contradicts_itself_is_refused_by_name(optsched_command, refused, line, ignored):
+    err = refused(*shlex.split(f"{line} {ignored}"))
     # All options that were typed, with their values; together or, where reasons differ, some.
     typed = re.findall(r"--\S+(?: [^-\s]\S*)?", ignored)
     said = [each for each in typed if each in err.replace(" is ", " ")]
@@ -59,10 +58,8 @@ def test_what_has_no_effect_is_noted_by_name(optsched_command, line, ignored):
 
 @pytest.mark.usefixtures("_files")
 @tabled()
-def test_the_other_hint_works_as_well(optsched_command, line, hint, change):
-    code, out, err = optsched_command(*shlex.split(line))
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert hint in err
+def test_the_other_hint_works_as_well(optsched_command, refused, line, hint, change):
+    assert hint in refused(*shlex.split(line))
     code, _, err = optsched_command(*shlex.split(line.replace(*change, 1)))
     assert code == 0, err
 
@@ -74,7 +71,7 @@ def test_what_counts_for_one_of_several_or_in_a_file_is_accepted(optsched_comman
     assert code == 0, err
 
 
-def test_an_option_given_twice_is_noted(optsched_command):
+def test_an_option_given_twice_is_noted(optsched_command, refused):
     line = ("compare", FAMILY, "--policies", "fcfs", "--quiet", "--json", "-")
     assert optsched_command(*line, "--quiet")[2] == ""
     line = ("bound", FAMILY, "--memory", 80, "--json", "-", "--memory", 90)
@@ -84,8 +81,7 @@ def test_an_option_given_twice_is_noted(optsched_command):
     switched = ("--async-scheduling", "--no-async-scheduling")
     code, _, err = optsched_command(*shlex.split(f"{ENGINE} --policy vllm"), *switched)
     assert (code, err) == (0, "optsched: --async-scheduling was given twice; the last one counts\n")
-    code, _, err = optsched_command(*line, "--method", "closd")
-    assert (code, err.count("\n")) == (2, 1)
+    refused(*line, "--method", "closd")
 
 
 def test_a_family_of_types_has_the_seed_of_the_command(optsched_command):

@@ -263,7 +263,7 @@ def test_rows_of_another_sweep_are_not_taken(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["/proc/x", "/proc/x/y", "/dev/null/x", "/dev/full"])
-def test_a_folder_that_cannot_be_written_is_one_sentence(folder, tmp_path, optsched_command):
+def test_a_folder_that_cannot_be_written_is_one_sentence(folder, tmp_path, refused):
     config = tmp_path / "few.toml"
     config.write_text('instances = [{family = "uniform", n = 9}]\npolicies = [{name = "area"}]\n')
     small = ("--loads", 0.5, "--horizons", 40, "--seeds", 1)
@@ -271,9 +271,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(folder, tmp_path, optsc
         ("sweep", config, "--out", folder),
         ("regret", "family:equal-prompts", *small, "--keep-instances", folder),
     ):
-        code, _, error = optsched_command(*command)
-        assert (code, error.count("\n")) == (2, 1)
-        assert "cannot write results into" in error
+        assert "cannot write results into" in refused(*command)
 
 
 def asked(n, **more):

@@ -13,17 +13,7 @@ from strategies import instances
 
 import optsched
 import optsched.search.annealing
-from optsched import (
-    Instance,
-    OptschedError,
-    PriorityPolicy,
-    RollingPolicy,
-    SolveParams,
-    compare,
-    family,
-    run,
-    solve,
-)
+from optsched import Instance, RollingPolicy, SolveParams, compare, family, run, solve
 from optsched.errors import PolicyError, SolverError
 from optsched.policies.decision import ROLLING_MODELS
 from optsched.rolling import driver
@@ -317,7 +307,7 @@ BAD = {
 @pytest.mark.parametrize("sentence", BAD)
 def test_bad_settings_are_named_in_one_sentence(sentence):
     instance = Instance([1] * 5, [3, 2, 1, 4, 50], memory=60)
-    with pytest.raises(OptschedError) as error:
+    with pytest.raises(optsched.OptschedError) as error:
         rolling(instance, **BAD[sentence])
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
@@ -325,7 +315,7 @@ def test_bad_settings_are_named_in_one_sentence(sentence):
 
 def test_fallbacks_with_rules_and_rules_of_admission_are_refused():
     with pytest.raises(PolicyError, match="has the rule 'skip', but must be a plain order"):
-        RollingPolicy(fallback=PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
+        RollingPolicy(fallback=optsched.PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
     with pytest.raises(PolicyError, match="'rolling' has its own rules of admission"):
         run(Instance([1], [1], 2), "rolling", rule="skip")
     with pytest.raises(PolicyError, match="unknown model 'best'"):
