@@ -10,6 +10,7 @@ from effort import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import instances
+from tabled import tabled
 
 import optsched
 import optsched.search.annealing
@@ -288,27 +289,11 @@ def test_decision_times_are_plotted():
     ]
 
 
-BAD = {
-    "unknown model 'hindsihgt' of a rolling horizon: did you mean": {"model": "hindsihgt"},
-    "window is 0, but must be a whole number from 1": {"window": 0},
-    "replan_interval is 1.5, but": {"replan_interval": 1.5},
-    "horizon is -3, but": {"horizon": -3},
-    "scenarios is True, but": {"scenarios": True},
-    "the budget of a decision is -1 seconds, but must be": {"budget": -1},
-    "budget is nan, but must be a number": {"budget": float("nan")},
-    "unknown fallback 'sorted-f': ": {"fallback": "sorted-f"},
-    "unknown length estimate 'mean'": {"length_estimate": "mean"},
-    "a window of 49 steps is shorter than one output: request 4 may make 50 tokens": {
-        "horizon": 49
-    },
-}
-
-
-@pytest.mark.parametrize("sentence", BAD)
-def test_bad_settings_are_named_in_one_sentence(sentence):
+@tabled()
+def test_bad_settings_are_named_in_one_sentence(sentence, settings):
     instance = Instance([1] * 5, [3, 2, 1, 4, 50], memory=60)
     with pytest.raises(optsched.OptschedError) as error:
-        rolling(instance, **BAD[sentence])
+        rolling(instance, **settings)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
