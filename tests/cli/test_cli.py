@@ -297,19 +297,15 @@ def test_python_and_command_line_agree(optsched_json, trace):
 
 
 @pytest.mark.slow
-def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
-    proof = tmp_path / "proof.json"
-    code, out, _ = optsched_command(
-        *("solve", "family:uniform,n=8", "--time-limit", 120),
-        *("--certificate", proof, "--json", "-"),
-    )
-    content = json.loads(out)
-    assert (code, content["proven_optimal"]) == (0, True)
+def test_solve_explains_the_gap_or_says_why_not(optsched_command, optsched_json, tmp_path):
+    proof, eight = tmp_path / "proof.json", "family:uniform,n=8"
+    content = optsched_json("solve", eight, "--time-limit", 120, "--certificate", proof)
+    assert content["proven_optimal"] is True
     explained = content["explanation"]
     parts = explained["order_regret"] + explained["waste"]
     assert parts == pytest.approx(explained["gap"])
     assert content["history"][-1][1] == content["objective"]
-    assert optsched_command("check", "family:uniform,n=8", proof)[0] == 0
+    assert optsched_command("check", eight, proof)[0] == 0
     path = tmp_path / "far.csv"
     path.write_text("prompt_tokens,output_tokens,arrival\n4,6,0\n4,6,0\n4,6,1000000000\n")
     code, out, err = optsched_command(

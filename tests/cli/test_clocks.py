@@ -108,20 +108,14 @@ def side_by_side(records):
     return json.dumps({name: [each[name] for each in records] for name in records[0]})
 
 
-def test_a_log_without_arrivals_is_refused_or_a_closed_loop(optsched_command, refused, tmp_path):
+def test_a_log_without_arrivals_is_refused_or_a_closed_loop(refused, optsched_json, tmp_path):
     (tmp_path / "log.json").write_text(side_by_side([bench(at) for at in range(9)]))
     options = (tmp_path / "log.json", "--memory", 20_000)
     for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
         assert "the log does not say when its requests arrived" in refused("clock", *verb, *options)
-        code, _, _ = optsched_command("clock", *verb, *options, "--concurrency", 3)
-        assert code == 0
-    one = optsched_command(
-        "clock", "check", CLOCK.name, *options, "--concurrency", 1, "--json", "-"
-    )
-    three = optsched_command(
-        "clock", "check", CLOCK.name, *options, "--concurrency", 3, "--json", "-"
-    )
-    means = [json.loads(each[1])["latency"]["mean"][1] for each in (one, three)]
+        optsched_json("clock", *verb, *options, "--concurrency", 3)
+    line = ("clock", "check", CLOCK.name, *options, "--concurrency")
+    means = [optsched_json(*line, count)["latency"]["mean"][1] for count in (1, 3)]
     alone = CLOCK(BatchContent(304, 0, 0, 304**2, 305)) + 39 * CLOCK(BatchContent(0, 1, 325, 0, 0))
     assert means[0] == pytest.approx(alone, rel=0.02)
     assert means[1] > means[0]

@@ -1,7 +1,5 @@
 """`compare --seeds`: a family under several seeds, with intervals and differences to a baseline."""
 
-import json
-
 import pytest
 
 from optsched import compare, family
@@ -9,18 +7,16 @@ from optsched import compare, family
 TRACE = "family:uniform,n=15,load=1.2"
 
 
-def test_seeds_are_instances_one_after_another(optsched_command, tmp_path):
+def test_seeds_are_instances_one_after_another(optsched_command, optsched_json, tmp_path):
     page = tmp_path / "page.html"
     command = ["compare", TRACE, "--policies", "fcfs,mc-sf", "--seeds", 3, "--seed", 4]
     code, text, _ = optsched_command(*command, "--baseline", "fcfs", "--html", page)
     assert code == 0
     assert "difference to fcfs: paired by instance" in text
     assert "2 policies on 3 instances" in page.read_text()
-    code, text, _ = optsched_command(*command, "--json", "-")
+    answer = optsched_json(*command)
     instances = [family("uniform", n=15, load=1.2, seed=seed) for seed in (4, 5, 6)]
     found = compare(instances, ["fcfs", "mc-sf"]).to_dict()
-    answer = json.loads(text)
-    assert code == 0
     assert [each["policy"] for each in answer["policies"]] == [
         each["policy"] for each in found["policies"]
     ]

@@ -82,15 +82,13 @@ def test_weights_are_in_what_is_advised(optsched_command, tmp_path):
     assert "In place of true" not in optsched_command(*words, "--policies", "vllm")[1]
 
 
-def test_a_rate_gives_arrivals_to_requests_without_any(optsched_command, refused, lengths):
-    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--seed", 4, "--json", "-")
+def test_a_rate_gives_arrivals_to_requests_without_any(optsched_json, refused, lengths):
+    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--seed", 4)
     clocked = (*words, "--clock", "llama-2-7b-a100", "--rate", 2)
-    code, out, _ = optsched_command(*clocked)
-    first = json.loads(out)
-    assert code == 0
+    first = optsched_json(*clocked)
     assert first["requests"] == 200
     assert 1.7 < 200 / first["makespan"] < 2.2
-    assert json.loads(optsched_command(*clocked)[1]) == first
+    assert optsched_json(*clocked) == first
     err = refused("simulate", "family:mixed,n=9,rate=2", "--policy", "fcfs", "--rate", 3)
     assert "--rate 3 counts only for a TRACE without arrivals; leave --rate out" in err
 
@@ -121,25 +119,21 @@ def test_clients_have_results_of_their_own(optsched_command, optsched_json, leng
     assert "client 1: 67 of 67 requests, latency mean" in out
 
 
-def test_a_gpu_sets_it_in_comparisons_too(optsched_command, lengths):
-    words = (lengths, "--rate", 900, "--llm", "llama-3.1-8b", "--gpu", "h100-80gb", "--json", "-")
-    one = json.loads(optsched_command("simulate", *words, "--policy", "vllm")[1])
-    several = json.loads(optsched_command("compare", *words, "--policies", "vllm")[1])
-    routed = json.loads(optsched_command("route", *words, "--workers", 1, "--policies", "vllm")[1])
+def test_a_gpu_sets_it_in_comparisons_too(optsched_json, lengths):
+    words = (lengths, "--rate", 900, "--llm", "llama-3.1-8b", "--gpu", "h100-80gb")
+    one = optsched_json("simulate", *words, "--policy", "vllm")
+    several = optsched_json("compare", *words, "--policies", "vllm")
+    routed = optsched_json("route", *words, "--workers", 1, "--policies", "vllm")
     means = one["mean_latency"], several["policies"][0]["mean_latency"]
     assert means[0] == means[1] == pytest.approx(routed["routers"][0]["mean_latency"])
 
 
-def test_a_gpu_sets_what_vllm_serves_with(optsched_command, lengths):
+def test_a_gpu_sets_what_vllm_serves_with(optsched_json, lengths):
     words = ("simulate", lengths, "--policy", "vllm", "--rate", 900, "--llm", "llama-3.1-8b")
-    small = optsched_command(*words, "--gpu", "rtx4090-24gb", "--json", "-")
-    large = optsched_command(*words, "--gpu", "h100-80gb", "--json", "-")
-    few = optsched_command(*words, "--gpu", "h100-80gb", "--max-num-seqs", 8, "--json", "-")
-    means = [json.loads(out)["mean_decodes"] for _, out, _ in (small, large, few)]
-    assert means[2] <= 8 < means[0] < means[1]
-    share = ("--gpu-memory-utilization", 0.75)
-    memory = [
-        json.loads(optsched_command(*words, "--gpu", "rtx4090-24gb", *more, "--json", "-")[1])
-        for more in ((), share)
-    ]
-    assert memory[1]["peak_memory"] < memory[0]["peak_memory"]
+    words += ("--gpu",)
+    small = optsched_json(*words, "rtx4090-24gb")
+    large = optsched_json(*words, "h100-80gb")
+    few = optsched_json(*words, "h100-80gb", "--max-num-seqs", 8)
+    assert few["mean_decodes"] <= 8 < small["mean_decodes"] < large["mean_decodes"]
+    less = optsched_json(*words, "rtx4090-24gb", "--gpu-memory-utilization", 0.75)
+    assert less["peak_memory"] < small["peak_memory"]

@@ -19,14 +19,12 @@ def command(optsched_command):
     return functools.partial(optsched_command, "rolling")
 
 
-def test_json_is_that_of_compare_and_the_counts(command, optsched_command):
-    code, out, _ = command(FAMILY, "--json", "-")
-    content = json.loads(out)
-    assert code == 0
+def test_json_is_that_of_compare_and_the_counts(optsched_json):
+    content = optsched_json("rolling", FAMILY)
     assert [entry["policy"] for entry in content["policies"]] == ["rolling", "area", "mc-sf"]
     counts = content["rolling"]
     assert counts["decisions"] == counts["planned"] + counts["fallbacks"] > 0
-    compared = json.loads(optsched_command("compare", FAMILY, "--json", "-")[1])
+    compared = optsched_json("compare", FAMILY)
     assert set(compared) - {"left_out"} == set(content) - {"rolling"}
     assert set(compared["policies"][0]) == set(content["policies"][0])
     assert compared["bound"]["value"] == content["bound"]["value"]
@@ -40,12 +38,9 @@ def test_it_says_how_it_came_about(command):
     assert "fcfs" in out
 
 
-def test_it_runs_with_intervals(command):
-    code, out, _ = command(
-        FAMILY, "--intervals", "classes:10", "--length-estimate", "upper", "--json", "-"
-    )
-    content = json.loads(out)
-    assert code == 0
+def test_it_runs_with_intervals(optsched_json):
+    words = ("--intervals", "classes:10", "--length-estimate", "upper")
+    content = optsched_json("rolling", FAMILY, *words)
     assert content["intervals"] == "classes:10"
     assert content["policies"][0]["preemptions"] == content["policies"][0]["evictions"] == 0
 

@@ -1,7 +1,5 @@
 """The command that runs one policy, and what policies may know in compare."""
 
-import json
-
 import pandas as pd
 from tabled import tabled
 
@@ -24,10 +22,10 @@ def test_simulate_gives_every_figure_and_a_log(optsched_json, tmp_path):
     assert table.loc[~table["completed"], "tokens"].sum() == content["preempted_tokens"]
 
 
-def test_the_seed_decides_ties(optsched_command):
+def test_the_seed_decides_ties(optsched_json):
     def total(seed):
         arguments = ("--policy", "a-min", "--intervals", "common:1,60", "--seed", seed)
-        return json.loads(optsched_command("simulate", FAMILY, *arguments, "--json", "-")[1])
+        return optsched_json("simulate", FAMILY, *arguments)
 
     assert total(1) == total(1)
     assert total(1) != total(2)
