@@ -16,11 +16,9 @@ from literal_attempts import TieError, planned_run, threshold_run, work
 from literal_chance import ChanceRun
 from literal_selections import selection
 
-from optsched import Instance
+from optsched import Beliefs, Execution, Instance, forecast
 from optsched.clock import UNIT, LinearClock
 from optsched.policies.base import window_of
-from optsched.problem.execution import Execution
-from optsched.problem.forecasts import Beliefs, forecast
 
 #: For each batch begun, by request: tokens held when it ends, 0 of one that waits, and made.
 States = list[dict[int, tuple[int, int]]]

@@ -9,8 +9,7 @@ import pytest
 import optsched
 from optsched import HindsightProgram, Instance, OptschedError, RollingPolicy, Schedule, family
 from optsched._internal import arrays
-from optsched.models import EventProgram, Running
-from optsched.models.linear import Family, LinearModel, Rows, Variables
+from optsched.models import EventProgram, Family, LinearModel, Rows, Running, Variables
 from optsched.solvers.backends.files import write_model
 
 GIB = 2**30

@@ -5,8 +5,7 @@ from strategies import NAMES, SOLVED, drawn_run
 from twins import twin_of
 
 from campaign.case import Outcome, one_sentence, within
-from optsched import run
-from optsched.errors import OptschedError
+from optsched import OptschedError, run
 
 TITLE = "twins"
 SECONDS = 120

@@ -8,11 +8,10 @@ import pytest
 from kernel_times import profile
 from tabled import tabled
 
-from optsched import run
+from optsched import family, run
 from optsched.cli.clocks import clock
 from optsched.clock import BatchContent, LinearClock, get_clock
 from optsched.policies import get_policy
-from optsched.workloads import family
 
 CLOCK = get_clock("llama-3.1-8b-rtx4090")
 

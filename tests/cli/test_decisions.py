@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import optsched
-from optsched import compare, run
-from optsched.experiments.comparison import Comparison
+from optsched import Comparison, compare, run
 from optsched.policies import get_policy
 
 GPU = ("--llm", "llama-3.1-8b", "--gpu", "rtx4090-24gb")

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from optsched import Instance, bound, get_clock, run
+from optsched import Instance, RequestTypes, bound, get_clock, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, affine, clock_of
 from optsched.clock.hardware import memory_tokens
 from optsched.errors import ClockError, InstanceError
 from optsched.models import equilibrium
 from optsched.policies import EnginePolicy
-from optsched.workloads import RequestTypes
 
 counts = st.integers(0, 10**6)
 contents = st.builds(BatchContent, counts, counts, counts, counts, counts)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from effort import share
 
-from optsched import Cluster, DecisionPolicy, Instance, RunSettings, run
+from optsched import Cluster, DecisionPolicy, Execution, Instance, RunSettings, run
 from optsched.clock import LinearClock
 from optsched.policies import POLICIES, DynamicPolicy, RollingPolicy, get_policy
-from optsched.problem.execution import Execution
 from optsched.problem.workers import ROUTERS, Router
 from optsched.simulate.cluster import BalanceRouting, NoInformation, Predictor, RoutingRule
 

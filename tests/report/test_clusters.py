@@ -10,8 +10,7 @@ from optsched import Cluster, compare, family
 from optsched._internal.extensions import text
 from optsched.errors import InstanceError
 from optsched.experiments.comparison import compare_lookaheads
-from optsched.report import plot_loads, plot_lookahead, plot_power
-from optsched.report.pages import cluster_page
+from optsched.report import cluster_page, plot_loads, plot_lookahead, plot_power
 
 CLUSTER = Cluster(4, 8)
 

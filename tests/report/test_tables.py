@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from optsched import Instance, compare, family
+from optsched import Instance, PriorityPolicy, compare, family
 from optsched._internal.extensions import html
-from optsched.policies import PriorityPolicy
 from optsched.report.tables import REFERENCE, clock_table, comparison_table, facts_table, to_text
 
 

@@ -5,9 +5,8 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, run
+from optsched import Instance, PriorityPolicy, run
 from optsched.models import Running
-from optsched.policies import PriorityPolicy
 from optsched.rolling.driver import Past, Window, _keys_of, _sum_of_starts, plan_is_worse
 
 

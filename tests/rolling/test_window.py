@@ -10,10 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import optsched.search.annealing
-from optsched import Instance, solve
+from optsched import Instance, Schedule, solve
 from optsched.errors import ModelError
 from optsched.models import HindsightProgram, Running
-from optsched.problem.schedule import Schedule
 from optsched.rolling.driver import PLANS, Window, prices_of_rest
 from optsched.solvers.backends import cpsat
 

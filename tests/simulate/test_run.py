@@ -3,8 +3,7 @@
 import pytest
 
 import optsched
-from optsched import Cluster, Instance, family, run
-from optsched.errors import OptschedError
+from optsched import Cluster, Instance, OptschedError, family, run
 from optsched.problem.execution import Run
 from optsched.problem.schedule import Violation
 

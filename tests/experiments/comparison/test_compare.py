@@ -2,8 +2,7 @@
 
 import pytest
 
-from optsched import Cluster, Comparison, PriorityPolicy, bound, compare, family, run
-from optsched.errors import OptschedError
+from optsched import Cluster, Comparison, OptschedError, PriorityPolicy, bound, compare, family, run
 from optsched.experiments import comparison as comparing
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from optsched import family
-from optsched.errors import OptschedError
+from optsched import OptschedError, family
 from optsched.experiments.regret_cells import read_source
 
 

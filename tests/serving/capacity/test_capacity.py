@@ -8,9 +8,8 @@ import pytest
 from twins import twin_of
 
 import optsched
-from optsched import Instance, Slo, capacity, run
+from optsched import Instance, OptschedError, Slo, capacity, run
 from optsched.clock import LinearClock
-from optsched.errors import OptschedError
 from optsched.serving.capacity.bounds import Attempt
 from optsched.serving.capacity.capacity import fewest
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tabled import tabled
 
-from optsched import Instance, Slo
-from optsched.errors import OptschedError
+from optsched import Instance, OptschedError, Slo
 from optsched.problem.execution import Times
 from optsched.serving.capacity.slo import as_percent, as_slos
 

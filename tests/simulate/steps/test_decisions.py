@@ -10,9 +10,8 @@ from literal_attempts import decided_run
 from strategies import instances
 from tabled import tabled
 
-from optsched import Forecast, Instance, forecast, run
+from optsched import DecisionPolicy, Forecast, Instance, forecast, run
 from optsched.errors import PolicyError
-from optsched.policies import DecisionPolicy
 
 
 def fill(state):

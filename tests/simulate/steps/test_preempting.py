@@ -20,8 +20,7 @@ import optsched
 from optsched import DecisionPolicy, Instance, bound, compare, forecast, get_clock, run
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError
-from optsched.policies import Decision
-from optsched.policies.decision import State
+from optsched.policies import Decision, State
 from optsched.problem.premises import strongest, uncovered
 from optsched.problem.work import arrival_times
 
