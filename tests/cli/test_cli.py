@@ -271,8 +271,9 @@ def test_read_only_folder_is_refused(refused, trace, tmp_path, monkeypatch):
     assert "Permission denied; choose" in err
 
 
-def test_full_disk_is_one_sentence(refused, trace):
-    assert "No space left" in refused("compare", trace, "--memory", 64, "--json", "/dev/full")
+def test_full_disk_is_one_sentence(optsched_command, trace):
+    code, _, err = optsched_command("compare", trace, "--memory", 64, "--json", "/dev/full")
+    assert (code, err.count("\n"), "No space left" in err) == (2, 1, True)
 
 
 @pytest.mark.slow
