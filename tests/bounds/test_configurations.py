@@ -16,12 +16,8 @@ from strategies import instances
 from tabled import tabled
 
 from optsched import Instance, OptschedError, bound, family
-from optsched.bounds.configurations import (
-    Point,
-    Problem,
-    certify_configuration,
-    configuration_bound,
-)
+from optsched.bounds import configurations
+from optsched.bounds.configurations import Point, Problem, configuration_bound
 from optsched.certificates.prices import ConfigurationCertificate, items, verify_configuration
 from optsched.errors import CertificateError
 
@@ -111,7 +107,7 @@ def test_maker_and_verifier_agree_on_any_prices_and_sizes(case):
         ends,
         problem.copies(ends),
     )
-    made = certify_configuration(instance, problem, point)
+    made = configurations.certify_configuration(instance, problem, point)
     assert verify_configuration(made, instance) == made.value
     assert float(made.value) == pytest.approx(
         float(verify_configuration(certificate, instance)), abs=0.01

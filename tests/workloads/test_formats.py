@@ -8,29 +8,14 @@ import lzma
 import zipfile
 from pathlib import Path
 
+import log_formats as logs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_formats import (
-    AIBRIX,
-    BLIS,
-    GUIDELLM,
-    LATENCY,
-    LITELLM,
-    LOGS,
-    MOONCAKE,
-    NAN,
-    OUTPUTS,
-    OWN,
-    PROMPTS,
-    SECONDS,
-    TTFT,
-    VLLM,
-    table,
-)  # fmt: skip
+from log_formats import AIBRIX, BLIS, LITELLM, LOGS, NAN, OWN, PROMPTS, SECONDS, TTFT, VLLM, table
 from tabled import tabled
 from trace_samples import lines
 
@@ -47,13 +32,13 @@ def test_every_format_is_read_rightly(trace, name):
     notes = []
     instance = read_trace(path, 1000, columns=columns or None, note=notes.append)
     assert instance.prompts.tolist() == PROMPTS
-    assert instance.outputs.tolist() == OUTPUTS
+    assert instance.outputs.tolist() == logs.OUTPUTS
     assert instance.arrivals.tolist() == [0, 10, 40]
     assert "sorted by arrival, as 1 requests stood behind later ones" in notes[0]
     if measured:
         again, times = read_measured(path, 1000, columns=columns or None)
         assert again == instance
-        for values, expected in zip(times, (SECONDS, TTFT, LATENCY), strict=True):
+        for values, expected in zip(times, (SECONDS, TTFT, logs.LATENCY), strict=True):
             assert np.allclose(values, expected, atol=1e-6)
     else:
         with pytest.raises(InstanceError, match="log has no times of tokens, only requests"):
@@ -95,7 +80,7 @@ def test_the_note_says_what_is_read_and_names_all_that_is_not(trace):
     for content, said in (
         (plain, []),
         (plain.replace("\n", ",model\n"), ["not read: model"]),
-        (lines(*MOONCAKE).replace("delay", "x.y"), ["; not read: x.y; sorted"]),
+        (lines(*logs.MOONCAKE).replace("delay", "x.y"), ["; not read: x.y; sorted"]),
     ):
         notes.clear()
         read_trace(trace(content), 1000, note=notes.append)
@@ -222,7 +207,7 @@ MAP = {"prompt": "a", "output": "b", "arrival": "t_s"}
     (json.dumps(OWN)[:-9], {}, "line 1: the line holds no JSON object, nor does the file as a"),
     (json.dumps(VLLM, indent=2)[:-9], {}, "line 1: the line holds no JSON object, nor does"),
     (
-        json.dumps(GUIDELLM).replace('"output_tokens": 2', '"output_tokens": null'),
+        json.dumps(logs.GUIDELLM).replace('"output_tokens": 2', '"output_tokens": null'),
         {},
         "entry 3, column output_tokens, value '': must be a whole number",
     ),

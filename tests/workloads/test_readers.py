@@ -12,29 +12,14 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+import trace_samples as samples
 from effort import examples
 from fresh import imports
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 from tabled import tabled
-from trace_samples import (
-    AIPERF,
-    AZURE,
-    AZURE_2024,
-    AZURE_IMAGES,
-    BURST,
-    BURST_SESSIONS,
-    DYNAMO,
-    MOONCAKE,
-    NATIVE,
-    QWEN,
-    TIMED,
-    TRACELAB,
-    VIDUR,
-    VIDUR_LENGTHS,
-    lines,
-)
+from trace_samples import AIPERF, BURST, DYNAMO, MOONCAKE, NATIVE, QWEN, TIMED, TRACELAB, lines
 
 import optsched
 from optsched import Instance, read_trace
@@ -47,15 +32,15 @@ from optsched.workloads import formats, read_trace_skipping
     [
         (NATIVE, [3, 5], [4, 6], [0, 0]),
         (TIMED, [3, 5], [4, 6], [0, 10]),
-        (AZURE, [374, 396], [44, 109], [0, 87]),  # 4.314579 s
-        (AZURE_2024, [12, 13], [5, 6], [0, 10]),
+        (samples.AZURE, [374, 396], [44, 109], [0, 87]),  # 4.314579 s
+        (samples.AZURE_2024, [12, 13], [5, 6], [0, 10]),
         (BURST, [472, 1087], [18, 230], [0, 800]),
-        (BURST_SESSIONS, [472, 1087], [18, 230], [0, 800]),
-        (VIDUR, [374, 396], [44, 109], [0, 118]),
-        (VIDUR_LENGTHS, [374], [44], [0]),
+        (samples.BURST_SESSIONS, [472, 1087], [18, 230], [0, 800]),
+        (samples.VIDUR, [374, 396], [44, 109], [0, 118]),
+        (samples.VIDUR_LENGTHS, [374], [44], [0]),
         (MOONCAKE, [6955, 6472], [52, 26], [0, 62]),  # 3053 ms
         (QWEN, [521, 40], [132, 8], [0, 1223]),  # 61.114 s
-        (AZURE_IMAGES, [120, 3313], [5, 60], [0, 10]),
+        (samples.AZURE_IMAGES, [120, 3313], [5, 60], [0, 10]),
         (DYNAMO, [64, 100], [7, 7], [0, 30]),
         (AIPERF, [550, 560], [12, 9], [0, 10]),
         (TRACELAB, [3000, 3000, 3100], [40, 40, 41], [0, 10, 610]),
@@ -69,7 +54,7 @@ def test_every_format_is_recognised_by_its_content(trace, content, prompts, outp
         assert instance.outputs.tolist() == outputs
         assert instance.arrivals.tolist() == arrivals
         assert instance.name == "x"
-        assert (instance.seconds_per_step is None) == (content in (NATIVE, VIDUR_LENGTHS))
+        assert (instance.seconds_per_step is None) == (content in (NATIVE, samples.VIDUR_LENGTHS))
 
 
 def test_all_native_columns_become_fields(trace):
