@@ -237,7 +237,7 @@ def test_limit_and_skip_invalid(optsched_command, refused, tmp_path):
     assert optsched_command("bound", path, "--memory", 9, "--limit", 1)[0] == 0
 
 
-@tabled()
+@tabled((TRACE, 0, ["memory is 0"]), (TRACE, -4, ["memory is -4"]))
 def test_bad_traces_get_one_sentence(refused, tmp_path, text, memory, words):
     path = tmp_path / "bad.csv"
     path.write_text(text)

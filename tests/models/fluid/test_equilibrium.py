@@ -177,7 +177,7 @@ def test_types_are_read_from_a_file(tmp_path):
     assert (types.first_stage, clock) == (1, get_clock("llama-2-7b-a100"))
 
 
-@tabled()
+@tabled((("memory = 20000", f"memory = {5000 * '9'}"), "is not valid TOML: Exceeds the limit"))
 def test_a_bad_file_is_refused_in_one_sentence(tmp_path, change, message):
     path = tmp_path / "types.toml"
     path.write_text(GOOD.replace(*change))

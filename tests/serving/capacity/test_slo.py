@@ -31,7 +31,7 @@ def test_texts_say_what_is_limited_and_for_how_many(text, limits, share, tenant)
     assert Slo(str(slo)) == slo
 
 
-@tabled()
+@tabled(("ttft:p" + "9" * 9999 + "<=2", "above 0 and at most 100"))
 def test_what_is_no_objective_is_refused_in_one_sentence(text, said):
     with pytest.raises(OptschedError, match=said) as refused:
         Slo(text)
