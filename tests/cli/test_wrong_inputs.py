@@ -43,9 +43,10 @@ def everything():
 
 @pytest.mark.usefixtures("_files")
 @tabled()
-def test_a_wrong_input_is_one_sentence_and_costs_nothing(refused, line, said):
+def test_a_wrong_input_is_one_sentence_and_costs_nothing(optsched_command, line, said):
     before = everything()
-    err = refused(*shlex.split(line))
+    code, _, err = optsched_command(*shlex.split(line))
+    assert (code, err.count("\n")) == (2, 1), err
     assert err.startswith("optsched: ")
     assert said in err
     assert everything() == before
