@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 from optsched import RollingPolicy, family, run
-from optsched.rolling import driver
+from optsched.rolling import driver, planners, scenarios
 from optsched.search import annealing as search
 
 SEEDS = range(1, 6)
@@ -78,7 +78,7 @@ def main() -> None:
     everything = list(WORKLOADS)
     if "--cpu" in sys.argv:
         run(family("uniform", n=50, seed=1, load=3.0), RollingPolicy())  # loads the kernels
-        for module in (driver, search):
+        for module in (driver, planners, scenarios, search):
             module.stopwatch = time.thread_time  # type: ignore[attr-defined]
     if "--exact" in sys.argv:
         small = ["exponential, load 0.9", "mixed, all at step 0"]

@@ -52,8 +52,10 @@ def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
         admit = interruptible_kernel(admit_in_order, len(instance))
         admit(prompts, outputs, instance.memory, priority, first, starts, usage, window)
     else:
+        spent, scratch = np.empty(0), np.zeros((3, len(instance)), dtype=np.int64)
+        given = prompts, outputs, arrivals, instance.memory, priority, spent, len(instance)
         arriving = interruptible_kernel(admit_arriving, len(instance))
-        arriving(prompts, outputs, arrivals, instance.memory, priority, starts, usage, window)
+        arriving(*given, starts, (usage, window), scratch)
     return starts
 
 
@@ -144,37 +146,22 @@ def admit_arriving(
     arrivals: IntArray,
     memory: int,
     priority: IntArray,
-    starts: IntArray,
-    usage: IntArray,
-    window: IntArray,
-) -> None:
-    """Admit requests by ascending arrival on a worker that may hold something already."""
-    spent, count = np.empty(0), len(priority)
-    admit_on_budget(
-        prompts, outputs, arrivals, memory, priority, spent, count, starts, usage, window
-    )
-
-
-@compiled
-def admit_on_budget(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: IntArray,
-    memory: int,
-    priority: IntArray,
     spent: FloatArray,
     free: int,
     starts: IntArray,
-    usage: IntArray,
-    window: IntArray,
+    worker: tuple[IntArray, IntArray],
+    scratch: IntArray,
 ) -> None:
-    """Admit as `admit_arriving` does, but let all save the first `free` wait for a budget."""
-    count = len(priority)
-    rank = np.empty(count, dtype=np.int64)
+    """Admit requests by ascending arrival on a worker that may hold something already.
+
+    From the place `free` of their priority on they wait for a budget as well, which starts spend.
+    `scratch` is three rows of zeros.
+    """
+    count, (usage, window) = len(priority), worker
+    rank, waiting, size = scratch[0], scratch[1], 0
+    not_before = scratch[2]  # proven by earlier tries: usage only grows while one waits
     for place in range(count):
         rank[priority[place]] = place
-    not_before = arrivals.copy()  # proven by earlier tries: usage only grows while one waits
-    waiting, size = np.empty(count, dtype=np.int64), 0
     released = 0
     clock = arrivals[0]
     paid = float(clock)  # when all starts so far are paid for

@@ -135,8 +135,7 @@ def mistyped(name: str, known: Iterable[str]) -> str:
         pairs = zip(mine, its, strict=False)
         return min(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
-    best = max(known, key=alike, default="")
-    return best if best and alike(best) >= _SLIP else ""
+    return max((each for each in known if alike(each) >= _SLIP), key=alike, default="")
 
 
 def nearest_column(name: str, known: Iterable[str]) -> str:

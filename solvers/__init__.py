@@ -7,7 +7,7 @@ HiGHS                           `LinearModel`                                   
 CP-SAT                          `LinearModel` in whole numbers, `EventProgram`  backends/cpsat.py
 each that Pyomo knows           `LinearModel`                                   backends/pyomo.py
 any that reads MPS or LP files  `LinearModel`                                   backends/files.py
-dynamic programs, swap, ...     `BatchSelection` (Sorted-F Alg. 2, 4, 5)        selection.py
+dynamic programs, swap, ...     `BatchSelection` (after Sorted-F Alg. 2, 4, 5)  selection.py
 swap, greedy                    `BalanceProgram` (BF-IO)                        balance.py
 ==============================  ==============================================  ============================
 

@@ -10,14 +10,12 @@ from multiprocessing import get_context
 from optsched.cli import main
 
 _CLOCK = "--clock llama-2-70b-2xa100"
-_CLUSTER = "cluster family:chat-and-summaries,n=30,rate=20 --workers 4 --slots 16"
 
 #: What takes longest to compile comes first.
 _COMMANDS = f"""
 simulate family:chat,n=50,rate=3 --policy vllm {_CLOCK}
-{_CLUSTER} --policies bf-io --lookahead 2
+cluster family:chat,n=30,rate=20 --workers 4 --slots 16 --policies bf-io --lookahead 2
 solve family:uniform,n=40,seed=1,load=1.1 --method search --work .2
-{_CLUSTER} --policies fcfs,jsq
 route family:chat-and-summaries,n=30 --workers 2 --policies area --time-limit 1
 simulate family:uniform,n=30,rate=3 --policy work-chance {_CLOCK} --intervals relative:0.5
 simulate family:uniform,n=30 --policy area-chance --intervals relative:0.5

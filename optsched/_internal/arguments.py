@@ -120,12 +120,15 @@ def as_number(
     return float(number)
 
 
-def _plain(value: object) -> Any:
-    """Return a finite number without its NumPy type; None of everything else."""
+def _plain(value: object, *, infinite: bool = False) -> Any:
+    """Return a number without its NumPy type, also an infinite one if it may be; else None."""
     value = _python(value)
     if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
         return None
-    return value if isinstance(value, Integral) or math.isfinite(value) else None
+    fits = isinstance(value, Integral) or (
+        not math.isnan(value) if infinite else math.isfinite(value)
+    )
+    return value if fits else None
 
 
 def _python(value: Any) -> Any:
@@ -166,7 +169,10 @@ def checked(
                     if kind == "Instance" and not turns:
                         refuse_turns(value, entry.__name__, error)
                     return fitting
-            *first, last = [word for kind in kinds[name] if (word := _word(kind))]
+            named = [
+                (each, f"{'an' if each[0] in 'AEIOU' else 'a'} {each}") for each in kinds[name]
+            ]
+            *first, last = filter(None, (_WORDS.get(each, word) for each, word in named))
             wish = f"{', '.join(first)} or {last}" if first else last
             raise error(f"{name} is {shown(value)}, but must be {wish}")
 
@@ -196,41 +202,24 @@ def _kinds(annotation: object, entry: object) -> list[str]:
     return kinds if all(kind in _WORDS or kind in _CLASSES for kind in kinds) else []
 
 
-def _word(kind: str) -> str:
-    return _WORDS.get(kind, f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}")
-
-
 _NOT = object()
 
 
 def _as(kind: str, value: object) -> Any:
     """Return a value as a kind of argument, or that it is not one."""
-    good = False
-    if kind == "int":
-        count = whole(value)
-        return count if count is not None and abs(count) <= MAX_SEED else _NOT
-    if kind == "float":
-        number = _python(value)
-        if isinstance(number, bool | np.timedelta64) or not isinstance(number, Real):
-            return _NOT
-        if math.isnan(number):
-            return _NOT
-        fits = not isinstance(number, Integral) or abs(int(number)) <= MAX_SEED
-        return number if fits else _NOT
+    if kind in ("int", "float"):
+        number = whole(value) if kind == "int" else _plain(value, infinite=True)
+        large = isinstance(number, Integral) and abs(int(number)) > MAX_SEED
+        return _NOT if number is None or large else number
     if kind == "bool":
         return bool(value) if isinstance(value, bool | np.bool_) else _NOT
     if kind == "Callable":
         good = callable(value) and not isinstance(value, type)
-    elif kind == "Sequence":
-        good = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        good = good or getattr(value, "ndim", 0) > 0
-    elif kind == "Iterable":
-        good = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-        good = good and getattr(value, "ndim", 1) > 0
-    elif kind in ("str", "Path"):
-        good = isinstance(value, str if kind == "str" else PathLike)
-    elif kind == "None":
-        good = value is None
+    elif kind in ("Sequence", "Iterable"):
+        good = isinstance(value, Sequence if kind == "Sequence" else Iterable)
+        good = getattr(value, "ndim", good and not isinstance(value, str | bytes)) > 0
+    elif kind in ("None", "Path"):
+        good = value is None if kind == "None" else isinstance(value, PathLike)
     else:
         good = kind in {each.__name__ for each in type(value).__mro__}
     return value if good else _NOT

@@ -48,18 +48,29 @@ _FREE = 100_000_000  # bytes that a disk must have left; what all kernels take i
 _PATIENCE = 60.0  # seconds for another process that compiles the same kernel, and may be suspended
 
 
-def compiled(function: F) -> F:
-    """Compile a kernel with numba, or load it from disk."""
+def allocating(function: F) -> F:
+    """Compile a kernel with numba, or load it from disk; it may make arrays."""
     kernel = numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
     kernel._cache = _Kept(kernel)  # noqa: SLF001
     return cast("F", kernel)
 
 
-def compiled_inside(function: F) -> F:
+def compiled(function: F) -> F:
+    """Compile a kernel that makes no arrays: it counts no references, and compiles sooner."""
+    kernel = allocating(function)
+    kernel.targetoptions["_nrt"] = False  # type: ignore[attr-defined]
+    return kernel
+
+
+def allocating_inside(function: F, **options: Any) -> F:
     """Compile what only kernels call, as part of them; called from Python, it runs uncompiled."""
-    return cast(
-        "F", numba.extending.register_jitable(nogil=True, pipeline_class=PartCompiler)(function)
-    )
+    options |= {"nogil": True, "pipeline_class": PartCompiler}
+    return cast("F", numba.extending.register_jitable(**options)(function))
+
+
+def compiled_inside(function: F) -> F:
+    """Do as `allocating_inside` for what neither makes arrays nor returns them."""
+    return allocating_inside(function, _nrt=False)
 
 
 def _reached(value: Any, seen: set[int]) -> Iterator[str]:
@@ -164,7 +175,8 @@ class _Kept(caching.NullCache):  # type: ignore[misc]
         except (OSError, EOFError, pickle.UnpicklingError):  # cut off where a machine stopped
             return None
         # What machine code calls must be there; what numba itself does first takes half a second.
-        rtsys.initialize(context)
+        if self._kernel.targetoptions.get("_nrt", True):
+            rtsys.initialize(context)
         return compiler.CompileResult._rebuild(context, *reduced)  # noqa: SLF001
 
     def save_overload(self, signature: Any, code: Any) -> None:

@@ -6,18 +6,11 @@ machine code of it, and then once more within each caller: two thirds of the tim
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any
 
-import numba.extending
 from numba.core import codegen, compiler
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-F = TypeVar("F", bound="Callable[..., Any]")
-
 
 _HASH = hash(compiler.Flags())  # of any flags
 
@@ -81,15 +74,3 @@ class PartCompiler(compiler.Compiler):  # type: ignore[misc]
         ]
         manager.finalize()
         return [manager]
-
-
-def compiled_in_place(function: F) -> F:
-    """Do as `compiled_inside` for what makes and returns no arrays: it counts no references."""
-    options = {"nogil": True, "pipeline_class": PartCompiler, "_nrt": False}
-    return cast("F", numba.extending.register_jitable(**options)(function))
-
-
-def in_place(kernel: F) -> F:
-    """Count no references in a kernel that makes no arrays, and in what it calls."""
-    kernel.targetoptions["_nrt"] = False  # type: ignore[attr-defined]
-    return kernel

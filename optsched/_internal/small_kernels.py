@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from optsched._internal.arrays import Array, FloatArray, IntArray, prefix_sums
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, allocating_inside, compiled, compiled_inside
 
 
 @compiled_inside
@@ -19,7 +19,7 @@ def copy(
         target[index] = source[index]
 
 
-@compiled_inside
+@allocating_inside
 def repeated(value: int, count: int) -> IntArray:
     """Return an array of so many equal entries."""
     values = np.empty(count, dtype=np.int64)
@@ -123,7 +123,7 @@ def largest(values: IntArray) -> int:
     return result
 
 
-@compiled_inside
+@allocating_inside
 def ascending(sizes: IntArray) -> IntArray:
     """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
     count = len(sizes)
@@ -149,7 +149,7 @@ def ascending(sizes: IntArray) -> IntArray:
     return order
 
 
-@compiled_inside
+@allocating_inside
 def descending(sizes: IntArray) -> IntArray:
     """Sort places by size, the largest first, equal sizes in their order."""
     most, lacking = largest(sizes), np.empty(len(sizes), dtype=np.int64)
@@ -217,24 +217,30 @@ def price_of_start(prompt: int, output: int, start: int, total: Array, moment: A
     return (prompt - start) * (total[end] - total[start]) + moment[end] - moment[start]
 
 
-@compiled
 def prices_of_starts(
     prompts: IntArray, outputs: IntArray, starts: IntArray, sums: PriceSums
 ) -> Array:
     """Return what the memory of each request costs, shape (n,)."""
+    paid: Array = np.empty(len(starts), dtype=sums.total.dtype)
+    _price_starts(prompts, outputs, starts, sums, paid)
+    return paid
+
+
+@compiled
+def _price_starts(
+    prompts: IntArray, outputs: IntArray, starts: IntArray, sums: PriceSums, paid: Array
+) -> None:
     total, moment = sums
-    paid = np.empty(len(starts), dtype=total.dtype)
     for request in range(len(starts)):
         paid[request] = price_of_start(
             prompts[request], outputs[request], starts[request], total, moment
         )
-    return paid
 
 
 _REACH = 5.0  # bandwidths, beyond which a kernel is below a hundred-thousandth of its peak
 
 
-@compiled
+@allocating
 def smooth(values: IntArray, counts: IntArray, bandwidth: float, total: FloatArray) -> None:
     """Spread each value over those near it; rows of counts become rows of chances of 1, 2, ..."""
     longest = total.shape[1]

@@ -18,7 +18,7 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, has_room, require_room
 from optsched._internal.aside import Budget, pieces, stopwatch
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, compiled, compiled_inside
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import PriceSums, price_of_start
 from optsched.bounds import lagrangian
@@ -581,7 +581,7 @@ def _cheapest_starts(
     return starts, costs
 
 
-@compiled
+@allocating
 def _credits(prices: IntArray, charges: IntArray, size: int, memory: int) -> IntArray:
     """Return what completing at steps 0, 1, 2, ... is credited, rounded up; zero at the end."""
     horizon = len(prices)
@@ -614,7 +614,7 @@ def _cost(prompt: int, output: int, weight: int, start: int, size: int, sums: In
     return cost
 
 
-@compiled
+@allocating
 def _costs_of(
     size: int,
     sums: IntArray,

@@ -17,7 +17,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.aside import UNLIMITED, Budget, interruptible, stopwatch
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import allocating
 from optsched._internal.numbers import round_down
 from optsched.bounds import on_clock
 from optsched.bounds.ascent import (
@@ -71,7 +71,7 @@ def machines_bound(instance: Instance) -> float:
     return max(total, float(instance.outputs.sum()))
 
 
-@compiled
+@allocating
 def _shortest_remaining(lengths: IntArray, arrivals: IntArray) -> IntArray:
     """Return the ends on one machine that always runs the least remaining length."""
     count = len(lengths)

@@ -16,7 +16,7 @@ import numpy as np
 
 from optsched._internal.arrays import FloatArray, IntArray, Scalar, require_room
 from optsched._internal.aside import stopwatch
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, compiled, compiled_inside
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import copy
 from optsched.bounds.ascent import Bound, bound_makespan, busy_since
@@ -322,7 +322,7 @@ def _add_prices(
             costs[group, start] = cost
 
 
-@compiled
+@allocating
 def largest_set(
     problem: Problem, sizes: npt.NDArray[Scalar], copies: IntArray, chosen: IntArray
 ) -> Scalar:
@@ -373,7 +373,7 @@ def largest_set(
     return value
 
 
-@compiled
+@allocating
 def ascend(
     problem: Problem,
     ends: IntArray,

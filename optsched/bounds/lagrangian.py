@@ -19,10 +19,9 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, ranks_in, read_only
 from optsched._internal.aside import pieces
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, compiled, compiled_inside
 from optsched._internal.small_kernels import (
     PriceSums,
-    copy,
     pop,
     price_of_start,
     prices_of_starts,
@@ -71,7 +70,9 @@ def relax(instance: Instance, weights: FloatArray) -> Relaxation:
 
 def serve(areas: IntArray, arrivals: IntArray, priority: IntArray) -> Relaxation:
     """Serve one request at a time, the first in priority of those that have arrived."""
-    return Relaxation(*_serve_smallest(areas, arrivals, priority, ranks_in(priority)))
+    waiting, pieces = np.empty_like(areas), np.empty((4, 2 * len(areas)), dtype=np.int64)
+    given = areas.copy(), arrivals, priority, ranks_in(priority)
+    return Relaxation(*pieces[:, : _serve_smallest(*given, waiting, pieces)])
 
 
 def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> float:
@@ -108,11 +109,15 @@ def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation)
 
 @compiled
 def _serve_smallest(
-    areas: IntArray, arrivals: IntArray, priority: IntArray, rank: IntArray
-) -> IntArray:
-    """Serve the smallest first; return the rows of `Relaxation`."""
-    count, remaining = len(areas), areas.copy()
-    waiting, pieces = np.empty(count, dtype=np.int64), np.empty((4, 2 * count), dtype=np.int64)
+    remaining: IntArray,
+    arrivals: IntArray,
+    priority: IntArray,
+    rank: IntArray,
+    waiting: IntArray,
+    pieces: IntArray,
+) -> int:
+    """Serve the smallest first, and fill the rows of `Relaxation`; return how many pieces."""
+    count = len(remaining)
     size = 0
     released = 0
     now = arrivals[0]
@@ -137,15 +142,21 @@ def _serve_smallest(
         pieces[3, piece] = priority[waiting[0]] if left == 0 and size > 0 else -1
         piece += 1
         now = stop
-    return pieces[:, :piece]
+    return piece
+
+
+def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
+    """Return optimal prices of so many units of area at each step; areas are over weights."""
+    prices = np.zeros(-(-relaxation.end[-1] // memory))
+    _fill_prices(areas, relaxation, memory, np.full(len(areas), -1.0), prices)
+    return prices
 
 
 @compiled
-def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
-    """Return optimal prices of so many units of area at each step; areas are over weights."""
+def _fill_prices(
+    areas: FloatArray, relaxation: Relaxation, memory: int, level: FloatArray, prices: FloatArray
+) -> None:
     request, begin, end, successor = relaxation
-    level, prices = np.empty(len(areas)), np.empty(-(-end[-1] // memory))
-    level[:], prices[:] = -1.0, 0.0
     # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
     # number, its level, at all of them. Sweep backwards. A request completes at the price at which
     # the next waiting request would be served, which is zero if none waits.
@@ -162,7 +173,6 @@ def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatAr
         for step in range(begin[piece] // memory + 1, last + 1):
             price = highest - step / area
             prices[step - 1] = price if price > 0 else 0.0
-    return prices
 
 
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
@@ -237,13 +247,16 @@ def least_ahead(values: IntArray) -> list[IntArray]:
     return found
 
 
-@compiled
 def convex_below(values: IntArray) -> IntArray:
     """Return the largest convex sequence below values, rounded down; zeros follow."""
-    count, top = len(values), 0
-    corners, below = np.empty(count + 1, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
-    copy(values, below, 0, count)
-    corners[0] = below[count] = 0
+    below = np.append(values, 0)
+    _make_convex(below, np.zeros_like(below))
+    return below[:-1]
+
+
+@compiled
+def _make_convex(below: IntArray, corners: IntArray) -> None:
+    count, top = len(below) - 1, 0
     for place in range(1, count + 1):
         while top > 0:
             one, other = corners[top - 1], corners[top]
@@ -258,7 +271,6 @@ def convex_below(values: IntArray) -> IntArray:
         rise, length = below[other] - below[one], other - one
         for place in range(one + 1, other):
             below[place] = below[one] + rise * (place - one) // length
-    return below[:count]
 
 
 def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatArray:
@@ -334,31 +346,16 @@ def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArr
 
 def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
     """Count the tokens held at steps 1 to horizon."""
-    return _held_by(read_only(prompts), read_only(outputs), read_only(starts), horizon)
-
-
-@compiled
-def _held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
-    growth = np.empty(horizon + 2, dtype=np.int64)
-    tokens = np.empty(horizon + 2, dtype=np.int64)
-    growth[:], tokens[:] = 0, 0
-    for request in range(len(starts)):
-        start, prompt, end = starts[request], prompts[request], horizon
-        if start >= horizon:
-            continue
-        if start + outputs[request] < end:
-            end = start + outputs[request]
-        # One more token per step from start + 1 on, and the prompt; all gone after the end.
-        growth[start + 1] += 1
-        tokens[start + 1] += prompt
-        growth[end + 1] -= 1
-        tokens[end + 1] -= prompt + end - start
-    running = held = 0
-    for step in range(horizon + 2):
-        running += growth[step]
-        held += running + tokens[step]
-        tokens[step] = held
-    return tokens[1 : horizon + 1]
+    held = starts < horizon
+    start, prompt = starts[held], prompts[held]
+    end = np.minimum(start + outputs[held], horizon)
+    # One more token per step from start + 1 on, and the prompt; all gone after the end.
+    growth, tokens = np.zeros((2, horizon + 2), dtype=np.int64)
+    for at, more, kept in ((start + 1, 1, prompt), (end + 1, -1, -(prompt + end - start))):
+        np.add.at(growth, at, more)
+        np.add.at(tokens, at, kept)
+    usage: IntArray = np.cumsum(np.cumsum(growth) + tokens)[1:-1]
+    return usage
 
 
 @compiled
@@ -460,7 +457,7 @@ def kinds_of(instance: Instance, horizon: int) -> IntArray | None:
     return np.argsort(kinds, kind="stable")
 
 
-@compiled
+@allocating
 def cheapest_by_kind(
     prompts: IntArray,
     outputs: IntArray,

@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import allocating
 from optsched.bounds.lagrangian import prices_of, serve
 from optsched.problem.work import times_since_first
 
@@ -361,7 +361,7 @@ def priced(instance: Instance, clock: LinearClock, weights: FloatArray, share: S
     )
 
 
-@compiled
+@allocating
 def sweep(
     requests: Priced,
     prices: Prices,
@@ -648,7 +648,7 @@ _CELLS = 32  # in the mean prefill, where pairs of requests that may stall each 
 _FEW, _MOST = 3e6, 5e8  # pairs; above the most it would take seconds, and each counts as alone
 
 
-@compiled
+@allocating
 def _cheapest(
     arrivals: FloatArray, alone: FloatArray, firsts: FloatArray, prefills: FloatArray, step: float
 ) -> tuple[float, int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 import optsched
-from optsched._internal.extensions import EXTRAS
+from optsched._internal.imports import EXTRAS
 from optsched._internal.numbers import at_least, proven
 from optsched.cli import options as cli
 from optsched.cli.options import Options, Output, command, option, take

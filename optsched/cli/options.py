@@ -78,15 +78,6 @@ class Output:
             yield lambda _: None
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Refuse to replace a file that optsched has not written."""
-    if is_foreign(path):
-        raise OptschedError(
-            f"{path} is there, and optsched has not written it as it is; name another file, or "
-            "pass --overwrite"
-        )
-
-
 def check_writable(path: str | Path) -> None:
     """Refuse a path that cannot be written before any work is done for it."""
     if (wrong := _why_not(Path(path))) is not None:
@@ -193,8 +184,9 @@ def _check_files() -> None:
             other = known.setdefault(_identity(path), name)
             if written and other != name and is_replaced(path):
                 raise OptschedError(f"{name} is the same file as {other}; write to another one")
-            if written and not context.params.get("overwrite"):
-                _refuse_foreign(path)
+            if written and not context.params.get("overwrite") and is_foreign(path):
+                said = f"{path} is there, and optsched has not written it as it is"
+                raise OptschedError(f"{said}; name another file, or pass --overwrite")
 
 
 def _files_in(text: str) -> Iterator[Path]:
@@ -354,11 +346,6 @@ def _check_model(name: str) -> None:
     ending_of(name)
 
 
-def _check_json(name: str) -> None:
-    if name != "-":
-        check_writable(name)
-
-
 FILE = Written(check_writable)
 HTML = option("--html FILE", FILE, "Write a report that needs no network.")
 LOG = option("--log FILE", Written(check_log), "Write all attempts to a .csv, .csv.gz or .parquet.")
@@ -437,7 +424,7 @@ TRACE = (
 ALL = (
     option(
         "--json json_path OUT",
-        Written(_check_json),
+        Written(lambda name: None if name == "-" else check_writable(name)),
         "Write the result as JSON ('-': to standard output, and nothing else).",
     ),
     flag("--quiet", "Print no table and no notes."),

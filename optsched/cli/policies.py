@@ -527,7 +527,7 @@ def _traces(output: Output, seed: int, how: Options) -> list[Instance]:
 
 
 def _write_report(output: Output, comparison: Comparison, html: str, how: Options) -> None:
-    from optsched._internal.extensions import write
+    from optsched._internal.views import write
     from optsched.experiments.comparison import compare_lookaheads
     from optsched.simulate.cluster import BalanceRouting
 

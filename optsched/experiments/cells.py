@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from optsched._internal.arguments import as_count
 from optsched._internal.aside import watched
-from optsched._internal.extensions import need
 from optsched._internal.files import JSON, is_draft, write_whole
 from optsched._internal.fingerprints import Identity, fingerprint
+from optsched._internal.imports import need
 from optsched._version import __version__
 from optsched.clock import get_clock
 from optsched.errors import OptschedError, PolicyError, is_interrupt, shown
@@ -31,7 +31,7 @@ from optsched.problem.workers import is_shipped as is_shipped_router
 from optsched.simulate import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
     from pathlib import Path
     from types import ModuleType
 
@@ -149,24 +149,69 @@ class Store(JSON, Generic[Result]):
         self[key] = result
 
 
+def changed(old: JSON, new: JSON) -> list[str]:
+    """Name the settings that differ."""
+    return [
+        f"{name} ({old.get(name)!r}, not {value!r})"
+        for name, value in new.items()
+        if old.get(name) != value
+    ]
+
+
 class JsonFolder(Store[JSON]):
     """Results that are plain data, each also in a file of its own that is whole or not there."""
 
-    def __init__(self, folder: Path, keys: Iterable[str]) -> None:
+    kind, title = "experiment", "cells"  # what the folder holds, and of what each result is
+    differing = staticmethod(changed)
+
+    def __init__(self, path: Path, keys: Collection[str]) -> None:
         super().__init__()
-        self._folder = folder
+        self.path = path
+        self._read(keys)
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls, path: Path, settings: JSON, keys: Collection[str], *, resume: bool
+    ) -> Iterator[Self]:
+        """Open a folder that only this process then adds to, until it ends, killed or not."""
+        open_folder(path, cls.kind, settings, cls.differing, resume=resume)
+        with writing(path):
+            lock = (path / LOCK).open("a")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OptschedError(
+                    f"another process is writing results into {path}; let it finish, or take "
+                    "another folder"
+                ) from None
+            if (store := cls(path, keys)) and not resume:
+                raise OptschedError(
+                    f"{path} holds {len(store):,} of the {len(keys):,} {cls.title} of this "
+                    f"{cls.kind} already; resume it (--resume), or take another folder"
+                )
+            try:
+                yield store
+            finally:
+                store.close()
+
+    def _read(self, keys: Collection[str]) -> None:
         for key in keys:
-            if (found := unsealed(self._path(key), key)) is not None:
+            if (found := unsealed(self._file(key), key)) is not None:
                 self[key] = found
 
     def add(self, key: str, result: JSON) -> None:
         """Keep a result."""
         super().add(key, result)
-        with writing(self._folder):
-            write_whole(self._path(key), sealed(key, result))
+        with writing(self.path):
+            write_whole(self._file(key), sealed(key, result))
 
-    def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.json"
+    def close(self) -> None:
+        """Write what is not on disk yet."""
+
+    def _file(self, key: str) -> Path:
+        return self.path / f"{key}.json"
 
 
 def sealed(key: str, content: JSON, indent: int | None = None) -> str:
@@ -184,18 +229,8 @@ def unsealed(path: Path, key: str) -> JSON | None:
         return None
 
 
-def changed(old: JSON, new: JSON) -> list[str]:
-    """Name the settings that differ."""
-    return [
-        f"{name} ({old.get(name)!r}, not {value!r})"
-        for name, value in new.items()
-        if old.get(name) != value
-    ]
-
-
 def open_folder(
     path: Path,
-    manifest: str,
     kind: str,
     settings: JSON,
     differing: Callable[[JSON, JSON], list[str]] = changed,
@@ -208,48 +243,30 @@ def open_folder(
     with writing(path):
         if path.exists() and not path.is_dir():
             raise OptschedError(f"cannot write results into {path}: it is not a folder")
+        manifest = f"_{kind}.json"
         settings, old = json.loads(json.dumps(settings)), unsealed(path / manifest, manifest)
         entries = list(path.iterdir()) if path.is_dir() else []
         ours = {LOCK, manifest} & {entry.name for entry in entries}
-        if old is None and ours and overwrite:
-            old = {}
-        if old is not None and (differences := differing(old, settings)):
-            if not overwrite:
-                raise OptschedError(
-                    f"{path} holds results of another {kind}, which differs in "
-                    f"{' and '.join(differences)}; take another folder"
-                )
-            for entry in entries:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        old = {} if old is None and ours and overwrite else old
         # The lock, and a draft of the manifest, are what a process killed at once has left.
-        elif old is None and not all(each.name == LOCK or is_draft(each) for each in entries):
-            if not ours:
-                raise OptschedError(
-                    f"{path} holds other files, but no {kind}; take an empty folder"
-                )
-            if not resume:
-                raise OptschedError(
-                    f"{path / manifest} is missing, damaged or of an earlier version; use {option} "
-                    f"to do again what is not of this {kind}, or take another folder"
-                )
+        used = not all(each.name == LOCK or is_draft(each) for each in entries)
+        if old is None and used and not ours:
+            raise OptschedError(f"{path} holds other files, but no {kind}; take an empty folder")
+        if old is None and used and not resume:
+            raise OptschedError(
+                f"{path / manifest} is missing, damaged or of an earlier version; use {option} to "
+                f"do again what is not of this {kind}, or take another folder"
+            )
+        differences = [] if old is None else differing(old, settings)
+        if differences and not overwrite:
+            raise OptschedError(
+                f"{path} holds results of another {kind}, which differs in "
+                f"{' and '.join(differences)}; take another folder"
+            )
+        for entry in entries if differences else ():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         path.mkdir(parents=True, exist_ok=True)
         write_whole(path / manifest, sealed(manifest, settings, indent=1))
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing results into a folder; ends with this process, too."""
-    with writing(path):
-        lock = (path / LOCK).open("a")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OptschedError(
-                f"another process is writing results into {path}; let it finish, or take another "
-                "folder"
-            ) from None
-        yield
 
 
 @contextmanager
@@ -261,15 +278,6 @@ def writing(path: Path) -> Iterator[None]:
         raise OptschedError(
             f"cannot write results into {path}: {error.strerror or error}; take another folder"
         ) from None
-
-
-def refuse_begun(path: Path, done: int, count: int, what: str) -> None:
-    """Refuse a folder that holds results, where they are not to be resumed."""
-    if done:
-        raise OptschedError(
-            f"{path} holds {done:,} of the {count:,} {what} already; resume it (--resume), or take "
-            "another folder"
-        )
 
 
 Cell = TypeVar("Cell")

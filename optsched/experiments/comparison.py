@@ -8,15 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from optsched import errors
 from optsched._internal.arguments import checked
 from optsched._internal.aside import stopwatch
-from optsched._internal.extensions import View, data_frame, text
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
+from optsched._internal.views import View, text
 from optsched.bounds.bound import ClockBound
 from optsched.experiments.results import ClusterComparison, Comparison
 from optsched.policies import get_policies, is_shipped
@@ -26,7 +27,6 @@ from optsched.problem.premises import KNOWLEDGE, deployable
 from optsched.simulate import run
 from optsched.simulate.cluster.results import ClusterRun
 from optsched.simulate.cluster.routing import ROUTINGS, BalanceRouting, get_routings
-from optsched.simulate.cluster.run import prepared as prepared_on_cluster
 from optsched.simulate.dispatch import check_beliefs, prepared
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.simulate.settings import settings_of
@@ -279,6 +279,26 @@ _FEW = Instance([9] * 4, [2, 3, 2, 3], 4096, [0, 1, 2, 3], seconds_per_step=1.0)
 _LOADED: set[tuple[Any, ...]] = set()  # names of policies, and in what world
 
 
+@overload
+def compare(
+    instance: Instance | Iterable[Instance],
+    policies: Any = None,
+    settings: RunSettings | None = None,
+    *,
+    cluster: Cluster,
+    **options: Any,
+) -> ClusterComparison: ...
+@overload
+def compare(
+    instance: Instance, policies: Any = None, settings: RunSettings | None = None, **options: Any
+) -> Comparison: ...
+@overload
+def compare(
+    instance: Iterable[Instance],
+    policies: Any = None,
+    settings: RunSettings | None = None,
+    **options: Any,
+) -> Replications: ...
 @checked(errors.PolicyError)
 def compare(
     instance: Any,
@@ -362,6 +382,8 @@ def compare(
     chosen = compared(policies, settings)
     for trace, policy in itertools.product(traces, chosen):
         if clustered:
+            from optsched.simulate.cluster.run import prepared as prepared_on_cluster
+
             prepared_on_cluster(trace, policy, settings)
         else:
             prepared(trace, policy, settings.of(policy))
@@ -401,10 +423,7 @@ def compare_lookaheads(
 ) -> ClusterComparison:
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
-    found: ClusterComparison = compare(
-        instances, [*baselines, *routings], cluster=cluster, **options
-    )
-    return found
+    return compare(instances, [*baselines, *routings], cluster=cluster, **options)
 
 
 def _runs(

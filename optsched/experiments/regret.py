@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Real
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
-from optsched._internal.extensions import View, data_frame, draw, text
 from optsched._internal.fingerprints import fingerprint
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import number, proven, reach, student
+from optsched._internal.views import View, draw, text
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.experiments import cells as runner
@@ -423,7 +425,6 @@ class Regret(View):
 
 
 _TOLERANCE = 0.05  # of the mean latency of requests that are alone
-_MANIFEST = "_regret.json"
 _VARYING = ("load", "rate", "horizon", "seed")  # of the instances of one regret
 
 
@@ -503,22 +504,19 @@ def regret(
     >>> result.growth("mc-sf", 1.2).verdict
     'grows'
     """
-    places = _places(jobs)
+    here: Any = jobs is None or isinstance(jobs, Real)
+    places = runner.Places(*(jobs, None) if here else (None, jobs))
     tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit, clock)
-    if keep_instances is None:
-        return _enclosed(tasks, tolerance, runner.Store(), places, on_progress)
-    path, settings = Path(keep_instances), _settings(next(iter(tasks.values())))
-    runner.open_folder(path, _MANIFEST, "regret", settings, resume=resume)
-    with runner.locked(path):
-        store = runner.JsonFolder(path, tasks)
-        if not resume:
-            runner.refuse_begun(path, len(store), len(tasks), "instances of this regret")
+    kept: Any = nullcontext(runner.Store())
+    if keep_instances is not None:
+        settings = _settings(next(iter(tasks.values())))
+        kept = _Folder.opened(Path(keep_instances), settings, tasks, resume=resume)
+    with kept as store:
         return _enclosed(tasks, tolerance, store, places, on_progress)
 
 
-def _places(jobs: Any) -> runner.Places:
-    here = jobs is None or isinstance(jobs, Real)
-    return runner.Places(jobs) if here else runner.Places(None, jobs)
+class _Folder(runner.JsonFolder):
+    kind, title = "regret", "instances"
 
 
 def _settings(task: regret_cells.RegretTask) -> JSON:

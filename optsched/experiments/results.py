@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal import numbers
-from optsched._internal.extensions import View, data_frame, text
+from optsched._internal.imports import data_frame
+from optsched._internal.views import View, text
 from optsched.bounds.bound import bound as find_bound
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest

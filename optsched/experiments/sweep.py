@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import View, data_frame, html, need, text
 from optsched._internal.files import JSON, write_whole
 from optsched._internal.fingerprints import fingerprint
+from optsched._internal.imports import data_frame, need
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
+from optsched._internal.views import View, html, text
 from optsched._version import __version__
 from optsched.errors import OptschedError, require_known
 from optsched.experiments import cells as runner
@@ -25,63 +26,46 @@ from optsched.experiments.sweep_plan import OK, killed, perform, read_plan
 from optsched.problem.premises import KNOWLEDGE, deployable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     import pandas as pd
     import pyarrow as pa
 
     from optsched.experiments.cells import CellProgress
-    from optsched.experiments.sweep_plan import SweepPlan
 
 
 # Part files become one table in the end; readers of Parquet folders pass over names with "_".
-MANIFEST, TABLE = "_sweep.json", "results.parquet"
+_MANIFEST, TABLE = "_sweep.json", "results.parquet"
 _SEAL = b"optsched.seal"  # of a file's rows, which breaks where one is changed
 
 FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
 
 
-@contextmanager
-def opened(out: str | Path, plan: SweepPlan, *, resume: bool) -> Iterator[SweepFolder]:
-    """Open the folder of a sweep, to which only this process then adds rows."""
-    need("pyarrow", "a sweep")
-    path, settings = Path(out), {"key": plan.key, "version": __version__, "config": plan.config}
-    runner.open_folder(path, MANIFEST, "sweep", settings, _differing, resume=resume)
-    with runner.locked(path):
-        for left_over in path.glob(".*.tmp"):
-            left_over.unlink()
-        folder = SweepFolder(path, [run.key for run in plan.runs])
-        if not resume:
-            runner.refuse_begun(path, len(folder), len(plan.runs), "runs of this sweep")
-        try:
-            yield folder
-        finally:
-            folder.close()
-
-
-def _differing(old: JSON, new: JSON) -> list[str]:
-    if old["key"] == new["key"] or old["version"] != new["version"]:
-        return runner.changed(old, {"version": new["version"]})
-    config, asked = old["config"], new["config"]
-    names = [key for key in {**config, **asked} if config.get(key) != asked.get(key)]
-    return names or ["the content of the files that it names"]
-
-
-class SweepFolder(runner.Store[JSON]):
+class SweepFolder(runner.JsonFolder):
     """The statuses of the runs that are done, whose rows are on disk or soon will be."""
 
-    def __init__(self, path: Path, keys: Sequence[str]) -> None:
-        super().__init__()
-        self.path = path
+    kind, title = "sweep", "runs"
+
+    @staticmethod
+    def differing(old: JSON, new: JSON) -> list[str]:
+        """Name what differs: keys of the file, where it is not the version."""
+        if old["key"] == new["key"] or old["version"] != new["version"]:
+            return runner.changed(old, {"version": new["version"]})
+        config, asked = old["config"], new["config"]
+        names = [key for key in {**config, **asked} if config.get(key) != asked.get(key)]
+        return names or ["the content of the files that it names"]
+
+    def _read(self, keys: Collection[str]) -> None:
         self._keys = keys  # of the whole sweep, in its order
         self._rows: list[JSON] = []
-        self._flushed = time.monotonic()
-        known = set(keys)
-        for file in sorted(each for each in path.glob("*.parquet") if each.name[0] != "_"):
-            with runner.writing(path):
-                self._take(file, known)
-        if len(self) < len(keys) and (path / TABLE).exists():  # it is not what it was
-            (path / TABLE).rename(path / "part-before.parquet")
+        self._flushed, path = time.monotonic(), self.path
+        with runner.writing(path):
+            for left_over in path.glob(".*.tmp"):
+                left_over.unlink()
+            for file in sorted(each for each in path.glob("*.parquet") if each.name[0] != "_"):
+                self._take(file, {*keys})
+            if len(self) < len(keys) and (path / TABLE).exists():  # it is not what it was
+                (path / TABLE).rename(path / "part-before.parquet")
         self.failed = sum(status != OK for status in self.values())
 
     def _take(self, file: Path, known: set[str]) -> None:
@@ -140,7 +124,7 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
     """
     path = Path(folder)
     need("pyarrow", "the table of a sweep")
-    if not (path / MANIFEST).is_file():
+    if not (path / _MANIFEST).is_file():
         raise OptschedError(f"{path} holds no sweep; name the folder that was given as out")
     found = _read(path)
     if found is None:
@@ -206,7 +190,7 @@ Group = list[tuple[JSON, dict[int, float]]]  # means, and mean latencies by seed
 
 def summarised(path: Path) -> tuple[Rows, list[str]]:
     """Return means with what differs between the rows, and the best of each setting in words."""
-    tables = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["config"]["policies"]
+    tables = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["config"]["policies"]
     options = dict.fromkeys(key for each in tables for key in each if key not in ("name", "rule"))
     values = ("seed", "status", "knows", "mean_latency", "unit", "gap")
     groups: dict[str, Rows] = {}
@@ -420,11 +404,12 @@ def sweep(
     >>> result.done, sorted(set(frame.policy)), sorted(set(frame.n))
     (8, ['area', 'area+backfill'], [10, 20])
     """
-    places = _places(executor, address, jobs)
-    began = time.perf_counter()
+    places, began = _places(executor, address, jobs), time.perf_counter()
     plan = read_plan(config, seed)
     cells = {run.key: run for run in plan.runs}
-    with opened(out, plan, resume=resume) as folder:
+    need("pyarrow", "a sweep")
+    settings = {"key": plan.key, "version": __version__, "config": plan.config}
+    with SweepFolder.opened(Path(out), settings, cells, resume=resume) as folder:
         before = len(folder)
         status = runner.finish(
             perform, cells, folder, places, title="runs", on_progress=on_progress, on_killed=killed

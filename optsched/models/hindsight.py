@@ -14,9 +14,9 @@ from scipy import sparse
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_WEIGHT, as_floats, as_integers, prefix_sums, ranks_in
-from optsched._internal.extensions import Shown
 from optsched._internal.numbers import exact_dot, in_units
 from optsched._internal.small_kernels import PriceSums
+from optsched._internal.views import Shown
 from optsched.errors import InstanceError, ModelError, OptschedError, require_known
 from optsched.models.linear import Family, LinearModel, Rows, Variables, as_point, whole_numbers
 from optsched.models.program import (

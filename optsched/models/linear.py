@@ -14,8 +14,8 @@ import numpy as np
 from scipy import sparse
 
 from optsched._internal.arrays import read_only as read_only
-from optsched._internal.extensions import Shown
 from optsched._internal.numbers import exact_dot, in_units
+from optsched._internal.views import Shown
 from optsched.errors import ModelError as ModelError
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from optsched._internal.arrays import (
     require_room,
     room_for,
 )
-from optsched._internal.extensions import Shown, lines_as_html
 from optsched._internal.numbers import proven, small_percent
+from optsched._internal.views import Shown, lines_as_html
 from optsched.errors import InfeasibleError, ModelError, SolverError, require, shown
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule, Usage

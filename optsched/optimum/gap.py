@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import data_frame, draw
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import proven
+from optsched._internal.views import draw
 from optsched.bounds.ascent import charged_by, completions_within, regrets_of
 from optsched.bounds.lagrangian import PricedStarts, held_by
 from optsched.certificates.prices import Certificate, SawtoothCertificate

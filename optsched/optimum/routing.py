@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from optsched._internal.arguments import checked
 from optsched._internal.aside import stopwatch
-from optsched._internal.extensions import draw, html, text, write
 from optsched._internal.numbers import number, percent, proven
+from optsched._internal.views import draw, html, text, write
 from optsched.bounds.bound import bound
 from optsched.clock import Clock, get_clock
 from optsched.errors import PolicyError

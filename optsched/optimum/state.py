@@ -13,8 +13,8 @@ import numpy as np
 from optsched._internal.arguments import as_count, checked
 from optsched._internal.arrays import MAX_STEP, FloatArray, IntArray
 from optsched._internal.aside import Budget, Token, stopwatch
-from optsched._internal.extensions import draw, write
 from optsched._internal.numbers import number, proven, round_down, small_percent
+from optsched._internal.views import draw, write
 from optsched._version import __version__
 from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import of_pool

@@ -1,5 +1,5 @@
 """Policies: what is admitted first. None of them knows the simulator that runs it."""
 
-from optsched._internal.extensions import attach
+from optsched._internal.rooms import attach
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__, "policy class")

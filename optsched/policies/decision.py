@@ -329,7 +329,7 @@ class RollingPolicy(Policy):
         requests beyond the window, by search. "beam": the same by a narrow beam over time, which
         takes tens of milliseconds for 64 requests. "hindsight-exact": the same by HiGHS, for small
         windows. "relax-lp": the order of Sorted-LP, by a subgradient method. "batch": batches of
-        least F, by local swap. Or a function that takes an `optsched.rolling.driver.Window` and
+        least F, by local swap. Or a function that takes an `optsched.rolling.window.Window` and
         returns a start for each of its requests, or a schedule.
     method
         What solves the model: "auto", "highs" or "cp-sat", where it can represent it, and of

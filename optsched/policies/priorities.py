@@ -133,7 +133,7 @@ def sorted_f(method: BatchMethod, fit: Fit = "peak", seed: int = 0) -> BatchPoli
 
 
 _METHODS = {
-    "dp": ("by exact dynamic program", "Sorted-F Alg. 2"),
+    "dp": ("by exact dynamic program", "after Sorted-F Alg. 2"),
     "scaled-dp": ("within 10 % by scaled dynamic program", "after Sorted-F Alg. 3"),
     "swap": ("by local swap", "Sorted-F Alg. 4"),
     "quantile": ("by quantiles of a sample", "Sorted-F Alg. 5"),

@@ -6,7 +6,8 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.extensions import every, imported, names_module
+from optsched._internal.imports import imported, names_module
+from optsched._internal.rooms import every
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
 from optsched.policies.decision import ROLLING, DecisionPolicy

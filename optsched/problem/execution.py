@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.extensions import data_frame, draw, html, need, write
 from optsched._internal.files import write_whole
+from optsched._internal.imports import data_frame, need
 from optsched._internal.numbers import number
+from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
 from optsched.problem.forecasts import coverage, described
 from optsched.problem.instance import Instance

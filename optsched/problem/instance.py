@@ -25,8 +25,9 @@ from optsched._internal.arrays import (
     frozen,
     instead,
 )
-from optsched._internal.extensions import Shown, data_frame
 from optsched._internal.files import read_object, write_csv, write_object
+from optsched._internal.imports import data_frame
+from optsched._internal.views import Shown
 from optsched.errors import InstanceError, named, nearest, require, shown
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, as_integers, require_room
-from optsched._internal.extensions import Shown, data_frame, draw
 from optsched._internal.files import read_object, write_object
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import exact_dot
+from optsched._internal.views import Shown, draw
 from optsched.errors import InstanceError, ScheduleError, named
 from optsched.problem.premises import World
 from optsched.problem.workers import Workers, as_workers

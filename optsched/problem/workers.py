@@ -13,7 +13,7 @@ import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS, as_count, as_number, checked
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory, frozen
-from optsched._internal.extensions import imported, names_module
+from optsched._internal.imports import imported, names_module
 from optsched.errors import InstanceError, PolicyError, nearest, require_distinct, require_known
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """Tables, plots and pages: what a person looks at. Loaded when it is first used."""
 
-from optsched._internal.extensions import attach
+from optsched._internal.rooms import attach
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__, "report")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from optsched.optimum.routing import RoutingLoss
     from optsched.optimum.state import Optimum
     from optsched.problem.schedule import Schedule
-    from optsched.rolling.driver import Decisions
+    from optsched.rolling.decisions import Decisions
     from optsched.simulate.cluster.results import ClusterRun
     from optsched.simulate.seconds.execution import ClockedRun
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from optsched._internal.extensions import data_frame
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import ConfidenceInterval
 from optsched.errors import InstanceError, OptschedError, nearest
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, require_room
 from optsched._internal.aside import stopwatch
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import PriceSums, copy, price_of_start
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ def _take_large(
     return number, earliest
 
 
-@compiled_inside
+@allocating_inside
 def _take_small(
     order: IntArray,
     place: IntArray,
@@ -484,7 +484,7 @@ def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int)
     position[request] = place
 
 
-@compiled
+@allocating
 def move_starts(
     requests: SearchRequests,
     places: SearchWorkers,
@@ -703,7 +703,7 @@ def place_in_order(
             clock = start
 
 
-@compiled
+@allocating
 def admit_now(
     prompts: IntArray,
     outputs: IntArray,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import copy, pop_by_key, price_of_start, sink_by_key
 from optsched.search.annealing import (
     MOVE_WORK,
@@ -227,7 +227,7 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
     counts[ACTIVE] = kept
 
 
-@compiled_inside
+@allocating_inside
 def _candidates(
     large: Large,
     active: Active,
@@ -264,7 +264,7 @@ def _candidates(
     return candidates[:found], value, spent
 
 
-@compiled_inside
+@allocating_inside
 def _expand(
     large: Large,
     active: Active,
@@ -426,7 +426,7 @@ def _ahead(large: Large, usage: Usage, cost: float, base: int, begin: int, end: 
     return cost
 
 
-@compiled
+@allocating
 def sweep(
     large: Large,
     nodes: Nodes,
@@ -544,7 +544,7 @@ def slide(
     return kept.starts[0], work
 
 
-@compiled_inside
+@allocating_inside
 def _anneal(
     large: Large,
     usage: Usage,
@@ -657,7 +657,7 @@ def _anneal(
     return added, spent
 
 
-@compiled_inside
+@allocating_inside
 def _prepare(
     large: Large,
     usage: Usage,
@@ -714,7 +714,7 @@ def _prepare(
     return count, value
 
 
-@compiled
+@allocating
 def plan_window(
     large: Large,
     kept: Plans,

@@ -20,7 +20,7 @@ import numpy as np
 from optsched import admission
 from optsched._internal.arrays import FloatArray, IntArray, ranks_in
 from optsched._internal.aside import Budget, interruptible_kernel, stopwatch
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, compiled_inside
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.bounds.lagrangian import PricedStarts, relax
 from optsched.problem.instance import Instance
@@ -316,7 +316,7 @@ def _draw_release(
     return start + int(normal * longest * 10.0 ** (-2.5 * uniform(random)))
 
 
-@compiled
+@allocating
 def anneal_releases(
     requests: SearchRequests,
     state: Releases,
@@ -396,9 +396,8 @@ def _on_budget(instance: Instance) -> Iterator[IntArray]:
         for pace in _PACES:
             starts, spent = np.zeros(count, dtype=np.int64), areas / (pace * memory)
             worker = admission.empty_worker(int(outputs.max()))
-            admission.admit_on_budget(
-                prompts, outputs, arrivals, memory, priority, spent, free, starts, *worker
-            )
+            given = prompts, outputs, arrivals, memory, priority, spent, free
+            admission.admit_arriving(*given, starts, worker, np.zeros((3, count), dtype=np.int64))
             yield starts
 
 
@@ -470,7 +469,7 @@ class Listed(NamedTuple):
     arriving: IntArray  # their numbers by release
 
 
-@compiled
+@allocating
 def admit_on_workers(
     listed: Listed,
     places: SearchWorkers,

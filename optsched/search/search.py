@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from optsched._internal.aside import Budget, Token, stopwatch
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, compiled_inside
 from optsched._internal.small_kernels import PriceSums, copy
 from optsched.errors import OptschedError
 from optsched.problem.schedule import Schedule
@@ -265,7 +265,7 @@ class Orders(NamedTuple):
     costs: FloatArray  # of the order, negative before it is decoded, and of the best schedule
 
 
-@compiled
+@allocating
 def anneal_orders(
     requests: SearchRequests, state: Orders, backfill: bool, random: RandomState, leg: Leg
 ) -> float:

@@ -1,6 +1,6 @@
 """What the operator of a server needs beyond the papers; the core never imports it."""
 
-from optsched._internal.extensions import extend
+from optsched._internal.rooms import extend
 
 extend("policy", vllm="optsched.serving.engines.policy:VLLM")
 extend("policy class", VllmPolicy="optsched.serving.engines.policy:VllmPolicy")

@@ -19,7 +19,6 @@ from optsched.problem.premises import PREEMPTIONS, STORAGES, Knowledge, World
 from optsched.problem.schedule import Schedule, Violation
 from optsched.problem.workers import Load, Router, Workers, as_workers, get_router
 from optsched.simulate import runners
-from optsched.simulate.cluster.run import run_cluster
 from optsched.simulate.settings import Task, settings_of
 
 if TYPE_CHECKING:
@@ -156,6 +155,8 @@ def _run(
 ) -> Execution | ClockedRun | ClusterRun | RoutedRun:
     if settings.cluster is not None:
         refuse_turns(instance, "a cluster", PolicyError)
+        from optsched.simulate.cluster.run import run_cluster
+
         return run_cluster(instance, policy, settings, on_progress)
     task = prepared(instance, policy, settings, on_progress)
     runner = runners.runner_of(task.policy)

@@ -13,8 +13,8 @@ import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.extensions import added
+from optsched._internal.compiled import allocating, compiled, compiled_inside
+from optsched._internal.rooms import added
 from optsched.admission import require_steps
 from optsched.errors import PolicyError
 from optsched.policies.base import BatchSelector, window_of
@@ -460,7 +460,7 @@ def _see(queues: batches.WorkerQueues, index: int, time: float, load: FloatArray
     load[3], load[4] = worker.waiting_prompts, worker.work
 
 
-@compiled
+@allocating
 def _route(
     queues: batches.WorkerQueues,
     limits: batches.RunLimits,

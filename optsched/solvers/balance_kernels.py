@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.parts import compiled_in_place
+from optsched._internal.compiled import allocating, allocating_inside, compiled_inside
 from optsched._internal.small_kernels import ascending, largest, repeated, total
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Step(NamedTuple):
     growth: IntArray  # (H + 1,), what a request weighs beyond its size; 0 if counts are fixed
 
 
-@compiled_inside
+@allocating_inside
 def open_step(
     alive: IntArray,
     free: IntArray,
@@ -84,13 +83,13 @@ def open_step(
     return step
 
 
-@compiled_in_place
+@compiled_inside
 def _rank_all(step: Step) -> None:
     for h in range(len(step.floor)):
         _rank(step, h)
 
 
-@compiled_in_place
+@compiled_inside
 def _rank(step: Step, h: int) -> None:
     """Find the three largest loads of a step again."""
     top, rows = step.top, step.rows
@@ -102,7 +101,7 @@ def _rank(step: Step, h: int) -> None:
             _insert(top, rows, h, row, step.load[row, h])
 
 
-@compiled_in_place
+@compiled_inside
 def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
     """Put a load that exceeds the third largest in its place."""
     place = 2
@@ -113,14 +112,14 @@ def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
     top[place, h], rows[place, h] = load, row
 
 
-@compiled_in_place
+@compiled_inside
 def add_requests(step: Step, row: int, tokens: int, count: int) -> None:
     """Add requests of so many tokens to a worker, or take them away."""
     for h in range(step.load.shape[1]):
         change_load(step, row, h, step.weight[row] * (tokens + count * step.growth[h]))
 
 
-@compiled_in_place
+@compiled_inside
 def change_load(step: Step, row: int, h: int, change: int) -> None:
     """Change a worker's load at one step, and keep the ranks."""
     top, rows = step.top, step.rows
@@ -141,7 +140,7 @@ def change_load(step: Step, row: int, h: int, change: int) -> None:
         _insert(top, rows, h, row, load)
 
 
-@compiled_in_place
+@compiled_inside
 def largest_without(step: Step, row: int, other: int, h: int) -> int:
     """Return the largest load of a step among all workers but two."""
     for place in range(2):
@@ -150,7 +149,7 @@ def largest_without(step: Step, row: int, other: int, h: int) -> int:
     return int(step.top[2, h])
 
 
-@compiled_in_place
+@compiled_inside
 def fits(step: Step, row: int, tokens: int, count: int) -> bool:
     """Tell whether memory allows the load that a worker would have."""
     for h in range(step.load.shape[1]):
@@ -171,7 +170,7 @@ class Pool(NamedTuple):
     place: IntArray  # (U,), its place in `size`
 
 
-@compiled_in_place
+@compiled_inside
 def cost_in_slot(cluster: int, spare: IntArray, load: int) -> int:
     """Cost a load on a worker, where so much fits below the heaviest other one."""
     excess = 0
@@ -180,7 +179,7 @@ def cost_in_slot(cluster: int, spare: IntArray, load: int) -> int:
     return cluster * excess - len(spare) * load
 
 
-@compiled_in_place
+@compiled_inside
 def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) -> int:
     """Find the first place whose size is beyond the minimum of the cost, or beyond the room."""
     low, high = 0, len(pool.size)
@@ -197,7 +196,7 @@ def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) 
     return low
 
 
-@compiled_in_place
+@compiled_inside
 def best_waiting(
     pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool
 ) -> tuple[int, int]:
@@ -231,7 +230,7 @@ def best_waiting(
     return best, least
 
 
-@compiled_in_place
+@compiled_inside
 def fill(
     step: Step, pool: Pool, room: IntArray, valued: bool, held: IntArray, spare: IntArray
 ) -> None:
@@ -255,7 +254,7 @@ def fill(
         held[row] += steps * step.weight[row] * pool.size[place]
 
 
-@compiled_in_place
+@compiled_inside
 def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place the smallest requests, the largest of them first, where they cost least."""
     rows, steps = step.load.shape
@@ -281,7 +280,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled_in_place
+@compiled_inside
 def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place as many of the smallest requests as find room, each where most memory is left."""
     for slot in range(count):
@@ -298,7 +297,7 @@ def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled_in_place
+@compiled_inside
 def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int) -> None:
     pool.taken[place] = True
     pool.row[slot], pool.place[slot] = row, place
@@ -306,7 +305,7 @@ def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int
     add_requests(step, row, pool.size[place], 1)
 
 
-@compiled_in_place
+@compiled_inside
 def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
     """Take back what is in the first slots."""
     for slot in range(count):
@@ -316,7 +315,7 @@ def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
         add_requests(step, row, -pool.size[place], -1)
 
 
-@compiled_inside
+@allocating_inside
 def assign_inside(
     alive: IntArray,
     free: IntArray,
@@ -368,10 +367,10 @@ def assign_inside(
     return chosen
 
 
-assign = compiled(assign_inside)
+assign = allocating(assign_inside)
 
 
-@compiled_in_place
+@compiled_inside
 def _search(
     step: Step,
     pool: Pool,
@@ -400,7 +399,7 @@ def _search(
             return
 
 
-@compiled_in_place
+@compiled_inside
 def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -> bool:
     """Assign a slot to the best waiting request, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
@@ -420,7 +419,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
     return True
 
 
-@compiled_in_place
+@compiled_inside
 def _exchange(
     step: Step,
     pool: Pool,
@@ -485,7 +484,7 @@ def _exchange(
     return True
 
 
-@compiled_in_place
+@compiled_inside
 def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     """Move a request to the free slot where it costs least, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
@@ -514,7 +513,7 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     return True
 
 
-@compiled
+@allocating
 def assign_profiles(
     alive: IntArray,
     free: IntArray,
@@ -545,7 +544,7 @@ def assign_profiles(
     return chosen
 
 
-@compiled_inside
+@allocating_inside
 def _fill_by_profile(
     step: Step, tokens: IntArray, bonus: IntArray, room: IntArray, chosen: IntArray
 ) -> None:

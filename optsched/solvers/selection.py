@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import stopwatch
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import allocating, compiled
 from optsched._internal.numbers import round_down
 from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
 from optsched.errors import InfeasibleError, SolverError, require_known
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.models.batch import BatchSelection, Fit
     from optsched.models.linear import LinearModel
+
+
+_FILL = -1  # in place of a number of members
 
 
 class LocalSwap:
@@ -56,8 +59,7 @@ class LocalSwap:
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
-        count = _fill_kernel(self._tree, self._peaks, self._memory, self._members)
-        return self.improve(self._members[:count])
+        return self._swapped(self._members, _FILL)
 
     def take(self, members: IntArray) -> IntArray:
         """Take a batch, given by ranks, out of those waiting."""
@@ -67,7 +69,11 @@ class LocalSwap:
 
     def improve(self, members: IntArray) -> IntArray:
         """Swap members of a batch, ranks by ascending peak; gives requests by ascending output."""
-        _swap_kernel(self._tree, self._peaks, self._outputs, self._memory, members)
+        return self._swapped(members, len(members))
+
+    def _swapped(self, members: IntArray, count: int) -> IntArray:
+        given = self._peaks, self._outputs, self._memory, members, count
+        members = members[: _swap_kernel(self._tree, *given)]
         order = np.argsort(self._outputs[members], kind="stable")
         return self._by_peak[members[order]]
 
@@ -79,29 +85,26 @@ def _insert(tree: IntArray, outputs: IntArray, ranks: IntArray) -> None:
 
 
 @compiled
-def _fill_kernel(tree: IntArray, peaks: IntArray, memory: int, members: IntArray) -> int:
-    """Take waiting requests by ascending peak: once one does not fit, no later one does."""
-    count = 0
-    slack = memory
-    while True:
-        rank = leftmost_below(tree, ABSENT)
-        if rank < 0 or peaks[rank] > slack:
-            return count
-        members[count] = rank
-        count += 1
-        slack -= peaks[rank]
-        put(tree, rank, ABSENT)
-
-
-@compiled
 def _swap_kernel(
-    tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int, members: IntArray
-) -> None:
-    """Swap in place; `members` stays ascending."""
-    count = len(members)
+    tree: IntArray,
+    peaks: IntArray,
+    outputs: IntArray,
+    memory: int,
+    members: IntArray,
+    count: int,
+) -> int:
+    """Swap in place, maybe fill before; `members` stays ascending. Return how many there are."""
     slack = memory
     for position in range(count):
         slack -= peaks[members[position]]
+    if count == _FILL:  # by ascending peak: once one does not fit, no later one does
+        count, rank = 0, leftmost_below(tree, ABSENT)
+        while rank >= 0 and peaks[rank] <= slack:
+            members[count] = rank
+            count += 1
+            slack -= peaks[rank]
+            put(tree, rank, ABSENT)
+            rank = leftmost_below(tree, ABSENT)
     position = 0
     while position < count:
         leaving = members[position]
@@ -125,6 +128,7 @@ def _swap_kernel(
             position = 0
         elif place < position:
             position = place
+    return count
 
 
 BatchMethod = Literal["auto", "dp", "scaled-dp", "swap", "quantile", "highs", "cp-sat"]
@@ -338,7 +342,7 @@ def _quantile(selection: BatchSelection, generator: np.random.Generator) -> IntA
     return np.flatnonzero(taken)
 
 
-@compiled
+@allocating
 def _tabulate(
     weights: IntArray, costs: IntArray, largest: int, width: int, taken: Bits
 ) -> IntArray:
@@ -357,7 +361,7 @@ def _tabulate(
     return least
 
 
-@compiled
+@allocating
 def _trace(weights: IntArray, taken: Bits, size: int, width: int) -> IntArray:
     members = np.empty(size, dtype=np.int64)
     for i in range(len(weights) - 1, -1, -1):

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from optsched._internal.arguments import MAX_TOKENS
 from optsched._internal.arrays import Array, instead
-from optsched._internal.extensions import need
+from optsched._internal.imports import need
 from optsched.errors import InstanceError, nearest_column, require, require_known
 from optsched.workloads.reports import chosen, flat, places
 
@@ -224,10 +224,7 @@ def _parquet(content: bytes, path: Path) -> list[Any]:
 
 
 def _at(row: JSON, paths: list[str]) -> Any:
-    for path in paths:
-        if (value := row.get(path)) is not None:
-            return value
-    return None
+    return next((value for path in paths if (value := row.get(path)) is not None), None)
 
 
 def _spread(content: object, steps: Sequence[str], columns: list[list[str]]) -> Iterator[Any]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from optsched.report.pages import Figure
 
 _FORMAT = "optsched-reproduction-4"  # 3 did not seal its results
-_MANIFEST, _CELLS = "_reproduction.json", "_cells"
+_CELLS = "_cells"
 _PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
 
 
@@ -61,9 +61,7 @@ def reproduce_into(
     path = Path(out).absolute()  # processes that were started before may stand elsewhere
     options = {"quick": quick, "seed": seed}
     settings = {**options, "version": __version__, "format": _FORMAT}
-    open_folder(
-        path, _MANIFEST, "reproduction", settings, overwrite=overwrite, option="--overwrite"
-    )
+    open_folder(path, "reproduction", settings, overwrite=overwrite, option="--overwrite")
     there = [name for name in TARGETS if name in names or (path / f"{name}.json").exists()]
     keys = {name: fingerprint([settings, name, TARGETS[name]]) for name in there}
     results: dict[str, dict[str, Any]] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from optsched import OptschedError, sweep
-from optsched._internal.extensions import EXTRAS, data_frame, need
+from optsched._internal.imports import EXTRAS, data_frame, need
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

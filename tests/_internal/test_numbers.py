@@ -63,6 +63,20 @@ def test_significant_digits_are_rounded_the_same_way(value, digits):
     assert "." not in low or low[-1] not in "0."
 
 
+@given(st.fractions())
+@example(Fraction(1, 10))
+@example(Fraction(-1, 10))
+def test_a_fraction_is_rounded_to_the_largest_double_below(value):
+    below = numbers.round_down(value)
+    assert Fraction(below) <= value < Fraction(math.nextafter(below, math.inf))
+
+
+@given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)), min_size=1))
+def test_products_are_summed_without_rounding(pairs):
+    left, right = (np.array(each) for each in zip(*pairs, strict=True))
+    assert numbers.exact_dot(left, right) == sum(Fraction(a) * Fraction(b) for a, b in pairs)
+
+
 @given(st.integers(-(10**30), 10**30))
 def test_whole_numbers_are_written_in_full(value):
     for text in (proven(value), proven(value, up=True), proven(Fraction(value))):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from tabled import tabled
 
-from optsched.rolling import driver
+from optsched.rolling import planners
 
 FAMILY = "family:exponential,n=40,load=0.9"
 
@@ -59,7 +59,7 @@ def test_the_command_writes_everything_and_ends_with_130(command, tmp_path, monk
             signal.raise_signal(signal.SIGINT)
         return window.place(window.order), False
 
-    monkeypatch.setitem(driver.PLANS, "hindsight", searched)
+    monkeypatch.setitem(planners.PLANS, "hindsight", searched)
     json_path, html, log = tmp_path / "a.json", tmp_path / "a.html", tmp_path / "a.csv"
     code, out, err = command(
         *("family:uniform,n=60,load=1.2,seed=1", "--scenarios", 0, "--budget", 60),

@@ -53,7 +53,7 @@ def test_no_limit_ends_in_an_interval_whatever_is_asked(n, rate, workers):
         assert found.bound <= found.objective
 
 
-@pytest.mark.slow("160-1.1-*", "400-*")
+@pytest.mark.slow("160-1.1-1.0-*", "400-*")
 @pytest.mark.parametrize("time_limit", [None, 1e6])
 @pytest.mark.parametrize(
     ("n", "load", "work", "threads", "workers"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from optsched import Cluster, compare, family
-from optsched._internal.extensions import text
+from optsched._internal.views import text
 from optsched.errors import InstanceError
 from optsched.experiments.comparison import compare_lookaheads
 from optsched.report import cluster_page, plot_loads, plot_lookahead, plot_power

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from optsched import Instance, PriorityPolicy, compare, family
-from optsched._internal.extensions import html
+from optsched._internal.views import html
 from optsched.report.tables import REFERENCE, clock_table, comparison_table, facts_table, to_text
 
 

@@ -17,7 +17,7 @@ import optsched.search.annealing
 from optsched import Instance, RollingPolicy, SolveParams, compare, family, run, solve
 from optsched.errors import PolicyError, SolverError
 from optsched.policies.decision import ROLLING_MODELS
-from optsched.rolling import driver
+from optsched.rolling import driver, planners, scenarios
 from optsched.search.exact.search import solve_exact
 from optsched.solvers.backends import cpsat
 
@@ -72,7 +72,8 @@ def unhurried(monkeypatch):
     """Let searches have far more time than their work takes: a clock that jumps changes nothing."""
     monkeypatch.setattr(optsched.search.annealing, "_SHARE", 1e-4)
     clock, jump = driver.stopwatch, random.Random(0).random
-    monkeypatch.setattr(driver, "stopwatch", lambda: clock() + jump())
+    for module in (driver, planners, scenarios):
+        monkeypatch.setattr(module, "stopwatch", lambda: clock() + jump())
     return 20.0
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from optsched import Instance, PriorityPolicy, run
 from optsched.models import Running
-from optsched.rolling.driver import Past, Window, _keys_of, _sum_of_starts, plan_is_worse
+from optsched.rolling.scenarios import Past, _keys_of, _sum_of_starts, plan_is_worse
+from optsched.rolling.window import Window
 
 
 def literal_sum(prompts, outputs, arrivals, memory, load, now, order):

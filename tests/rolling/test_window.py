@@ -13,7 +13,8 @@ import optsched.search.annealing
 from optsched import Instance, Schedule, solve
 from optsched.errors import ModelError
 from optsched.models import HindsightProgram, Running
-from optsched.rolling.driver import PLANS, Window, prices_of_rest
+from optsched.rolling.planners import PLANS
+from optsched.rolling.window import Window, prices_of_rest
 from optsched.solvers.backends import cpsat
 
 

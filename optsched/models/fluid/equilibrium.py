@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import draw
+from optsched._internal.views import draw
 from optsched.clock import Clock, LinearClock, get_clock
 from optsched.errors import InfeasibleError
 from optsched.problem.request_types import RequestTypes, decimal

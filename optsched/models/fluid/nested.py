@@ -13,7 +13,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import FloatArray, IntArray, as_integers
-from optsched._internal.extensions import draw
+from optsched._internal.views import draw
 from optsched.clock import Clock, get_clock
 from optsched.errors import InfeasibleError, ModelError
 from optsched.models.fluid import wait

@@ -13,8 +13,8 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, as_integers, checked_memory
-from optsched._internal.extensions import draw
 from optsched._internal.numbers import in_units
+from optsched._internal.views import draw
 from optsched.clock import Clock, get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
 from optsched.models.fluid.equilibrium import Equilibrium, constant_of, equilibrium, exact_terms

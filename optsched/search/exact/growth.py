@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, compiled_inside
 from optsched._internal.small_kernels import copy
 from optsched.bounds.configurations import Problem, largest_sets, start_costs
 from optsched.errors import OptschedError
@@ -108,7 +108,7 @@ class ExactProblem(NamedTuple):
         )
 
 
-@compiled
+@allocating
 def _room(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:
     """Return the largest total size of items that can run together, by the tokens they may hold."""
     limit, width = problem.limit, problem.width
@@ -234,7 +234,7 @@ def _can_fill(
     return False
 
 
-@compiled
+@allocating
 def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
     """Mark the nodes, ordered by key and cost, that no other of the same set dominates."""
     starts, profiles, keys, costs = layer.starts, layer.profile, layer.key, layer.cost
@@ -513,7 +513,7 @@ def _advance(
     return arrival, fixed
 
 
-@compiled
+@allocating
 def grow(
     search: ExactProblem,
     layer: Layer,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.aside import stopwatch
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, compiled_inside
 from optsched.bounds.configurations import charges_of_starts
 from optsched.errors import CertificateError, OptschedError
 from optsched.models.program import Stopped
@@ -47,7 +47,7 @@ class Few(NamedTuple):
     memory: int
 
 
-@compiled
+@allocating
 def bound_parts(few: Few, lower: IntArray) -> None:
     """Bound the sum of starts of every subset from below, given bounds that may be zero."""
     # Of k requests that have completed the memory-time had room, and the k shortest outputs are
@@ -141,7 +141,7 @@ def _least_rest(
     return max(max(alone, early), total - longest)
 
 
-@compiled
+@allocating
 def order_part(
     few: Few, part: int, lower: IntArray, least: int, best: IntArray, work: int
 ) -> tuple[int, int]:

@@ -89,18 +89,20 @@ class Sets(NamedTuple):
 
 
 @compiled
-def enumerate_sets(outputs: IntArray, peaks: IntArray, limit: int, sets: Sets) -> int:
-    """List the sets that fit to their ends in lexicographic order; return -1 if they are many."""
+def enumerate_sets(
+    outputs: IntArray, peaks: IntArray, limit: int, sets: Sets, ahead: IntArray, stack: IntArray
+) -> int:
+    """List the sets that fit to their ends in lexicographic order; return -1 if they are many.
+
+    `ahead` and `stack` are zeros, shapes (2, n + 2, longest output + 1) and (3, n + 1).
+    """
     parent, last, left, rows, blocks, children = sets
-    count, longest = len(outputs), 0
-    for output in outputs:
-        longest = max(longest, output)
+    count, longest = len(outputs), ahead.shape[2] - 1
     # Of the requests chosen so far, by their number and by steps ahead; with the step at the worst
-    # completion before.
-    held, worst = np.zeros((2, count + 1, longest + 1), dtype=np.int64)
-    ending = np.zeros(longest + 1, dtype=np.int64)
+    # completion before. And how many end then.
+    held, worst, ending = ahead[0], ahead[1], ahead[0, count + 1]
     # The request to be added next, and the steps left of it when it was added before.
-    node, request, steps = np.zeros((3, count + 1), dtype=np.int64)
+    node, request, steps = stack[0], stack[1], stack[2]
     parent[0], last[0], left[0], rows[0] = 0, -1, 0, 0
     request[0] = count - 1
     blocks[:count] = -1
@@ -142,11 +144,11 @@ def enumerate_sets(outputs: IntArray, peaks: IntArray, limit: int, sets: Sets) -
         ending[step] += 1
         total += 1
         most = 0
-        for ahead in range(1, longest + 1 if following else 0):
-            tokens = held[depth - 1, ahead] + (peak - step + ahead if ahead <= step else 0)
-            held[depth, ahead], worst[depth, ahead] = tokens, most
-            if ending[ahead]:
-                most = max(most, tokens + ahead)
+        for later in range(1, longest + 1 if following else 0):
+            tokens = held[depth - 1, later] + (peak - step + later if later <= step else 0)
+            held[depth, later], worst[depth, later] = tokens, most
+            if ending[later]:
+                most = max(most, tokens + later)
     return total
 
 
@@ -157,10 +159,12 @@ def _child(sets: Sets, number: int, request: int, left: int) -> int:
 
 
 @compiled
-def link_sets(outputs: IntArray, sets: Sets, states: States) -> int:
-    """Find what follows on each set; return the number of starts, -1 if there is no room."""
+def link_sets(outputs: IntArray, sets: Sets, states: States, fresh: Int32Array) -> int:
+    """Find what follows on each set; return the number of starts, -1 if there is no room.
+
+    `fresh` gets the last request that starts just now.
+    """
     later, _, begin, request, target, _ = states
-    fresh = np.empty(len(later), dtype=np.int32)  # the last request that starts just now
     later[0], fresh[0], begin[0] = 0, -1, 0
     starts = 0
     for number in range(len(later)):
@@ -191,12 +195,13 @@ def link_sets(outputs: IntArray, sets: Sets, states: States) -> int:
 
 
 @compiled
-def pass_over(states: States, fewer: States) -> None:
-    """Leave out states in which nothing can start."""
+def pass_over(states: States, fewer: States, number: Int32Array, steps: Int32Array) -> None:
+    """Leave out states in which nothing can start.
+
+    `number` gets the first state from each on that stays, and `steps` those until then.
+    """
     later, _, begin, request, target, _ = states
     new_later, new_pause, new_begin, new_request, new_target, new_delay = fewer
-    number = np.empty(len(later), dtype=np.int32)  # of the first state from here on that stays
-    steps = np.empty(len(later), dtype=np.int32)  # until then
     stay = 0
     for state in range(len(later)):
         if begin[state + 1] > begin[state]:
@@ -398,14 +403,17 @@ class Graph:
     def whole(cls, outputs: IntArray, peaks: IntArray, limit: int, unit: int, most: int) -> Graph:
         """List all running sets."""
         sets = Sets.empty(most)
-        count = enumerate_sets(outputs, peaks, limit, sets)
+        ahead = np.zeros((2, len(outputs) + 2, int(outputs.max()) + 1), dtype=np.int64)
+        stack = np.zeros((3, len(outputs) + 1), dtype=np.int64)
+        count = enumerate_sets(outputs, peaks, limit, sets, ahead, stack)
         states = States.empty(max(count, 0), _STARTS * max(count, 0) + len(outputs) ** 2)
-        starts = link_sets(outputs, sets, states) if count > 0 else -1
+        scratch = np.empty((2, max(count, 0)), dtype=np.int32)
+        starts = link_sets(outputs, sets, states, scratch[0]) if count > 0 else -1
         if starts < 0:
             raise OptschedError(f"more than {most:,} sets of requests can run together")
         del sets
         fewer = States.empty(int(np.count_nonzero(np.diff(states.begin))), starts)
-        pass_over(states.cut(starts), fewer)
+        pass_over(states.cut(starts), fewer, *scratch)
         return cls([fewer] * (len(outputs) + 1), 0, unit)
 
     def bound(self, multipliers: Int32Array) -> int:

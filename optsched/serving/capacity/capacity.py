@@ -15,8 +15,8 @@ import numpy as np
 from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.arrays import MAX_STEP
 from optsched._internal.aside import stopwatch
-from optsched._internal.extensions import View, draw, text
 from optsched._internal.numbers import proven
+from optsched._internal.views import View, draw, text
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.policies import get_policies

@@ -9,7 +9,6 @@ import numpy as np
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.parts import in_place
 from optsched._internal.small_kernels import pop_by_key, push_by_key
 from optsched.errors import PolicyError
 from optsched.simulate.seconds.batches import (
@@ -406,7 +405,6 @@ def new_records(requests: EngineRequests) -> Records:
     return records(len(prompts), _REQUEST, prompt=prompts, output=outputs, **never)
 
 
-@in_place
 @compiled
 def run_until(
     engine: VllmEngine,
@@ -786,4 +784,4 @@ def enqueue(engine: VllmEngine, index: int) -> None:
     engine.requests[index].waits = 1
 
 
-arrive = in_place(compiled(_arrive))
+arrive = compiled(_arrive)

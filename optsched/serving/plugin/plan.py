@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import allocating
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import OptschedError, nearest, require
 from optsched.policies import PriorityPolicy, get_policy, is_shipped
@@ -470,7 +470,7 @@ class AdmissionPlan:
         return np.asarray(len(lives) - np.searchsorted(lives, ahead))
 
 
-@compiled
+@allocating
 def _held(rows: IntArray, foreign: IntArray, lag: int, sizes: IntArray) -> FloatArray:
     """Return the blocks that requests hold 1, 2, ... batches ahead, without the foreign ones."""
     last = 0

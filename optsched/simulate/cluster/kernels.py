@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_inside
-from optsched._internal.parts import compiled_in_place
+from optsched._internal.compiled import allocating, allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import descending, largest, repeated, total
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.routing import NEVER, BalanceRouting
@@ -74,7 +73,7 @@ class Columns(NamedTuple):
     seconds: FloatArray  # (K,)
 
 
-@compiled_in_place
+@compiled_inside
 def reveal(state: KernelState, revealing: bool) -> int:
     """Reveal arrived requests up to the number in view; return how many wait, -1 if all is done."""
     now, requests, in_view = state.now[0], state.requests, len(state.waiting)
@@ -93,7 +92,7 @@ def reveal(state: KernelState, revealing: bool) -> int:
     return int(now.waiting + now.queued)
 
 
-@compiled_inside
+@allocating_inside
 def seen_loads(state: KernelState, believed: IntArray | None, lookahead: int) -> IntArray:
     """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
@@ -113,7 +112,7 @@ def seen_loads(state: KernelState, believed: IntArray | None, lookahead: int) ->
     return seen
 
 
-@compiled_in_place
+@compiled_inside
 def _add_profile(
     state: KernelState, ring: IntArray, index: int, age: int, end: int, sign: int
 ) -> None:
@@ -135,7 +134,7 @@ def _add_profile(
         age += piece
 
 
-@compiled_in_place
+@compiled_inside
 def _admit(state: KernelState, believed: IntArray | None, index: int, place: int) -> None:
     request, worker = state.requests[index], state.workers[place]
     request.start, request.worker = state.now[0].step, place
@@ -151,7 +150,7 @@ def _admit(state: KernelState, believed: IntArray | None, index: int, place: int
         _believe(state, believed, index)
 
 
-@compiled_in_place
+@compiled_inside
 def _believe(state: KernelState, believed: IntArray, index: int) -> None:
     """Bring the belief on a request up to its age, and note when it next changes."""
     request = state.requests[index]
@@ -176,7 +175,7 @@ def _believe(state: KernelState, believed: IntArray, index: int) -> None:
         request.next_telling, changes.telling = changes.telling, index
 
 
-@compiled_in_place
+@compiled_inside
 def admit(state: KernelState, believed: IntArray | None, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -216,7 +215,7 @@ def admit(state: KernelState, believed: IntArray | None, chosen: IntArray) -> No
             _admit(state, believed, index, place)
 
 
-@compiled_in_place
+@compiled_inside
 def advance(state: KernelState, believed: IntArray | None, columns: Columns, row: int) -> None:
     """Record a step, pass the barrier, and free what has ended."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -265,26 +264,10 @@ def advance(state: KernelState, believed: IntArray | None, columns: Columns, row
 
 #: All but the last place one request after the other, the oldest first, until one fits nowhere.
 RULES = ("fcfs", "jsq", "round-robin", "power-of-d", "lpt")
-_FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D, _LPT = range(5)
+_FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D, _LPT, BALANCED = range(6)
 
 
-@compiled
-def run_rule(
-    state: KernelState, believed: IntArray | None, columns: Columns, revealing: bool
-) -> int:
-    """Run so many steps, or until all requests are done; return the number of steps that ran."""
-    for row in range(len(columns.waiting)):
-        waiting = reveal(state, revealing)
-        if waiting == NONE:
-            return row
-        if waiting > 0:
-            chosen = _longest_first(state) if state.settings.rule == _LPT else _in_turn(state)
-            admit(state, believed, chosen)
-        advance(state, believed, columns, row)
-    return len(columns.waiting)
-
-
-@compiled_inside
+@allocating_inside
 def _in_turn(state: KernelState) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     requests, workers = state.requests, state.workers
@@ -314,7 +297,7 @@ def _in_turn(state: KernelState) -> IntArray:
     return chosen
 
 
-@compiled_in_place
+@compiled_inside
 def _pick(
     state: KernelState, rule: int, draws: FloatArray, able: IntArray, held: IntArray, room: IntArray
 ) -> int:
@@ -358,7 +341,7 @@ class Space(NamedTuple):
     loads: IntArray
 
 
-@compiled_inside
+@allocating_inside
 def open_space(state: KernelState) -> Space:
     """Return the space before admission."""
     now, workers = state.now[0], state.workers
@@ -377,7 +360,7 @@ def open_space(state: KernelState) -> Space:
     return Space(slots, memory, loads)
 
 
-@compiled_inside
+@allocating_inside
 def waiting_sizes(state: KernelState) -> IntArray:
     """Return the sizes of the waiting requests, oldest first."""
     sizes = np.empty(state.now[0].waiting, dtype=np.int64)
@@ -386,14 +369,14 @@ def waiting_sizes(state: KernelState) -> IntArray:
     return sizes
 
 
-@compiled_in_place
+@compiled_inside
 def _give(space: Space, worker: int, request: Records) -> None:
     space.slots[worker] -= 1
     space.memory[worker] -= request.reserved
     space.loads[worker] += request.size
 
 
-@compiled_in_place
+@compiled_inside
 def _give_lightest(state: KernelState, space: Space, chosen: IntArray, position: int) -> None:
     """Choose the worker with room that is least loaded with a request, or NONE."""
     request = state.requests[state.waiting[position]]
@@ -408,7 +391,7 @@ def _give_lightest(state: KernelState, space: Space, chosen: IntArray, position:
         _give(space, best, request)
 
 
-@compiled_inside
+@allocating_inside
 def _longest_first(state: KernelState) -> IntArray:
     """Choose for the oldest requests that have slots, the largest first."""
     space = open_space(state)
@@ -420,7 +403,7 @@ def _longest_first(state: KernelState) -> IntArray:
     return chosen
 
 
-@compiled_inside
+@allocating_inside
 def keep_to_memory(state: KernelState, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
     space = open_space(state)
@@ -439,27 +422,36 @@ def keep_to_memory(state: KernelState, chosen: IntArray) -> None:
 GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 
 
-@compiled
-def run_balanced(
+@allocating
+def run_steps(
     state: KernelState, believed: IntArray | None, columns: Columns, revealing: bool
 ) -> int:
-    """Do as `run_rule`; a kernel of its own, as what balances takes seconds to compile."""
+    """Run so many steps, or until all requests are done; return the number of steps that ran."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
         if waiting == NONE:
             return row
         if waiting > 0:
-            # As many admissions as there is room for.
-            loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed)
-            memory = repeated(UNLIMITED, len(slots))
-            chosen = assign_inside(
-                loads, slots, sizes, growth, slowness, bonus, memory, state.settings.rounds
-            )
-            if state.settings.limited:
-                keep_to_memory(state, chosen)
+            if state.settings.rule == BALANCED:
+                chosen = _balanced(state, believed)
+            else:
+                chosen = _longest_first(state) if state.settings.rule == _LPT else _in_turn(state)
             admit(state, believed, chosen)
         advance(state, believed, columns, row)
     return len(columns.waiting)
+
+
+@allocating_inside
+def _balanced(state: KernelState, believed: IntArray | None) -> IntArray:
+    """Choose by the program of the step, for as many admissions as there is room for."""
+    loads, slots, sizes, growth, slowness, bonus = _step_now(state, believed)
+    memory = repeated(UNLIMITED, len(slots))
+    chosen = assign_inside(
+        loads, slots, sizes, growth, slowness, bonus, memory, state.settings.rounds
+    )
+    if state.settings.limited:
+        keep_to_memory(state, chosen)
+    return chosen
 
 
 class _Step(NamedTuple):
@@ -473,7 +465,7 @@ class _Step(NamedTuple):
     bonus: IntArray
 
 
-@compiled_inside
+@allocating_inside
 def _step_now(state: KernelState, believed: IntArray | None) -> _Step:
     """Return the program of this step."""
     lookahead = window_now(state)
@@ -487,7 +479,7 @@ def _step_now(state: KernelState, believed: IntArray | None) -> _Step:
     return _Step(loads, slots, sizes, growth, state.slowness, bonus)
 
 
-@compiled_in_place
+@compiled_inside
 def add_queues(state: KernelState, loads: IntArray, growth: IntArray) -> None:
     """Add what waits in the queues of workers to their loads."""
     for place in range(len(loads)):
@@ -496,7 +488,7 @@ def add_queues(state: KernelState, loads: IntArray, growth: IntArray) -> None:
             loads[place, ahead] += worker.queue_tokens + worker.queue_length * growth[ahead]
 
 
-@compiled_in_place
+@compiled_inside
 def window_now(state: KernelState) -> int:
     """Return the number of steps to look ahead now."""
     now = state.now[0]
@@ -513,7 +505,7 @@ def window_now(state: KernelState) -> int:
     return int(max(0.0, min(float(state.settings.lookahead), wanted + 0.5)))
 
 
-@compiled_in_place
+@compiled_inside
 def add_bonus(state: KernelState, sizes: IntArray, cost: int, bonus: IntArray) -> None:
     """Say what admission of each waiting request is worth beyond balance, by its wait."""
     most = float(cost * largest(sizes))
@@ -524,13 +516,13 @@ def add_bonus(state: KernelState, sizes: IntArray, cost: int, bonus: IntArray) -
             bonus[position] = np.int64(most * share * share)
 
 
-_step_in_python, _keep_to_memory = compiled(_step_now), compiled(keep_to_memory)
+_step_in_python, _keep_to_memory = allocating(_step_now), compiled(keep_to_memory)
 
 
 def choose_solved(
     routing: BalanceRouting, state: KernelState, believed: IntArray | None, _: bool
 ) -> IntArray:
-    """Choose workers as `run_balanced` does, by a solver at every step."""
+    """Choose workers as `_balanced` does, by a solver at every step."""
     step = _step_in_python(state, believed)
     chosen = np.full(len(step.sizes), NONE)
     if step.slots.any():

@@ -12,7 +12,7 @@ import numpy as np
 
 from optsched._internal.arguments import MAX_TOKENS, as_count
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, as_integers, require_room
-from optsched._internal.extensions import data_frame
+from optsched._internal.imports import data_frame
 from optsched.errors import InstanceError
 from optsched.problem.execution import Run
 from optsched.problem.premises import Knowledge, World

@@ -9,7 +9,7 @@ import numpy as np
 
 from optsched._internal.arrays import IntArray, records
 from optsched._internal.aside import stopwatch
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import allocating, compiled
 from optsched.errors import InstanceError, PolicyError
 from optsched.simulate.cluster import kernels
 from optsched.simulate.cluster.results import ClusterRun, Gains, Profiles, gains_of, longest_outputs
@@ -38,7 +38,7 @@ LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
 
 # Kernels of one step, for choices that are made in Python.
-_reveal, _seen_loads = compiled(kernels.reveal), compiled(kernels.seen_loads)
+_reveal, _seen_loads = compiled(kernels.reveal), allocating(kernels.seen_loads)
 _admit, _advance = compiled(kernels.admit), compiled(kernels.advance)
 
 
@@ -228,16 +228,17 @@ def _patience(routing: Routing, n: int) -> IntArray | int:
 def _kernel(
     routing: Routing, cluster: Cluster, settings: kernels.ClusterSettings
 ) -> tuple[Kernel, kernels.ClusterSettings]:
-    """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
+    """Return what runs the steps, and its settings."""
     limited = cluster.memory is not None and not settings.instant
     if isinstance(routing, RoutingRule):
-        return kernels.run_rule, settings._replace(rule=kernels.RULES.index(routing.name))
+        return kernels.run_steps, settings._replace(rule=kernels.RULES.index(routing.name))
     if not isinstance(routing, BalanceRouting):
         return partial(_run_choosing, partial(_ask, routing)), settings
-    kernel = kernels.run_balanced
+    kernel = kernels.run_steps
     if routing.method in SOLVERS:
         kernel = partial(_run_choosing, partial(kernels.choose_solved, routing))
     return kernel, settings._replace(
+        rule=kernels.BALANCED,
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,
         rounds=routing.rounds if routing.method == "swap" else 0,
@@ -288,7 +289,7 @@ def _run_choosing(
     columns: kernels.Columns,
     revealing: bool,
 ) -> int:
-    """Do what `kernels.run_rule` does, with a choice that is made in Python at every step."""
+    """Do what `kernels.run_steps` does, with a choice that is made in Python at every step."""
     for row in range(len(columns.waiting)):
         count = _reveal(state, revealing)
         if count == kernels.NONE:

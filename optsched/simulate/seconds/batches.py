@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, precedes, push_by_key
 from optsched.admission import DUE, NEVER, RELEASED, STARTED, Queue, admit_window, new_queue
 from optsched.clock import BatchContent, Clock
@@ -234,7 +234,7 @@ def timing_each(clocks: Sequence[Clock]) -> Iterator[Timer]:
         yield rows, of[clocks[0]][1]
 
 
-@compiled_inside
+@allocating_inside
 def with_room(log: BatchLog) -> BatchLog:
     """Return the log, with twice as many rows where all are in use."""
     rows, counts = log.contents.shape

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched._internal.extensions import data_frame
+from optsched._internal.imports import data_frame
 from optsched._internal.numbers import number
 from optsched.clock import BatchContent, Clock, LinearClock
 from optsched.errors import PolicyError

@@ -16,7 +16,7 @@ import numpy as np
 
 from optsched._internal.arrays import FloatArray, IntArray, Records, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import (
     BatchLog,
@@ -173,7 +173,7 @@ def run_until(engine: MixedEngine, log: BatchLog, timer: Timer, until: float) ->
     return False
 
 
-@compiled_inside
+@allocating_inside
 def _choose(engine: MixedEngine) -> None:
     """Decide what each running request does in the next batch, and what is admitted to it."""
     requests, running, counters = engine.requests, engine.running, engine.counters
@@ -209,7 +209,7 @@ def _room(tokens: int, block_size: int) -> int:
     return (tokens // block_size + 1) * block_size
 
 
-@compiled_inside
+@allocating_inside
 def _promised(engine: MixedEngine, block_size: int) -> int:
     """Tokens held when the next batch ends if none is admitted; whole prompts count already."""
     requests, running = engine.requests, engine.running
@@ -220,7 +220,7 @@ def _promised(engine: MixedEngine, block_size: int) -> int:
     return total
 
 
-@compiled_inside
+@allocating_inside
 def _make_room(engine: MixedEngine) -> bool:
     """Preempt requests, the latest first, until all others can make a token."""
     counters, limits = engine.counters, engine.limits
@@ -381,7 +381,7 @@ def serve_waiting(
     return served, log.finished()
 
 
-@compiled
+@allocating
 def _run(
     state: Waiting,
     log: BatchLog,

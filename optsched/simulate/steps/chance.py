@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, allocating_inside, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, push_by_key, sink_by_key
 from optsched.simulate.seconds.batches import add_batch, next_batch, with_room
 from optsched.simulate.steps.decisions import (
@@ -231,7 +231,7 @@ def _staying(ends: float, there: float) -> float:
     return 1.0 - ends / there if there > ends else 0.0
 
 
-@compiled_inside
+@allocating_inside
 def _learn(worker: Worker, rows: Rows) -> None:
     """Estimate the chances of each row anew from what was seen so far."""
     now, beyond, row = worker.now[0], rows.beliefs.beyond, rows.beliefs.row
@@ -278,7 +278,7 @@ def _learn(worker: Worker, rows: Rows) -> None:
         sink_by_key(rows.heap, now.waiting, place, rows.keys, rows.ranks)
 
 
-@compiled
+@allocating
 def run_by_chance(
     requests: EngineRequests,
     rows: Rows,
@@ -389,7 +389,7 @@ class Rules(NamedTuple):
     seed: int  # of the ties
 
 
-@compiled
+@allocating
 def run_planned(
     requests: EngineRequests,
     lower: IntArray,

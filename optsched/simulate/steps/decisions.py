@@ -21,7 +21,7 @@ from optsched import admission
 from optsched._internal.arguments import noted, noting
 from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled, compiled_inside
+from optsched._internal.compiled import allocating, allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import pop, push, push_by_key
 from optsched.clock import BatchContent
 from optsched.errors import PolicyError, shown
@@ -106,7 +106,7 @@ def enqueue(
     now.waiting = push_by_key(heap, now.waiting, request, keys, ranks)
 
 
-@compiled_inside
+@allocating_inside
 def end(worker: Worker, log: IntArray, request: int, prompt: int) -> IntArray:
     """Free the memory of a request, and log its attempt."""
     now = worker.now[0]
@@ -115,7 +115,7 @@ def end(worker: Worker, log: IntArray, request: int, prompt: int) -> IntArray:
     return _logged(worker, log, request)
 
 
-@compiled_inside
+@allocating_inside
 def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
     """Write an attempt down; return the log, a larger one where it was full."""
     if logged == log.shape[1]:
@@ -128,7 +128,7 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
     return log
 
 
-@compiled_inside
+@allocating_inside
 def _logged(worker: Worker, log: IntArray, request: int) -> IntArray:
     """Write down the attempt of a request that runs."""
     now, first = worker.now[0], worker.starts[request]
@@ -137,7 +137,7 @@ def _logged(worker: Worker, log: IntArray, request: int) -> IntArray:
     return log
 
 
-@compiled_inside
+@allocating_inside
 def all_attempts(worker: Worker, log: IntArray) -> IntArray:
     """Return all attempts, those that are still running last."""
     for place in range(worker.now[0].active):
@@ -498,7 +498,7 @@ def _among_lines(lengths: IntArray) -> IntArray:
     )
 
 
-@compiled
+@allocating
 def _backfill(
     prompts: IntArray,
     outputs: IntArray,
@@ -591,7 +591,7 @@ class Thresholds(NamedTuple):
     seed: int  # of the draws
 
 
-@compiled
+@allocating
 def run_to_threshold(
     requests: EngineRequests,
     rules: Thresholds,

@@ -13,6 +13,7 @@ from strategies import instances
 from optsched import Instance
 from optsched.errors import ModelError, SolverError
 from optsched.models import BatchSelection
+from optsched.policies import get_policy
 from optsched.solvers import BATCH_METHODS, select_batch
 from optsched.solvers.selection import _least_sums
 
@@ -39,6 +40,18 @@ def test_the_table_finds_the_best_of_all_batches(instance):
     assert batch.factor == 1
     assert selection_of(instance).fits(batch.requests)
     assert (np.diff(instance.outputs[batch.requests]) >= 0).all()
+
+
+def test_of_equal_f_the_largest_is_taken_and_the_label_says_that_alg_2_does_not():
+    """As printed, Alg. 2 goes through sizes from one on and keeps what is strictly better."""
+    outputs, printed = [1, 3], []
+    for size in (1, 2):
+        chosen = sorted(outputs)[:size]
+        if not printed or sum(chosen) * len(printed) ** 2 < sum(printed) * size**2:
+            printed = chosen
+    batch = select_batch(Instance([1, 1], outputs, 20), "dp")
+    assert (printed, batch.ratio, len(batch)) == ([1], 1, 2)
+    assert get_policy("sorted-f-dp").source.startswith("after ")
 
 
 @pytest.mark.parametrize("fit", ["peak", "profile"])
