@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
 import tempfile
 import time
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import effort
@@ -90,10 +92,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _slow(item: pytest.Item) -> bool:
-    """Tell whether a test is slow; where only some of its cases are, the mark names them."""
+    """Tell whether a test is slow; a mark with patterns is about those of its cases alone."""
     marks = list(item.iter_markers("slow"))
     case = item.callspec.id if hasattr(item, "callspec") else ""
-    return any(not mark.args or case in mark.args for mark in marks)
+    return any(not mark.args or any(fnmatchcase(case, ids) for ids in mark.args) for mark in marks)
 
 
 def _quick(item: pytest.Item) -> bool:
@@ -197,5 +199,29 @@ def optsched_command(capsys, monkeypatch):
             main()
         captured = capsys.readouterr()
         return stop.value.code, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def optsched_json(optsched_command):
+    """Run the command line with `--json -`: what it writes; it ends with this code."""
+
+    def command(*arguments, code=0):
+        found, out, err = optsched_command(*arguments, "--json", "-")
+        assert found == code, err
+        return json.loads(out)
+
+    return command
+
+
+@pytest.fixture
+def refused(optsched_command):
+    """Run a command line that is refused: the one sentence that it says, beside no result."""
+
+    def command(*arguments):
+        code, out, err = optsched_command(*arguments)
+        assert (code, out, err.count("\n"), err[:10]) == (2, "", 1, "optsched: "), err
+        return err
 
     return command

@@ -1,7 +1,5 @@
 """All commands of the command line, by name: those that the papers add, too."""
 
-from __future__ import annotations
-
 import click
 
 from optsched.cli import cli

@@ -1,7 +1,5 @@
 """Every schedule and every batch of tiny problems, from the definitions; and SciPy's own solver."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

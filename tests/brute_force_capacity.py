@@ -4,8 +4,6 @@ For every way to let some requests miss, every placement of the others on worker
 of batches, as in `brute_force_clocked`; in steps over all starts.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 

@@ -7,8 +7,6 @@ requests that take part in a batch may be limited. A token takes memory in the b
 or, where tokens are stored later, from the next batch of its request on.
 """
 
-from __future__ import annotations
-
 import functools
 import heapq
 import itertools

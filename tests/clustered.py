@@ -1,7 +1,5 @@
 """Instances that tests of clusters share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from optsched import Instance

@@ -1,7 +1,5 @@
 """An instance that cannot be made: any process that tries is killed, as if out of memory."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -3,8 +3,6 @@
 `make test-long` tries all, CI a fifth of them, at least ten; `make test` few of what is marked so.
 """
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 _FEW = 3

@@ -3,8 +3,6 @@
 Nothing here comes from the package but the fields of what is asked.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """A back end that misbehaves in the way its model is called."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

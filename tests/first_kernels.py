@@ -1,7 +1,5 @@
 """Kernels that tests need, compiled before these start."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """A Python of its own, which has imported nothing yet."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

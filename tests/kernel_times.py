@@ -1,7 +1,5 @@
 """A folder of kernel times that are known formulas."""
 
-from __future__ import annotations
-
 import itertools
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Slow, literal twins of the compiled routines: written from the definitions, sharing no code."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from math import ceil

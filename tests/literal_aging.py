@@ -1,7 +1,5 @@
 """Orders that age inside vLLM's literal scheduler, worked out from all events each time."""
 
-from __future__ import annotations
-
 import math
 
 

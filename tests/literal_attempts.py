@@ -1,7 +1,5 @@
 """Slow, literal simulators of runs in which requests are cancelled; they read like the papers."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import pairwise

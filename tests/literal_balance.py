@@ -1,7 +1,5 @@
 """The step program by enumeration, and small steps to try it on."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

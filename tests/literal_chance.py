@@ -1,7 +1,5 @@
 """A slow, literal simulator of admission by what is likely to fit, in exact fractions."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import pairwise

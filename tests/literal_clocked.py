@@ -1,15 +1,10 @@
 """Simulators with a clock as one would write them down first: slow, literal, event by event."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from optsched.clock import BatchContent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """The cluster written from the paper in plain Python, sharing no code with the package."""
 
-from __future__ import annotations
-
 
 def profile(prompt, output, drift):
     """Loads of a request by age: Definition 2, the last drift repeating."""

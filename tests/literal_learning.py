@@ -1,7 +1,5 @@
 """vLLM's scheduler that learns outputs and is fair to clients, told of events one by one."""
 
-from __future__ import annotations
-
 import math
 
 import literal_vllm

@@ -1,7 +1,5 @@
 """Slow, literal twins of the admission rules and of the selections of batches."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -3,8 +3,6 @@
 They share nothing with the package but the counts that a clock is asked with.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

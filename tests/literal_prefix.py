@@ -1,14 +1,9 @@
 """vLLM v1's scheduler with prefix caching as one would write it down first, block by block."""
 
-from __future__ import annotations
-
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import literal_vllm
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
 
 
 @dataclass(eq=False)

@@ -1,7 +1,5 @@
 """A slow, literal twin of routing: all workers side by side, from one event to the next."""
 
-from __future__ import annotations
-
 import math
 
 from optsched.clock import BatchContent

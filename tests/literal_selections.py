@@ -3,21 +3,16 @@
 What a solver selects is compared with all batches in tests/solvers/selection.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import literal
 import literal_orders
 import numpy as np
 
+from optsched import Instance
 from optsched.bounds.lagrangian import expected_starts
 from optsched.solvers import select_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from optsched import Instance
 
 
 class _Expected:

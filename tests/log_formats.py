@@ -1,7 +1,5 @@
 """Logs in all published formats that are read, made here: three requests in each."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

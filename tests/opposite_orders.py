@@ -1,7 +1,5 @@
 """Two types of requests served one type after the other, as the proofs of Sorted-F add it up."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from optsched.errors import InstanceError

@@ -1,7 +1,5 @@
 """Random instances with any prices and sizes for the configuration-size bound."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 from strategies import instances

@@ -1,7 +1,5 @@
 """A back end in one file: SciPy's interface to HiGHS."""
 
-from __future__ import annotations
-
 from optsched.models.program import Stopped
 from optsched.solvers import Answer, Capabilities
 

@@ -1,7 +1,5 @@
 """Where real traces and recordings of engines are: the one place that decides it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

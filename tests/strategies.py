@@ -1,7 +1,5 @@
 """Random instances: small ones for property-based tests, and larger ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiled admission against the literal simulator, and the papers' worked examples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples, share

@@ -1,7 +1,5 @@
 """Every policy in every world against its literal twin, and what that has found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +10,8 @@ from hypothesis import strategies as st
 from strategies import DYADIC, NAMES, SOLVED, drawn_run
 from twins import Routed, Twin, twin_of
 
-from optsched import Instance, family, run
+from optsched import Instance, OptschedError, family, run
 from optsched.clock import LinearClock
-from optsched.errors import OptschedError
 from optsched.policies import POLICIES, get_policy
 
 

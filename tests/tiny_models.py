@@ -1,7 +1,5 @@
 """Tiny linear models for all solvers."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

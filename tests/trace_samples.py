@@ -1,7 +1,5 @@
 """Two requests or so in every format that is read."""
 
-from __future__ import annotations
-
 import json
 
 NATIVE = "prompt_tokens,output_tokens\n3,4\n5,6\n"

@@ -4,22 +4,18 @@
 knows every policy by name but the rolling horizon; of functions it knows orders.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from literal_attempts import TieError, work
 from twins_alone import KINDS, Twin, World, alone, arrivals_of, unequal, vllm_outcome
 
+from optsched import Instance
 from optsched.clock import UNIT, get_clock
 from optsched.policies import get_policy, with_rule
 from optsched.problem.workers import as_workers, get_router
-
-if TYPE_CHECKING:
-    from optsched import Instance
 
 
 @dataclass

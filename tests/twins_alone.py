@@ -1,12 +1,11 @@
 """The literal twin of a run on one worker, by kind of policy."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import literal
 import literal_clocked
@@ -17,15 +16,9 @@ from literal_attempts import TieError, planned_run, threshold_run, work
 from literal_chance import ChanceRun
 from literal_selections import selection
 
+from optsched import Beliefs, Execution, Instance, forecast
 from optsched.clock import UNIT, LinearClock
 from optsched.policies.base import window_of
-from optsched.problem.execution import Execution
-from optsched.problem.forecasts import Beliefs, forecast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from optsched import Instance
 
 #: For each batch begun, by request: tokens held when it ends, 0 of one that waits, and made.
 States = list[dict[int, tuple[int, int]]]

@@ -1,7 +1,5 @@
 """Runs of vLLM's scheduler, by the kernel and by its literal twin, on the same requests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import literal_vllm

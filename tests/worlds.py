@@ -4,8 +4,6 @@ A run obeys a literal check of its own world, costs at least every bound that is
 and equals its literal twin where there is one; or the combination is refused in one sentence.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import NamedTuple

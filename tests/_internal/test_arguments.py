@@ -1,7 +1,5 @@
 """Arguments: every number that is a count counts, and what is none gets one sentence."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

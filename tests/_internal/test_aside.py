@@ -1,7 +1,5 @@
 """Calls in a thread of their own: results, errors and Ctrl-C come through."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

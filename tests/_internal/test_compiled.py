@@ -1,7 +1,5 @@
 """Machine code on disk is that of the sources, whatever the disk or other processes do."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

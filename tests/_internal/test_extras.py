@@ -1,7 +1,5 @@
 """Packages that only some commands need."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that are whole or not there."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Fingerprints: any change of any field of whatever is asked makes another one."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import os
@@ -15,17 +13,14 @@ from fresh import printed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import POLICIES, Instance, PriorityPolicy, RunSettings
+from optsched import POLICIES, Beliefs, Cluster, Instance, PriorityPolicy, RunSettings, SolveParams
 from optsched._internal.fingerprints import fingerprint
 from optsched.clock import FunctionClock, LinearClock
 from optsched.experiments.cells import portable
 from optsched.experiments.regret_cells import RegretTask, read_source
 from optsched.experiments.sweep_plan import Source, SweepRun
-from optsched.optimum.state import SolveParams
 from optsched.policies import VllmPolicy
-from optsched.problem.forecasts import Beliefs
 from optsched.problem.workers import ROUTERS, Workers
-from optsched.simulate.cluster import Cluster
 
 FULL = Instance(
     [3, 4],

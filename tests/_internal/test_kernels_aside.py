@@ -1,13 +1,12 @@
 """Ctrl-C while machine code runs."""
 
-from __future__ import annotations
-
 import threading
 import time
 
 import numpy as np
 import pytest
 from interrupts import ctrl_c
+from tabled import tabled
 
 from optsched import family, run
 from optsched._internal import aside
@@ -45,21 +44,7 @@ def test_a_kernel_returns_and_fails_as_if_it_were_called():
         aside.interruptible_kernel(turn_until_stopped, 10**6)()
 
 
-@pytest.mark.parametrize(
-    ("policy", "options"),
-    [
-        ("fcfs", {}),
-        ("area+skip", {}),
-        ("area+backfill", {}),
-        ("sorted-f+skip", {}),
-        ("a-min", {"intervals": "relative:0.5"}),
-        ("alpha-greedy", {}),
-        ("area", {"clock": "affine:0.01,0.001"}),
-        ("vllm", {"clock": "affine:0.01,0.001"}),
-        ("wait", {"clock": "affine:0.01,0.001"}),
-        ("a-min", {"clock": "affine:0.01,0.001", "intervals": "relative:0.5"}),
-    ],
-)
+@tabled()
 def test_kernels_of_every_kind_can_be_interrupted(policy, options, monkeypatch):
     run(REQUESTS, policy, **options)
 

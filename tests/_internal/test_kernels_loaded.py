@@ -1,7 +1,5 @@
 """Which kernels a first call needs: each takes a tenth of a second and more to compile."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """What is printed of a proven number never claims more than what is proven."""
 
-from __future__ import annotations
-
 import math
 import re
 from decimal import Decimal
@@ -11,12 +9,10 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from optsched import Bound, Instance, Optimum, RunSettings, Schedule, Solution
+from optsched import Bound, Comparison, Instance, Optimum, RunSettings, Schedule, Solution, run
 from optsched._internal import numbers
 from optsched._internal.numbers import duration, percent, proven, small_percent
-from optsched.experiments.results import Comparison
 from optsched.report.tables import comparison_table, facts_table, to_text
-from optsched.simulate import run
 from optsched.solvers.backends.base import Progress
 
 FLOATS = st.floats(-1e15, 1e15, allow_nan=False)

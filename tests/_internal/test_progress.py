@@ -1,7 +1,5 @@
 """Progress in notebooks: one bar for a call and all that it calls, and none anywhere else."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Room in memory: what is estimated, what is refused, and that nothing extreme is made first."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 
@@ -11,8 +9,7 @@ import pytest
 import optsched
 from optsched import HindsightProgram, Instance, OptschedError, RollingPolicy, Schedule, family
 from optsched._internal import arrays
-from optsched.models import EventProgram, Running
-from optsched.models.linear import Family, LinearModel, Rows, Variables
+from optsched.models import EventProgram, Family, LinearModel, Rows, Running, Variables
 from optsched.solvers.backends.files import write_model
 
 GIB = 2**30

@@ -1,7 +1,5 @@
 """Better prices: bounds that hold, are no worse, and are certified; with weights and arrivals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples

@@ -1,7 +1,5 @@
 """Bounds against their definitions, certificates against a literal Lagrangian."""
 
-from __future__ import annotations
-
 import time
 from fractions import Fraction
 
@@ -17,6 +15,7 @@ from literal import lagrangian, mean_busy_time_bound, optimum
 from literal_orders import relaxed_optimum
 from scipy.stats import kendalltau
 from strategies import instances
+from tabled import tabled
 
 from optsched import Certificate, Instance, OptschedError, Schedule, bound, family, run, verify
 from optsched.bounds import ascent
@@ -133,28 +132,7 @@ def test_certificate_of_another_instance_is_refused():
         verify(certificate, instance.replace(memory=4))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not valid JSON"),
-        ('{"prices": [], "fingerprint": ""}', "the key 'denominator' is missing"),
-        ('{"denominator": 1, "prices": 1, "fingerprint": ""}', "prices must be a list"),
-        (
-            '{"denominator": 1, "prices": [0.5], "fingerprint": ""}',
-            "prices holds 0.5, which is not a whole number",
-        ),
-        (
-            '{"denominator": 1, "prices": [true], "fingerprint": ""}',
-            "holds True, which is not a whole number",
-        ),
-        ('{"denominator": 0, "prices": [], "fingerprint": ""}', "denominator is 0"),
-        ('{"denominator": 1, "prices": [3, -1], "fingerprint": ""}', "price of step 2 is -1"),
-        (
-            '{"denominator": 1, "prices": [], "fingerprint": "", "value": [1, 0]}',
-            "a numerator and a positive denominator",
-        ),
-    ],
-)
+@tabled()
 def test_malformed_certificates_are_refused(text, message):
     with pytest.raises(CertificateError, match=message):
         Certificate.from_json(text)

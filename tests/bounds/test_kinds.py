@@ -1,7 +1,5 @@
 """The sweep over kinds gives what the search for each request gives, and what the verifier does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

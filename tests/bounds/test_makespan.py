@@ -1,7 +1,5 @@
 """The makespan by sizes and growth: below every schedule, verified without shared code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import brute_force

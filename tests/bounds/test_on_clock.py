@@ -1,7 +1,5 @@
 """Bounds on a clock: never above the least latency over all sequences of batches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,13 +9,8 @@ from brute_force_clocked import EXACT, certificate_of, drawn, least_latency, lea
 from effort import share
 
 from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify
-from optsched.bounds.on_clock import (
-    is_decoding_cheapest,
-    least_work,
-    machine_bound,
-    price_on_clock,
-    share_of,
-)
+from optsched.bounds import on_clock
+from optsched.bounds.on_clock import is_decoding_cheapest, least_work, machine_bound, share_of
 from optsched.certificates.on_clock import verify_on_clock
 from optsched.clock import FunctionClock, LinearClock
 from optsched.errors import CertificateError, OptschedError, PolicyError
@@ -28,7 +21,7 @@ from optsched.problem.work import arrival_times
 def searched(instance, clock, weights, **options):
     """Return prices after little work, so that tests are quick."""
     given = certificate_of(instance, clock, **options)
-    return price_on_clock(instance, clock, given, weights, effort=0.1)
+    return on_clock.price_on_clock(instance, clock, given, weights, effort=0.1)
 
 
 @pytest.mark.parametrize("seed", range(share(40)))

@@ -1,7 +1,5 @@
 """Bounds for several workers against brute force; their certificates against the definition."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 
@@ -10,16 +8,8 @@ import pytest
 from brute_force import OBJECTIVES, joint_optima
 from strategies import tiny_joint
 
-from optsched import (
-    Certificate,
-    Instance,
-    OptschedError,
-    Workers,
-    bound,
-    family,
-    read_certificate,
-    verify,
-)
+import optsched
+from optsched import Instance, OptschedError, Workers, bound, family, read_certificate, verify
 from optsched.bounds.configurations import configuration_bound
 from optsched.errors import CertificateError
 
@@ -142,7 +132,7 @@ def test_bad_certificates_and_workers_are_refused():
     ):
         with pytest.raises(CertificateError, match=message):
             read_certificate(file + text)
-    wrong = Certificate(1, (1,), proof.fingerprint, pools=((0, 2),))
+    wrong = optsched.Certificate(1, (1,), proof.fingerprint, pools=((0, 2),))
     with pytest.raises(CertificateError, match="not there"):
         verify(wrong, instance, [9, 5])
     with pytest.raises(OptschedError, match="workers is 0"):

@@ -1,7 +1,5 @@
 """The bound by stalls: never above the least over all sequences of batches, and exact integers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random models on which HiGHS, CP-SAT and our own must find what trying everything finds."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 
@@ -9,28 +7,13 @@ import brute_force
 import literal_balance
 import numpy as np
 
+import optsched
 from campaign import enumeration
 from campaign.case import one_of, within
 from campaign.models import draw
-from optsched import (
-    HindsightProgram,
-    InfeasibleError,
-    LinearModel,
-    RequestTypes,
-    SolveParams,
-    solve,
-)
+from optsched import InfeasibleError, LinearModel, RequestTypes, SolveParams, models, solve
 from optsched.clock import affine
-from optsched.models import (
-    BalanceProgram,
-    BatchSelection,
-    EventProgram,
-    Family,
-    Rows,
-    Variables,
-    WaitThresholds,
-    equilibrium,
-)
+from optsched.models import EventProgram, Family, Rows, Variables, WaitThresholds, equilibrium
 from optsched.models.hindsight import schedule_cost
 from optsched.models.program import Stopped
 
@@ -51,7 +34,7 @@ def _schedules(rng, outcome):
     least = enumeration.optima(instance)
     objective = brute_force.OBJECTIVES[int(rng.integers(3))]
     wanted, shown = least[objective], (instance.to_json(), objective)
-    program = HindsightProgram(instance, objective=objective)
+    program = optsched.HindsightProgram(instance, objective=objective)
     for solver in ("highs", "cp-sat"):
         solution = solve(program, method=solver)
         schedule = solution.answer
@@ -97,7 +80,7 @@ def _batches(rng, outcome):
     """Batch selection by a program for each size, and every batch there is."""
     instance = draw(rng, most=7)
     fit = ("peak", "profile")[int(rng.integers(2))]
-    selection = BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
+    selection = models.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
     arrays = np.array(selection.prompts), np.array(selection.outputs), selection.memory
     sums = enumeration.least_sums(*arrays, fit == "profile")
     wanted = min(Fraction(int(total), size**2) for size, total in enumerate(sums) if total > 0)
@@ -131,7 +114,7 @@ def _balance_steps(rng, outcome):
     """The step program of BF-IO: HiGHS, CP-SAT, our search, and every assignment."""
     profiles, memory = bool(rng.integers(2)), bool(rng.integers(2))
     state = literal_balance.draw_state(rng, profiles=profiles, memory=memory)
-    program = BalanceProgram(state)
+    program = models.BalanceProgram(state)
     least = enumeration.imbalance(state, program.admissions)
     for method in ("auto", "highs", "cp-sat"):
         found = solve(program, method=method)

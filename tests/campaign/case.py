@@ -1,17 +1,12 @@
 """What a case of the campaign gives back, and how long it may take."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from pathlib import Path
 
 #: By how much longer than usual a case may take: much while kernels are compiled.
 PATIENCE = 1

@@ -1,7 +1,5 @@
 """Certificates, verified from the formulas in fractions; and mutated ones, that must not lie."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace
@@ -13,20 +11,11 @@ from brute_force import OBJECTIVES, joint_optima
 from literal import sawtooth as literal_sawtooth
 from strategies import tiny_joint
 
+import optsched
 from campaign.case import Outcome, one_sentence, within
 from campaign.enumeration import optima
 from campaign.models import draw
-from optsched import (
-    Certificate,
-    Instance,
-    OptschedError,
-    Workers,
-    bound,
-    read_certificate,
-    run,
-    solve,
-    verify,
-)
+from optsched import Certificate, Instance, Workers, bound, read_certificate, run, solve, verify
 from optsched._internal.aside import Budget
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
@@ -196,7 +185,7 @@ def _another_problem(content, problem, rng):
             workers = Workers(memories) if rng.random() < 0.7 else None
         if workers is not None:
             workers.allowed(instance)
-    except OptschedError:
+    except optsched.OptschedError:
         return problem  # there is no such problem
     content["fingerprint"] = Problem(instance, workers).fingerprint
     return Problem(instance, workers)

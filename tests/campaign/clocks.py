@@ -1,7 +1,5 @@
 """Tiny clocked instances: no bound is above the least over all sequences of batches there are."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command line with random options: four exit codes, one sentence, no traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -28,57 +26,17 @@ GIGABYTES = 6
 
 #: Of values that may stand for any number, those that end soon.
 INTEGERS = [
-    "1",
-    "2",
-    "3",
-    "5",
-    "7",
-    "20",
-    "0",
-    "-1",
-    "-5",
-    "1.5",
-    "x",
-    "nan",
-    "1e3",
-    "99999999999999999999",
-    "9223372036854775807",
-]
+    "1", "2", "3", "5", "7", "20", "0", "-1", "-5", "1.5", "x", "nan", "1e3",
+    "99999999999999999999", "9223372036854775807",
+]  # fmt: skip
 FLOATS = [
-    "0.5",
-    "1",
-    "0.01",
-    "2",
-    "0",
-    "10",
-    "1e-9",
-    "1e-300",
-    "-1",
-    "nan",
-    "inf",
-    "-inf",
-    "1e308",
-    "1e309",
-    "x",
-    "1_0",
-    "٣",
-]
+    "0.5", "1", "0.01", "2", "0", "10", "1e-9", "1e-300", "-1", "nan", "inf", "-inf", "1e308",
+    "1e309", "x", "1_0", "٣",
+]  # fmt: skip
 SECONDS_OF_SOLVERS = ["0.3", "0.1", "0.01", "0.001", "1", "0", "-1", "nan", "inf", "1e-300", "x"]
 TEXTS = [
-    "",
-    " ",
-    "x",
-    "family:",
-    "-",
-    "--",
-    ",",
-    "area,",
-    "0",
-    "nan",
-    "é\u202e",
-    "\udc80",
-    "a" * 300,
-]
+    "", " ", "x", "family:", "-", "--", ",", "area,", "0", "nan", "é\u202e", "\udc80", "a" * 300,
+]  # fmt: skip
 
 #: Values of options by name, valid ones first; others go by type.
 VALUES = {

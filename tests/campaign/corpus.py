@@ -1,9 +1,9 @@
 """Valid files of every kind that optsched reads."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
+
+from trace_samples import AZURE_2024, BURST, BURST_SESSIONS, VIDUR, VIDUR_LENGTHS
 
 import optsched
 from optsched import HindsightProgram, Instance, Schedule, write_model
@@ -32,25 +32,8 @@ TRACES = {
         "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
         "2023-11-16 18:15:51.2225670,879,55\n"
     ),
-    "azure-2024": (
-        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-        "2024-05-10 23:59:59.500000+00:00,12,5\n2024-05-11 00:00:00+00:00,13,6\n"
-    ),
-    "burst": (
-        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-        "5,ChatGPT,472,18,490,Conversation log\n45.0,GPT-4,1087,230,1317,API log\n"
-    ),
-    "burst-sessions": (
-        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,"
-        "Log Type\n5,a,1.5,ChatGPT,472,18,490,Conversation log\n"
-        "45.0,,2,GPT-4,1087,230,1317,API log\n"
-    ),
-    "vidur": (
-        "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n5.8926549999999995,396,109\n"
-    ),
-    "vidur-lengths": (
-        ",num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n0,374,44,418,8.5\n"
-    ),
+    **{"azure-2024": AZURE_2024, "burst": BURST, "burst-sessions": BURST_SESSIONS},
+    **{"vidur": VIDUR, "vidur-lengths": VIDUR_LENGTHS},
     "mooncake": (
         '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n'
         '{"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": [46, 48]}\n'

@@ -1,7 +1,5 @@
 """Every answer to a tiny problem, compiled: what the answers of optsched are compared with."""
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Processes killed at random moments: nothing that was finished is lost or wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """Full disks, read-only folders, little memory or time, jumping clocks, a million requests."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import itertools

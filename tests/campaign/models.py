@@ -1,7 +1,5 @@
 """Tiny models: our exact search, dynamic programs and fixed points against trying everything."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 
@@ -11,12 +9,11 @@ from priced_instances import loose_certificate, one_by_one
 
 from campaign import enumeration
 from campaign.case import one_of, within
-from optsched import Instance, RequestTypes, run, solve
+from optsched import Instance, RequestTypes, SolveParams, run, solve
 from optsched.bounds.configurations import configuration_bound
 from optsched.clock import affine
 from optsched.models import BalanceProgram, BatchSelection, WaitThresholds, equilibrium
 from optsched.models.hindsight import schedule_cost
-from optsched.optimum.state import SolveParams
 from optsched.policies import BASIC
 from optsched.search.exact.search import ALL, solve_exact
 

@@ -1,7 +1,5 @@
 """Processes that carry out batches of cases; one that dies is a finding, and is replaced."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import multiprocessing

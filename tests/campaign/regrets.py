@@ -1,7 +1,5 @@
 """Regret of tiny instances: its interval holds the true regret, by trying every schedule."""
 
-from __future__ import annotations
-
 import numpy as np
 from brute_force_clocked import drawn, least_latency
 

@@ -1,7 +1,5 @@
 """The short form of the campaign: some cases of every part, and none may find anything."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

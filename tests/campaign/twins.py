@@ -1,14 +1,11 @@
 """Every policy in every world against its literal twin, or refused in one sentence."""
 
-from __future__ import annotations
-
 import numpy as np
 from strategies import NAMES, SOLVED, drawn_run
 from twins import twin_of
 
 from campaign.case import Outcome, one_sentence, within
-from optsched import run
-from optsched.errors import OptschedError
+from optsched import OptschedError, run
 
 TITLE = "twins"
 SECONDS = 120

@@ -1,7 +1,5 @@
 """Every policy in every world: literal checks, twins, and the bounds that are shown beside it."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

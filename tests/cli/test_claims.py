@@ -1,7 +1,5 @@
 """What the commands print of a bound never claims more than what is proven."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

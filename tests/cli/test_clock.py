@@ -1,12 +1,11 @@
 """compare and simulate on a clock."""
 
-from __future__ import annotations
-
 import json
 import re
 
 import pandas as pd
 import pytest
+from tabled import tabled
 
 import optsched
 from optsched import read_trace, run
@@ -14,10 +13,8 @@ from optsched import read_trace, run
 TRACE = "family:mixed,n=40,rate=20"
 
 
-def test_compare_on_a_clock(optsched_command):
-    code, out, _ = optsched_command("compare", TRACE, "--clock", "affine:0.01,0.001", "--json", "-")
-    result = json.loads(out)
-    assert code == 0
+def test_compare_on_a_clock(optsched_json):
+    result = optsched_json("compare", TRACE, "--clock", "affine:0.01,0.001")
     assert result["bound"]["mean_latency"] == pytest.approx(result["bound"]["value"] / 40)
     assert all(0 <= row["gap"] < 1 for row in result["policies"])
     assert result["load"] > 0
@@ -60,13 +57,11 @@ def test_simulate_on_a_clock_writes_a_log(optsched_command, tmp_path):
     )
 
 
-def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_command):
-    code, out, _ = optsched_command(
-        "simulate", TRACE, "--policy", "fcfs", "--clock", "affine:0.01,0.001",
-        "--until", 0.5, "--warm-up", 0.1, "--json", "-",
-    )  # fmt: skip
-    result = json.loads(out)
-    assert code == 0
+def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_json):
+    result = optsched_json(
+        *("simulate", TRACE, "--policy", "fcfs", "--clock", "affine:0.01,0.001", "--until", 0.5),
+        *("--warm-up", 0.1),
+    )
     assert result["completed"] + result["unfinished"] == 40
     assert result["unfinished"] > 0
     trace = read_trace(TRACE + ",seed=0,seconds_per_step=1e-6")
@@ -74,63 +69,41 @@ def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_command):
     assert begin < 0.5 <= end == result["makespan"]  # the batch that runs then is run to its end
 
 
-def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
+def test_a_loop_on_a_clock_is_answered_no(optsched_json, tmp_path):
     trace = tmp_path / "loop.csv"
     trace.write_text("prompt_tokens,output_tokens\n1,6\n1,6\n")
-    code, out, _ = optsched_command(
-        "simulate", trace, "--memory", 10, "--policy", "alpha-greedy:0.1",
-        "--clock", "affine:0.5,0.1", "--json", "-",
-    )  # fmt: skip
-    assert code == 1
-    assert json.loads(out)["loop"]["requests"] == [0, 1]
+    content = optsched_json(
+        *("simulate", trace, "--memory", 10, "--policy", "alpha-greedy:0.1"),
+        *("--clock", "affine:0.5,0.1"),
+        code=1,
+    )
+    assert content["loop"]["requests"] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
-        (["--policy", "vllm"], "pass a clock"),
-        (["--policy", "fcfs", "--until", 3], "counts only with --clock"),
-        (
-            ["--policy", "vllm", "--clock", "unit", "--max-num-batched-tokens", 9],
-            "below max_num_seqs",
-        ),
-        (["--policy", "fcfs", "--clock", "unit", "--warm-up", 1e9], "give less"),
-    ],
-)
-def test_bad_input_is_one_sentence(optsched_command, arguments, words):
-    code, out, err = optsched_command("simulate", TRACE, *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert len(err.strip().splitlines()) == 1
+@tabled()
+def test_bad_input_is_one_sentence(refused, arguments, words):
+    assert words in refused("simulate", TRACE, *arguments)
 
 
-def test_steps_without_a_length_are_refused(optsched_command, tmp_path):
+def test_steps_without_a_length_are_refused(optsched_command, refused, tmp_path):
     trace = tmp_path / "steps.csv"
     trace.write_text("prompt_tokens,output_tokens,arrival\n1,2,0\n1,2,7\n")
     options = ["--memory", 10, "--policy", "fcfs", "--clock", "affine:1,1"]
-    code, _, err = optsched_command("simulate", trace, *options)
-    assert code == 2
-    assert "arrivals count steps" in err
+    assert "arrivals count steps" in refused("simulate", trace, *options)
     options += ["--seconds-per-step", 0.5, "--json", "-"]
     code, out, err = optsched_command("simulate", trace, *options)
     found = run(read_trace(trace, 10).replace(seconds_per_step=0.5), "fcfs", clock="affine:1,1")
     assert (code, err, json.loads(out)["makespan"]) == (0, "", found.makespan)
 
 
-def test_model_and_gpu_say_memory_and_clock(optsched_command):
+def test_model_and_gpu_say_memory_and_clock(refused, optsched_json):
     family = "family:exponential,n=20,rate=5"
     hardware = ["--llm", "llama-2-70b", "--gpu", "a100-80gb", "--gpus", 2]
-    code, out, _ = optsched_command(
-        "simulate", family, "--policy", "fcfs", *hardware, "--json", "-"
-    )
-    assert (code, json.loads(out)["clock"]) == (0, "llama-2-70b-2xa100-hinges")
-    code, out, _ = optsched_command(
-        "compare", family, "--policies", "fcfs", *hardware, "--json", "-"
-    )
-    assert (code, json.loads(out)["instance"]["memory"]) == (0, 50_859)
-    code, out, err = optsched_command("simulate", family, "--policy", "fcfs", *hardware[:2])
-    assert (code, out) == (2, "")
+    content = optsched_json("simulate", family, "--policy", "fcfs", *hardware)
+    assert content["clock"] == "llama-2-70b-2xa100-hinges"
+    found = optsched_json("compare", family, "--policies", "fcfs", *hardware)
+    assert found["instance"]["memory"] == 50859
+    err = refused("simulate", family, "--policy", "fcfs", *hardware[:2])
     assert "--llm llama-2-70b counts only with --gpu" in err
 
 
@@ -144,16 +117,17 @@ def test_model_and_gpu_say_memory_and_clock(optsched_command):
         "route --workers 2 --policies fcfs",
     ],
 )
-def test_hardware_without_a_clock_is_refused_and_unit_counts_in_steps(optsched_command, command):
+def test_hardware_without_a_clock_is_refused_and_unit_counts_in_steps(
+    optsched_command, refused, command
+):
     name, *others = command.split()
     given = [name, "family:exponential,n=20,rate=5", *others, "--llm", "llama-3-8b"]
     given += ["--gpu", "h100-80gb"]
-    code, out, err = optsched_command(*given)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    err = refused(*given)
     assert "--clock is not known of llama-3-8b on 1 h100-80gb; optsched clock lists" in err
     if name == "capacity":
         given[given.index("ttft:p99<=2")] = "ttft:p99<=2steps"
-    code, out, err = optsched_command(*given, "--clock", "unit", "--json", "-")
+    code, _, err = optsched_command(*given, "--clock", "unit", "--json", "-")
     assert code == 0, err
 
 
@@ -169,17 +143,17 @@ def test_what_counts_in_steps_alone_takes_any_hardware(optsched_command, tmp_pat
         assert optsched_command(*found)[0] == 0
 
 
-def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_command, tmp_path):
+def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_json, tmp_path):
     clock = tmp_path / "mine.json"
     clock.write_text('{"name": "mine", "constant": 0.5, "hinges": [[4, 0.25]]}')
     trace = tmp_path / "trace.csv"
     trace.write_text("prompt_tokens,output_tokens,arrival_s,priority\n6,2,0,1\n3,1,0.1,0\n")
-    code, out, _ = optsched_command(
-        "simulate", trace, "--num-gpu-blocks", 9, "--block-size", 2, "--policy", "vllm",
-        "--no-async-scheduling", "--scheduling-policy", "priority", "--clock", clock,
-        "--batches", tmp_path / "batches.csv", "--log", tmp_path / "log.csv", "--json", "-",
-    )  # fmt: skip
-    assert (code, json.loads(out)["clock"]) == (0, "mine")
+    content = optsched_json(
+        *("simulate", trace, "--num-gpu-blocks", 9, "--block-size", 2, "--policy", "vllm"),
+        *("--no-async-scheduling", "--scheduling-policy", "priority", "--clock", clock),
+        *("--batches", tmp_path / "batches.csv", "--log", tmp_path / "log.csv"),
+    )
+    assert content["clock"] == "mine"
     rows = (tmp_path / "batches.csv").read_text().splitlines()
     assert rows[1:] == ["0.0,1.0,1,6,1,1,5,0,3", "1.0,1.5,2,4,2,1,2,0,4"]
     assert "first_s,last_s" in (tmp_path / "log.csv").read_text()
@@ -195,23 +169,19 @@ def test_a_bound_says_where_recomputing_may_be_cheaper_than_decoding(optsched_co
         assert (code, note in " ".join((out + err).split())) == (0, cheaper)
 
 
-def test_what_weakens_a_bound_on_a_clock_is_said(optsched_command):
+def test_what_weakens_a_bound_on_a_clock_is_said(optsched_command, refused):
     for command in (("bound", TRACE), ("compare", TRACE, "--policies", "work")):
         code, _, err = optsched_command(*command, "--clock", "affine:0,0.001")
         assert code == 0
         assert "this clock has no constant, without which prices prove nothing" in err
         code, _, err = optsched_command(*command, "--clock", "affine:0.1,0.001")
         assert "prefilling tokens again may take less than decoding" not in err
-    code, _, err = optsched_command(
-        "bound", TRACE, "--clock", "affine:0,1", "--method", "lagrangian"
-    )
-    assert code == 2
+    err = refused("bound", TRACE, "--clock", "affine:0,1", "--method", "lagrangian")
     assert "has no constant, without which prices prove nothing" in err
 
 
-def test_a_limit_of_requests_needs_a_clock_and_is_in_the_proof(optsched_command, tmp_path):
-    code, _, err = optsched_command("bound", TRACE, "--max-num-seqs", 4)
-    assert code == 2
+def test_a_limit_of_requests_needs_a_clock_and_is_in_the_proof(optsched_command, refused, tmp_path):
+    err = refused("bound", TRACE, "--max-num-seqs", 4)
     assert "--max-num-seqs is 4, but bounds in steps know no limit of a batch" in err
     proof = tmp_path / "proof.json"
     clock = ("--clock", "llama-2-7b-a100")

@@ -1,19 +1,17 @@
 """clock: what there is, fits, and logs beside their simulation."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
 from kernel_times import profile
+from tabled import tabled
 
-from optsched import run
+from optsched import family, run
 from optsched.cli.clocks import clock
 from optsched.clock import BatchContent, LinearClock, get_clock
 from optsched.policies import get_policy
-from optsched.workloads import family
 
 CLOCK = get_clock("llama-3.1-8b-rtx4090")
 
@@ -36,13 +34,11 @@ def log(tmp_path_factory):
     return path
 
 
-def test_all_clocks_are_listed_with_what_they_are(optsched_command):
-    code, out, _ = optsched_command("clock", "--json", "-")
-    rows = {row["name"]: row for row in json.loads(out)}
-    assert code == 0
+def test_all_clocks_are_listed_with_what_they_are(optsched_command, optsched_json):
+    rows = {row["name"]: row for row in optsched_json("clock")}
     assert rows["llama-3.1-8b-rtx4090"]["gpu"] == "rtx4090-24gb"
     assert all(get_clock(name).constant == row["constant"] for name, row in rows.items())
-    code, out, _ = optsched_command("clock")
+    _, out, _ = optsched_command("clock")
     assert all(name in out for name in rows)
     assert "of vLLM 0.19.0: mean latency" in out
 
@@ -67,29 +63,23 @@ def vllms_log():
     ]
 
 
-def test_batches_become_a_clock(optsched_command, tmp_path):
+def test_batches_become_a_clock(optsched_json, tmp_path):
     batches().to_csv(tmp_path / "batches.csv", index=False)
     out_file = tmp_path / "mine.json"
-    code, out, _ = optsched_command(
-        "clock", "fit", tmp_path / "batches.csv", "--out", out_file, "--json", "-"
-    )
-    assert code == 0
-    found = json.loads(out)
+    found = optsched_json("clock", "fit", tmp_path / "batches.csv", "--out", out_file)
     assert found.keys() == {"clock", "bias", "mean_error", "left_out"}
     assert abs(found["bias"]) < 0.01
     assert LinearClock.from_json(out_file).name == "mine"
 
 
-def test_lines_of_vllms_log_become_a_clock(optsched_command, tmp_path):
+def test_lines_of_vllms_log_become_a_clock(optsched_json, tmp_path):
     (tmp_path / "vllm.log").write_text("\n".join(["INFO starting", *vllms_log()]))
-    code, out, _ = optsched_command("clock", "fit", tmp_path / "vllm.log", "--json", "-")
-    found = json.loads(out)
-    assert code == 0
+    found = optsched_json("clock", "fit", tmp_path / "vllm.log")
     assert abs(found["bias"]) < 0.001
     assert found["clock"]["constant"] == pytest.approx(0.01, rel=0.02)
 
 
-def test_a_log_scales_a_clock_and_is_met(optsched_command, log, tmp_path):
+def test_a_log_scales_a_clock_and_is_met(optsched_command, optsched_json, log, tmp_path):
     slow = tmp_path / "slow.json"
     CLOCK.scaled(1.2).to_json(slow)
     engine = ("--memory", 20_000)
@@ -98,11 +88,7 @@ def test_a_log_scales_a_clock_and_is_met(optsched_command, log, tmp_path):
     )
     assert code == 0
     assert "30 requests that were not fitted" in out
-    code, out, _ = optsched_command(
-        "clock", "check", tmp_path / "mine.json", log, *engine, "--json", "-"
-    )
-    found = json.loads(out)
-    assert code == 0
+    found = optsched_json("clock", "check", tmp_path / "mine.json", log, *engine)
     assert found.keys() == {"latency", "ttft", "tpot", "left_out"}
     one, other = found["latency"]["mean"]
     assert other == pytest.approx(one, rel=0.02)
@@ -121,52 +107,41 @@ def side_by_side(records):
     return json.dumps({name: [each[name] for each in records] for name in records[0]})
 
 
-def test_a_log_without_arrivals_is_refused_or_a_closed_loop(optsched_command, tmp_path):
+def test_a_log_without_arrivals_is_refused_or_a_closed_loop(refused, optsched_json, tmp_path):
     (tmp_path / "log.json").write_text(side_by_side([bench(at) for at in range(9)]))
     options = (tmp_path / "log.json", "--memory", 20_000)
     for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
-        code, out, err = optsched_command("clock", *verb, *options)
-        assert (code, out) == (2, "")
-        assert "the log does not say when its requests arrived" in err
-        code, _, _ = optsched_command("clock", *verb, *options, "--concurrency", 3)
-        assert code == 0
-    one = optsched_command(
-        "clock", "check", CLOCK.name, *options, "--concurrency", 1, "--json", "-"
-    )
-    three = optsched_command(
-        "clock", "check", CLOCK.name, *options, "--concurrency", 3, "--json", "-"
-    )
-    means = [json.loads(each[1])["latency"]["mean"][1] for each in (one, three)]
+        assert "the log does not say when its requests arrived" in refused("clock", *verb, *options)
+        optsched_json("clock", *verb, *options, "--concurrency", 3)
+    line = ("clock", "check", CLOCK.name, *options, "--concurrency")
+    means = [optsched_json(*line, count)["latency"]["mean"][1] for count in (1, 3)]
     alone = CLOCK(BatchContent(304, 0, 0, 304**2, 305)) + 39 * CLOCK(BatchContent(0, 1, 325, 0, 0))
     assert means[0] == pytest.approx(alone, rel=0.02)
     assert means[1] > means[0]
     timed = [bench(at, start_times=3.0 * at) for at in range(9)]
     (tmp_path / "log.json").write_text(side_by_side(timed))
-    code, _, err = optsched_command("clock", "check", CLOCK.name, *options, "--concurrency", 3)
-    assert code == 2
+    err = refused("clock", "check", CLOCK.name, *options, "--concurrency", 3)
     assert "the log says when requests arrived; leave the concurrency out" in err
 
 
 def test_failed_and_impossible_requests_do_not_keep_a_log_from_being_used(
-    optsched_command, tmp_path
+    refused, optsched_json, tmp_path
 ):
     records = [bench(at, start_times=3.0 * at) for at in range(9)]
     records[4] |= {"output_lens": 0, "errors": "Traceback", "ttfts": 0.0, "itls": []}
     (tmp_path / "log.json").write_text(side_by_side(records))
     options = (tmp_path / "log.json", "--memory", 20_000)
     for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
-        code, out, _ = optsched_command("clock", *verb, *options, "--json", "-")
-        assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1})
+        assert optsched_json("clock", *verb, *options)["left_out"] == {"failed": 1}
     records[5] |= {"ttfts": 0.0}
     (tmp_path / "log.json").write_text(side_by_side(records))
     for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
-        code, _, err = optsched_command("clock", *verb, *options)
-        assert code == 2
+        err = refused("clock", *verb, *options)
         assert "entry 6, column ttfts, value '0.0': is not after the arrival" in err
-        code, out, _ = optsched_command("clock", *verb, *options, "--skip-invalid", "--json", "-")
-        assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1, "invalid": 1})
-    code, out, _ = optsched_command("compare", *options, "--skip-invalid", "--json", "-")
-    assert (code, json.loads(out)["left_out"]) == (0, {"failed": 1})
+        found = optsched_json("clock", *verb, *options, "--skip-invalid")
+        assert found["left_out"] == {"failed": 1, "invalid": 1}
+    content = optsched_json("compare", *options, "--skip-invalid")
+    assert content["left_out"] == {"failed": 1}
 
 
 def test_a_simulation_beyond_what_was_fitted_says_so(optsched_command, tmp_path):
@@ -199,23 +174,7 @@ def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
             assert code == 0, (words, err)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["fit", "nowhere.csv"], "cannot read batches from nowhere.csv"),
-        (["fit", "LOG", "--layers", 3], "--layers 3 counts only for a folder of kernel times"),
-        (["fit", "FOLDER"], "has the times of one layer; pass --layers N"),
-        (["fit", "FOLDER", "--layers", 3], "has no dense.csv"),
-        (["fit", "LOG", "--block-size", 4], "--block-size 4 counts only for a log and --clock"),
-        (["check", "unit", "LOG", "--memory", 9999], "clock unit counts steps; a log needs one in"),
-        (["check", "llama-2-7b-a100", "LOG"], "does not say how much the worker holds; pass the"),
-    ],
-)
-def test_what_makes_no_clock_is_refused_in_one_sentence(
-    optsched_command, log, tmp_path, words, sentence
-):
+@tabled()
+def test_what_makes_no_clock_is_refused_in_one_sentence(refused, log, tmp_path, words, sentence):
     places = {"LOG": log, "FOLDER": tmp_path}
-    code, _, err = optsched_command("clock", *(places.get(word, word) for word in words))
-    assert code == 2
-    assert sentence in err
-    assert err.count("\n") == 1
+    assert sentence in refused("clock", *(places.get(word, word) for word in words))

@@ -1,9 +1,5 @@
 """`compare --seeds`: a family under several seeds, with intervals and differences to a baseline."""
 
-from __future__ import annotations
-
-import json
-
 import pytest
 
 from optsched import compare, family
@@ -11,18 +7,16 @@ from optsched import compare, family
 TRACE = "family:uniform,n=15,load=1.2"
 
 
-def test_seeds_are_instances_one_after_another(optsched_command, tmp_path):
+def test_seeds_are_instances_one_after_another(optsched_command, optsched_json, tmp_path):
     page = tmp_path / "page.html"
     command = ["compare", TRACE, "--policies", "fcfs,mc-sf", "--seeds", 3, "--seed", 4]
     code, text, _ = optsched_command(*command, "--baseline", "fcfs", "--html", page)
     assert code == 0
     assert "difference to fcfs: paired by instance" in text
     assert "2 policies on 3 instances" in page.read_text()
-    code, text, _ = optsched_command(*command, "--json", "-")
+    answer = optsched_json(*command)
     instances = [family("uniform", n=15, load=1.2, seed=seed) for seed in (4, 5, 6)]
     found = compare(instances, ["fcfs", "mc-sf"]).to_dict()
-    answer = json.loads(text)
-    assert code == 0
     assert [each["policy"] for each in answer["policies"]] == [
         each["policy"] for each in found["policies"]
     ]
@@ -42,14 +36,12 @@ def test_seeds_are_instances_one_after_another(optsched_command, tmp_path):
         (["--seeds", 2, "--baseline", "aera"], "unknown baseline 'aera': did you mean 'area'?"),
     ],
 )
-def test_what_does_not_go_together_is_one_sentence(words, sentence, optsched_command):
-    code, _, error = optsched_command("compare", TRACE, *words)
-    assert (code, error.count("\n")) == (2, 1)
-    assert sentence in error
+def test_what_does_not_go_together_is_one_sentence(words, sentence, refused):
+    assert sentence in refused("compare", TRACE, *words)
 
 
-def test_a_trace_has_no_seeds(optsched_command, tmp_path):
+def test_a_trace_has_no_seeds(refused, tmp_path):
     (tmp_path / "few.csv").write_text("prompt_tokens,output_tokens\n9,2\n3,4\n")
     trace = tmp_path / "few.csv"
-    code, _, error = optsched_command("compare", trace, "--memory", 20, "--seeds", 2)
-    assert (code, f"but TRACE is {trace}; correct that" in error) == (2, True)
+    error = refused("compare", trace, "--memory", 20, "--seeds", 2)
+    assert f"but TRACE is {trace}; correct that" in error

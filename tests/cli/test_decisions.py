@@ -1,15 +1,12 @@
 """What a serving engineer decides by: margins, how to serve so, rates, clients, GPUs."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
 
 import optsched
-from optsched import compare, run
-from optsched.experiments.comparison import Comparison
+from optsched import Comparison, compare, run
 from optsched.policies import get_policy
 
 GPU = ("--llm", "llama-3.1-8b", "--gpu", "rtx4090-24gb")
@@ -84,19 +81,14 @@ def test_weights_are_in_what_is_advised(optsched_command, tmp_path):
     assert "In place of true" not in optsched_command(*words, "--policies", "vllm")[1]
 
 
-def test_a_rate_gives_arrivals_to_requests_without_any(optsched_command, lengths):
-    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--seed", 4, "--json", "-")
+def test_a_rate_gives_arrivals_to_requests_without_any(optsched_json, refused, lengths):
+    words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000, "--seed", 4)
     clocked = (*words, "--clock", "llama-2-7b-a100", "--rate", 2)
-    code, out, _ = optsched_command(*clocked)
-    first = json.loads(out)
-    assert code == 0
+    first = optsched_json(*clocked)
     assert first["requests"] == 200
     assert 1.7 < 200 / first["makespan"] < 2.2
-    assert json.loads(optsched_command(*clocked)[1]) == first
-    code, _, err = optsched_command(
-        "simulate", "family:mixed,n=9,rate=2", "--policy", "fcfs", "--rate", 3
-    )
-    assert code == 2
+    assert optsched_json(*clocked) == first
+    err = refused("simulate", "family:mixed,n=9,rate=2", "--policy", "fcfs", "--rate", 3)
     assert "--rate 3 counts only for a TRACE without arrivals; leave --rate out" in err
 
 
@@ -114,39 +106,33 @@ def test_what_a_log_has_measured_is_set_beside_the_comparison(optsched_command, 
     assert "measured in" not in optsched_command(*words, "--columns", columns)[1]
 
 
-def test_clients_have_results_of_their_own(optsched_command, lengths):
+def test_clients_have_results_of_their_own(optsched_command, optsched_json, lengths):
     words = ("simulate", lengths, "--policy", "fcfs", "--memory", 9000)
     words += ("--columns", "client=client")
-    code, out, _ = optsched_command(*words, "--json", "-")
-    clients = json.loads(out)["clients"]
-    assert code == 0
+    clients = optsched_json(*words)["clients"]
     assert [each["requests"] for each in clients] == [67, 67, 66]
     trace = optsched.read_trace(lengths, 9000, columns={"client": "client"})
     alone = run(trace, "fcfs").latencies[trace.clients == 1]
     assert clients[1]["mean_latency"] == pytest.approx(alone.mean())
-    code, out, _ = optsched_command(*words)
+    _, out, _ = optsched_command(*words)
     assert "client 1: 67 of 67 requests, latency mean" in out
 
 
-def test_a_gpu_sets_it_in_comparisons_too(optsched_command, lengths):
-    words = (lengths, "--rate", 900, "--llm", "llama-3.1-8b", "--gpu", "h100-80gb", "--json", "-")
-    one = json.loads(optsched_command("simulate", *words, "--policy", "vllm")[1])
-    several = json.loads(optsched_command("compare", *words, "--policies", "vllm")[1])
-    routed = json.loads(optsched_command("route", *words, "--workers", 1, "--policies", "vllm")[1])
+def test_a_gpu_sets_it_in_comparisons_too(optsched_json, lengths):
+    words = (lengths, "--rate", 900, "--llm", "llama-3.1-8b", "--gpu", "h100-80gb")
+    one = optsched_json("simulate", *words, "--policy", "vllm")
+    several = optsched_json("compare", *words, "--policies", "vllm")
+    routed = optsched_json("route", *words, "--workers", 1, "--policies", "vllm")
     means = one["mean_latency"], several["policies"][0]["mean_latency"]
     assert means[0] == means[1] == pytest.approx(routed["routers"][0]["mean_latency"])
 
 
-def test_a_gpu_sets_what_vllm_serves_with(optsched_command, lengths):
+def test_a_gpu_sets_what_vllm_serves_with(optsched_json, lengths):
     words = ("simulate", lengths, "--policy", "vllm", "--rate", 900, "--llm", "llama-3.1-8b")
-    small = optsched_command(*words, "--gpu", "rtx4090-24gb", "--json", "-")
-    large = optsched_command(*words, "--gpu", "h100-80gb", "--json", "-")
-    few = optsched_command(*words, "--gpu", "h100-80gb", "--max-num-seqs", 8, "--json", "-")
-    means = [json.loads(out)["mean_decodes"] for _, out, _ in (small, large, few)]
-    assert means[2] <= 8 < means[0] < means[1]
-    share = ("--gpu-memory-utilization", 0.75)
-    memory = [
-        json.loads(optsched_command(*words, "--gpu", "rtx4090-24gb", *more, "--json", "-")[1])
-        for more in ((), share)
-    ]
-    assert memory[1]["peak_memory"] < memory[0]["peak_memory"]
+    words += ("--gpu",)
+    small = optsched_json(*words, "rtx4090-24gb")
+    large = optsched_json(*words, "h100-80gb")
+    few = optsched_json(*words, "h100-80gb", "--max-num-seqs", 8)
+    assert few["mean_decodes"] <= 8 < small["mean_decodes"] < large["mean_decodes"]
+    less = optsched_json(*words, "rtx4090-24gb", "--gpu-memory-utilization", 0.75)
+    assert less["peak_memory"] < small["peak_memory"]

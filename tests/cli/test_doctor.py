@@ -1,8 +1,5 @@
 """The command `doctor`, and what a shell and `python -m` need."""
 
-from __future__ import annotations
-
-import json
 import os
 import subprocess
 import sys
@@ -13,10 +10,8 @@ from optsched import solve
 from optsched.cli.installation import OPTIMUM, Finding, package, small
 
 
-def test_doctor_finds_everything_in_order(optsched_command):
-    code, out, _ = optsched_command("doctor", "--json", "-")
-    found = json.loads(out)
-    assert code == 0
+def test_doctor_finds_everything_in_order(optsched_json):
+    found = optsched_json("doctor")
     assert found["ok"]
     names = [finding["name"] for finding in found["findings"]]
     assert {"python", "highspy", "ortools", "HiGHS", "CP-SAT", "kernels"} <= set(names)

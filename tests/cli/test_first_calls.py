@@ -1,7 +1,5 @@
 """First calls: help is light, and what is refused is refused before anything is compiled."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import suppress
@@ -9,6 +7,7 @@ from contextlib import suppress
 import pytest
 from all_commands import COMMANDS
 from fresh import printed
+from tabled import tables
 
 from optsched._internal.aside import stopwatch
 from optsched.errors import SolverError
@@ -78,56 +77,10 @@ print(*{{"numba", "pandas", "numpy", "scipy", "rich", "matplotlib"}} & set(sys.m
     assert printed(code).splitlines() == ["True", "True"]
 
 
-REFUSED = """
-compare F --policies nonsense
-compare F --intervals relative:-1
-compare F --intervals common:1,2
-compare F --intervals relative:0.5 --policies mc-sf
-compare F --policies area,a-min
-compare F --policies area,vllm
-compare F --policies wait --clock unit --rule skip
-compare F --rule nonsense
-compare F --clock affine:-1,0
-compare F --clock unit --intervals relative:-1 --policies a-min
-compare F --clock unit --warm-up -1
-compare F --clock unit --warm-up 5 --until 5
-compare F --until 1
-compare F --html nowhere/x.html
-simulate F --policy a-min --intervals relative:-1
-simulate F --policy vllm --clock unit --watermark 2
-simulate F --policy alpha-greedy:2
-simulate F --policy area --log x.txt
-rolling F --intervals relative:-1
-rolling F --policies a-min
-rolling F --window 0
-solve F --objective nonsense
-solve F --time-limit -1
-solve F --last-step 0
-solve F --workers 0
-bound F --clock unit --max-num-seqs 0
-bound F --clock affine:0,0.001 --method lagrangian
-regret F --policies a-min
-regret F --loads -1
-select F --method scaled-dp --epsilon 0
-export F --out x.txt
-export F --out x.lp --model balance
-export F --out x.lp --objective nonsense
-throughput F --clock affine:0.01,0.001 --rate 1 --export x.txt
-route F --workers 2 --time-limit -1
-route F --workers 2 --policies a-min
-route F --workers 2 --intervals relative:-1
-cluster F --workers 2 --slots 2 --patience -1
-cluster F --workers 2 --slots 2 --deadlines
-cluster F --workers 2 --slots 2 --warm-up -1
-cluster F --workers 2 --slots 2 --warm-up 9 --steps 9
-cluster F --workers 2 --slots 2 --memory 3
-"""
-
-
 @pytest.mark.slow
 def test_what_is_refused_is_refused_before_anything_is_compiled():
     """`compare --intervals relative:-1` had compiled 64 kernels first."""
-    lines = REFUSED.replace(" F", " family:uniform,n=12").strip().splitlines()
+    lines = tables(__file__)["refused"]
     code = f"""{ASK}
 from numba.extending import is_jitted
 for line in {lines!r}:

@@ -1,7 +1,5 @@
 """Typical mistakes: the hint of the sentence, followed to the letter, works."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -74,6 +72,9 @@ def changed(old):
     return lambda found, line: line.replace(old, found[1])
 
 
+SKIP, RATE = r"\((--skip-invalid) leaves", r"pass the requests per second \((--rate)\)"
+CLOCK, DUE = "--clock affine:0.01,1e-6", "solve due.csv --memory 9"
+FIRST = "subtract the first arrival from all of them, and divide milliseconds by 1,000"
 NAME = r"unknown column '(\w+)'; name it (\w+)(?: and divide its values by ([\d,]+))?"
 MISTAKES = [
     ("bound input.csv --memory 99", NAME, renamed),
@@ -81,37 +82,17 @@ MISTAKES = [
     ("bound made.csv --memory 99", NAME, renamed),
     ("bound when.csv --memory 99", NAME, renamed),
     ("bound other.csv --memory 99", "separate columns by commas", commas),
-    (
-        "bound epoch.csv --memory 99",
-        "subtract the first arrival from all of them, and divide milliseconds by 1,000",
-        from_zero,
-    ),
-    ("bound broken.csv --memory 99", r"\((--skip-invalid) leaves", added("")),
-    (
-        "thresholds broken.csv --clock affine:0.01,1e-6 --rate 1",
-        r"\((--skip-invalid) leaves",
-        added(""),
-    ),
-    (
-        "throughput broken.csv --clock affine:0.01,1e-6 --rate 1 --max-latency 9",
-        r"\((--skip-invalid) leaves",
-        added(""),
-    ),
+    ("bound epoch.csv --memory 99", FIRST, from_zero),
+    ("bound broken.csv --memory 99", SKIP, added("")),
+    (f"thresholds broken.csv {CLOCK} --rate 1", SKIP, added("")),
+    (f"throughput broken.csv {CLOCK} --rate 1 --max-latency 9", SKIP, added("")),
     (
         f"simulate {FAMILY} --policy area-chance --intervals common:1,99 --history broken.csv",
-        r"\((--skip-invalid) leaves",
+        SKIP,
         added(""),
     ),
-    (
-        "thresholds plain.csv --clock affine:0.01,1e-6",
-        r"pass the requests per second \((--rate)\)",
-        with_value("2"),
-    ),
-    (
-        "throughput plain.csv --clock affine:0.01,1e-6 --max-latency 9",
-        r"pass the requests per second \((--rate)\)",
-        with_value("2"),
-    ),
+    (f"thresholds plain.csv {CLOCK}", RATE, with_value("2")),
+    (f"throughput plain.csv {CLOCK} --max-latency 9", RATE, with_value("2")),
     ("bound large.csv --memory 99", r"raise the memory to (\d+)", added("--memory")),
     (f"bound {FAMILY} --memory 9", r"raise the memory to (\d+)", added("--memory")),
     ("bound large.csv", r"pass the memory \((--memory) M\)", with_value("999")),
@@ -127,18 +108,10 @@ MISTAKES = [
     (f"compare {FAMILY} --policies a-min", r"pass intervals, such as (\S+)", added("--intervals")),
     (f"simulate {FAMILY} --policy vllm", r"pass a clock, such as (\S+)", added("--clock")),
     (f"simulate {FAMILY} --policy fcfs --until 9", "(--clock); pass that", with_value("unit")),
+    (f"{DUE} --lateness per-request", r"pass a penalty, such as (\d+)", added("--penalty")),
+    (f"{DUE} --penalty 3", r"pass a lateness, such as ([\w-]+)", added("--lateness")),
     (
-        "solve due.csv --memory 9 --lateness per-request",
-        r"pass a penalty, such as (\d+)",
-        added("--penalty"),
-    ),
-    (
-        "solve due.csv --memory 9 --penalty 3",
-        r"pass a lateness, such as ([\w-]+)",
-        added("--lateness"),
-    ),
-    (
-        "thresholds plain.csv --clock affine:0.01,1e-6 --rate 0.12345678901234567 --memory 999 "
+        f"thresholds plain.csv {CLOCK} --rate 0.12345678901234567 --memory 999 "
         "--objective slack --method cp-sat",
         r"take method (\w+)",
         changed("cp-sat"),

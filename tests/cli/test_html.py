@@ -1,7 +1,5 @@
 """Commands write the page of what they say."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -34,10 +32,8 @@ def test_a_page_is_written_beside_the_text(optsched_command, tmp_path, command, 
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_any_work(optsched_command, tmp_path):
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(refused, tmp_path):
     for command in (("simulate", "--policy", "area"), ("solve",)):
         name, *options = command
         path = tmp_path / "none" / "page.html"
-        code, _, err = optsched_command(name, "family:uniform,n=9", *options, "--html", path)
-        assert code == 2
-        assert "no folder" in err
+        assert "no folder" in refused(name, "family:uniform,n=9", *options, "--html", path)

@@ -1,7 +1,5 @@
 """Ctrl-C on the command line: what is finished is kept, and the exit code is 130."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

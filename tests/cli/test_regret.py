@@ -1,11 +1,10 @@
 """`optsched regret`: JSON, report, Ctrl-C, and one sentence for every bad input."""
 
-from __future__ import annotations
-
 import json
 import re
 
 import pytest
+from tabled import tabled
 
 from optsched.experiments import regret_cells as regret_room
 
@@ -13,14 +12,12 @@ SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--jobs", 1
 
 
 @pytest.mark.slow
-def test_json_report_and_thresholds(optsched_command, tmp_path):
+def test_json_report_and_thresholds(optsched_json, tmp_path):
     page = tmp_path / "regret.html"
-    code, out, _ = optsched_command(
+    content = optsched_json(
         *("regret", "family:equal-prompts", "--memory", 100, "--policies", "mc-sf,fcfs"),
-        *("--html", page, "--threshold", "--json", "-", *SMALL),
+        *("--html", page, "--threshold", *SMALL),
     )
-    assert code == 0
-    content = json.loads(out)
     assert (content["memory"], content["status"]) == (100, "complete")
     assert len(content["cells"]) == 8
     assert len(content["intervals"]) == 8
@@ -68,37 +65,15 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
     assert "interrupted; 3 instances were finished" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("family:equal-prompts", "--loads", "a"),
-            "--loads is 'a', but must be a number, or several with commas",
-        ),
-        (
-            ("family:equal-prompts", "--horizons", "1.5"),
-            "--horizons is '1.5', but must be a whole number, or several",
-        ),
-        (("family:equal-prompts", "--policies", "mcsf"), "mc-sf"),
-        (("family:equal-prompts,seed=3",), "seed follows from loads, horizons and seeds"),
-        (("nowhere.csv", "--memory", "9"), "nowhere.csv"),
-        (("family:equal-prompts", "--html", "nowhere/x.html"), "there is no folder"),
-        (("family:equal-prompts", "--memory", "5"), "5"),
-        (("family:equal-prompts", "--jobs", "0"), "jobs is 0"),
-        (("family:equal-prompts", "--seeds", "0"), "seeds is 0"),
-        (("family:equal-prompts", "--seed", "-1"), "one of the seeds is -1"),
-    ],
-)
-def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
-    code, out, err = optsched_command("regret", *arguments)
-    assert (code, out) == (2, "")
+@tabled()
+def test_bad_input_gets_one_sentence(refused, arguments, message):
+    err = refused("regret", *arguments)
     assert err.startswith("optsched: ")
     assert message in err
-    assert err.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, monkeypatch):
+def test_a_stopped_regret_is_resumed_and_extended(optsched_command, refused, tmp_path, monkeypatch):
     original, done = regret_room.perform, []
 
     def counted(task):
@@ -114,9 +89,10 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
         patch.setattr(regret_room, "perform", counted)
         code, _, err = optsched_command(*line)
         assert (code, "3 instances were finished; --resume does the others" in err) == (130, True)
-        code, _, err = optsched_command(*line)
+        err = refused(*line)
         sentence = "holds 3 of the 8 instances of this regret already; resume it (--resume)"
-        assert (code, sentence in err, len(done)) == (2, True, 3)
+        assert sentence in err
+        assert len(done) == 3
         done.clear()
         code, _, _ = optsched_command(*line, "--resume")
         assert (code, len(done)) == (130, 3)  # the next three
@@ -134,7 +110,7 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
+def test_a_folder_of_another_regret_is_refused(optsched_command, refused, tmp_path):
     line = ("regret", "family:equal-prompts", "--horizons", 60, "--seeds", 1, "--jobs", 1)
     out = ("--keep-instances", tmp_path / "kept")
     assert optsched_command(*line, *out)[0] == 0
@@ -144,6 +120,4 @@ def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
         (("--keep-instances", tmp_path), "holds other files, but no regret; take an empty folder"),
         (("--resume",), "--resume counts only with --keep-instances; pass that"),
     ):
-        code, _, err = optsched_command(*line, *options)
-        assert (code, err.count("\n")) == (2, 1)
-        assert sentence in err
+        assert sentence in refused(*line, *options)

@@ -1,13 +1,12 @@
 """`optsched rolling`: JSON as of compare with the counts, and one sentence for every bad input."""
 
-from __future__ import annotations
-
 import functools
 import json
 import signal
 
 import pandas as pd
 import pytest
+from tabled import tabled
 
 from optsched.rolling import planners
 
@@ -20,14 +19,12 @@ def command(optsched_command):
     return functools.partial(optsched_command, "rolling")
 
 
-def test_json_is_that_of_compare_and_the_counts(command, optsched_command):
-    code, out, _ = command(FAMILY, "--json", "-")
-    content = json.loads(out)
-    assert code == 0
+def test_json_is_that_of_compare_and_the_counts(optsched_json):
+    content = optsched_json("rolling", FAMILY)
     assert [entry["policy"] for entry in content["policies"]] == ["rolling", "area", "mc-sf"]
     counts = content["rolling"]
     assert counts["decisions"] == counts["planned"] + counts["fallbacks"] > 0
-    compared = json.loads(optsched_command("compare", FAMILY, "--json", "-")[1])
+    compared = optsched_json("compare", FAMILY)
     assert set(compared) - {"left_out"} == set(content) - {"rolling"}
     assert set(compared["policies"][0]) == set(content["policies"][0])
     assert compared["bound"]["value"] == content["bound"]["value"]
@@ -41,36 +38,16 @@ def test_it_says_how_it_came_about(command):
     assert "fcfs" in out
 
 
-def test_it_runs_with_intervals(command):
-    code, out, _ = command(
-        FAMILY, "--intervals", "classes:10", "--length-estimate", "upper", "--json", "-"
-    )
-    content = json.loads(out)
-    assert code == 0
+def test_it_runs_with_intervals(optsched_json):
+    words = ("--intervals", "classes:10", "--length-estimate", "upper")
+    content = optsched_json("rolling", FAMILY, *words)
     assert content["intervals"] == "classes:10"
     assert content["policies"][0]["preemptions"] == content["policies"][0]["evictions"] == 0
 
 
-BAD = {
-    "unknown model 'hindsite' of a rolling horizon: did you mean 'hindsight'?": (
-        "--planner",
-        "hindsite",
-    ),
-    "a window of 3 steps is shorter than one output: request ": ("--horizon", 3),
-    "the budget of a decision is -1.0 seconds, but must be a number": ("--budget", -1),
-    "unknown fallback 'aera': did you mean 'area'?": ("--fallback", "aera"),
-    "unknown length estimate 'middle'": ("--intervals", "exact", "--length-estimate", "middle"),
-    "unknown policy 'best'": ("--policies", "best"),
-}
-
-
-@pytest.mark.parametrize("sentence", BAD)
-def test_bad_input_is_one_sentence(command, sentence):
-    code, out, err = command(FAMILY, *BAD[sentence])
-    assert code == 2
-    assert out == ""
-    assert sentence in err
-    assert err.count("\n") == 1
+@tabled()
+def test_bad_input_is_one_sentence(refused, sentence, options):
+    assert sentence in refused("rolling", FAMILY, *options)
 
 
 def test_the_command_writes_everything_and_ends_with_130(command, tmp_path, monkeypatch):

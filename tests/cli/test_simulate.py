@@ -1,25 +1,18 @@
 """The command that runs one policy, and what policies may know in compare."""
 
-from __future__ import annotations
-
-import json
-
 import pandas as pd
-import pytest
+from tabled import tabled
 
 from optsched.policies import BASIC
 
 FAMILY = "family:uniform,n=60,seed=3"
 
 
-def test_simulate_gives_every_figure_and_a_log(optsched_command, tmp_path):
+def test_simulate_gives_every_figure_and_a_log(optsched_json, tmp_path):
     log = tmp_path / "attempts.parquet"
-    code, out, _ = optsched_command(
-        *("simulate", FAMILY, "--policy", "a-min", "--intervals", "common:1,60"),
-        *("--log", log, "--json", "-"),
+    content = optsched_json(
+        "simulate", FAMILY, "--policy", "a-min", "--intervals", "common:1,60", "--log", log
     )
-    assert code == 0
-    content = json.loads(out)
     latency = {f"{of}_latency" for of in ("total", "mean", "p50", "p90", "p99")}
     first = {f"{of}_ttft" for of in ("mean", "p50", "p90", "p99")}
     others = {"throughput", "peak_memory", "evictions", "preempted_tokens", "loop"}
@@ -29,80 +22,56 @@ def test_simulate_gives_every_figure_and_a_log(optsched_command, tmp_path):
     assert table.loc[~table["completed"], "tokens"].sum() == content["preempted_tokens"]
 
 
-def test_the_seed_decides_ties(optsched_command):
+def test_the_seed_decides_ties(optsched_json):
     def total(seed):
         arguments = ("--policy", "a-min", "--intervals", "common:1,60", "--seed", seed)
-        return json.loads(optsched_command("simulate", FAMILY, *arguments, "--json", "-")[1])
+        return optsched_json("simulate", FAMILY, *arguments)
 
     assert total(1) == total(1)
     assert total(1) != total(2)
 
 
-def test_a_loop_is_the_answer_no(optsched_command, tmp_path):
+def test_a_loop_is_the_answer_no(optsched_json, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("prompt_tokens,output_tokens\n0,6\n0,6\n")
-    code, out, _ = optsched_command(
-        *("simulate", path, "--memory", 10, "--policy", "alpha-greedy:0.2"), *("--json", "-")
+    content = optsched_json(
+        "simulate", path, "--memory", 10, "--policy", "alpha-greedy:0.2", code=1
     )
-    assert code == 1
-    content = json.loads(out)
     assert content["policy"] == "alpha-greedy:0.2"
     assert content["loop"] == {"step": 0, "period": 5, "requests": [0, 1]}
     assert content["total_latency"] is None
 
 
-def test_compare_under_intervals_shows_preemptions(optsched_command):
+def test_compare_under_intervals_shows_preemptions(optsched_command, optsched_json):
     code, out, _ = optsched_command("compare", FAMILY, "--intervals", "common:1,60")
     assert code == 0
     assert "preempted" in out
     assert "outputs known as common:1,60" in out
-    code, out, _ = optsched_command("compare", FAMILY, "--intervals", "classes:10", "--json", "-")
-    content = json.loads(out)
+    content = optsched_json("compare", FAMILY, "--intervals", "classes:10")
     names = [entry["policy"] for entry in content["policies"]]
     assert names == ["h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance"]
     assert content["intervals"] == "classes:10"
     assert all(entry["evictions"] >= 0 for entry in content["policies"])
 
 
-def test_compare_takes_rules_parameters_and_loops(optsched_command, tmp_path):
+def test_compare_takes_rules_parameters_and_loops(optsched_command, optsched_json, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("prompt_tokens,output_tokens\n0,6\n0,6\n")
     names = "fcfs,alpha-greedy:0.2,alpha-beta-clearing:0.1,0.5"
-    code, out, _ = optsched_command(
-        "compare", path, "--memory", 10, "--policies", names, "--json", "-"
-    )
-    assert code == 0
-    content = json.loads(out)
+    content = optsched_json("compare", path, "--memory", 10, "--policies", names)
     assert [entry["policy"] for entry in content["policies"]] == [
         "fcfs",
         "alpha-beta-clearing:0.1,0.5",
     ]
     assert content["unfinished"][0]["loop"]["period"] == 5
-    code, out, _ = optsched_command("compare", path, "--memory", 10, "--policies", names)
+    _, out, _ = optsched_command("compare", path, "--memory", 10, "--policies", names)
     assert "alpha-greedy:0.2 does not complete all: its run repeats itself" in out
     for rule in ("skip", "window"):
-        code, out, _ = optsched_command("compare", FAMILY, "--rule", rule, "--json", "-")
-        names = [entry["policy"] for entry in json.loads(out)["policies"]]
+        found = optsched_json("compare", FAMILY, "--rule", rule)
+        names = [entry["policy"] for entry in found["policies"]]
         assert names == [f"{name}+{rule}" for name in BASIC if "+" not in name]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("simulate", "--policy", "a-min"), "plans with intervals of the outputs"),
-        (("simulate", "--policy", "area", "--intervals", "common:1,90"), "needs the outputs"),
-        (("simulate", "--policy", "a-min", "--intervals", "common:9,2"), "1 <= L <= U"),
-        (("simulate", "--policy", "a-min", "--intervals", "common:1,2"), "outside its interval"),
-        (("simulate", "--policy", "alpha-greedy:1.5"), "must lie between 0 and 1"),
-        (("simulate", "--policy", "alpha-greedy:0.2,0.5"), "should read alpha-greedy:ALPHA"),
-        (("simulate", "--policy", "area", "--log", "x.txt"), "a log ends in"),
-        (("compare", "--policies", "a-min"), "plans with intervals of the outputs"),
-        (("compare", "--policies", "area", "--intervals", "classes:9"), "needs the outputs"),
-    ],
-)
-def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
-    code, out, err = optsched_command(arguments[0], FAMILY, *arguments[1:])
-    assert code == 2
-    assert message in err
-    assert err.count("\n") == 1
-    assert out == ""
+@tabled()
+def test_bad_input_gets_one_sentence(refused, arguments, message):
+    assert message in refused(arguments[0], FAMILY, *arguments[1:])

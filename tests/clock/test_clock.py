@@ -1,7 +1,5 @@
 """Clocks against the formulas they stand for, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -10,14 +8,14 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
-from optsched import Instance, bound, get_clock, run
+from optsched import Instance, RequestTypes, bound, get_clock, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, affine, clock_of
 from optsched.clock.hardware import memory_tokens
 from optsched.errors import ClockError, InstanceError
 from optsched.models import equilibrium
 from optsched.policies import EnginePolicy
-from optsched.workloads import RequestTypes
 
 counts = st.integers(0, 10**6)
 contents = st.builds(BatchContent, counts, counts, counts, counts, counts)
@@ -78,23 +76,7 @@ def test_a_function_is_a_clock():
     assert str(clock) == "mine: a function of the batch, s"
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ("afine:1,2", r"unknown clock 'afine:1,2': did you mean 'affine:D0,D1'\? Known: affine:D0"),
-        ("llama-2-70b", r"Known: affine:D0,D1, llama-2-70b-2xa100, llama-2-70b-2xa100-hinges, "),
-        ("unit:3", "unknown clock 'unit:3'"),
-        ("affine:1", "write affine:D0,D1 with two numbers"),
-        ("affine", "write affine:D0,D1 with two numbers"),
-        ("affine:a,b", "write affine:D0,D1 with two numbers"),
-        ("affine:-1,2", "coefficient constant is -1.0, but must be a number from 0 to 1e"),
-        ("affine:1e308,2", r"constant is 1e\+308, but must be a number from 0 to 1e\+12, so"),
-        ("affine:nan,2", "coefficient constant is nan"),
-        ("affine:1,inf", "coefficient held_tokens is inf"),
-        ("affine:0,0", "a batch that only prefills would take no time"),
-        (3, "3 is not a clock"),
-    ],
-)
+@tabled()
 def test_what_is_no_clock_is_refused_in_one_sentence(bad, message):
     with pytest.raises(ClockError, match=message):
         get_clock(bad)
@@ -166,18 +148,7 @@ def test_a_clock_returns_from_its_file_and_is_a_clock_by_its_path(tmp_path):
     assert "0.0003 (batch tokens beyond 64)" in str(BENT)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ({"name": "x", "constant": -0.1}, "clock x: the coefficient constant is -0.1"),
-        ({"name": "x", "constant": 1, "hinges": [[64, -1e-5]]}, r"hinge \[64, -1e-05\] must be"),
-        ({"name": "x", "constant": 1, "hinges": [64, 1e-5]}, "the hinge 64 must be two numbers"),
-        ({"name": "x", "constant": 1, "hinges": 3}, "hinges are 3, but must be a list of pairs"),
-        ({"name": "x", "konstant": 1}, "unknown key 'konstant': did you mean 'constant'"),
-        ({"constant": 1}, "a clock needs a name"),
-        ({"name": "x", "constant": "long"}, "coefficient constant is 'long'"),
-    ],
-)
+@tabled()
 def test_a_file_that_is_no_clock_is_refused_in_one_sentence(tmp_path, content, words):
     (tmp_path / "clock.json").write_text(json.dumps(content))
     with pytest.raises(ClockError, match=words):

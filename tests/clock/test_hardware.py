@@ -1,19 +1,11 @@
 """Tokens that fit, against counts from the published configurations."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from optsched.clock.hardware import (
-    GPU_BYTES,
-    MODELS,
-    PAPER_MEMORY,
-    ModelFacts,
-    memory_tokens,
-    vllm_defaults,
-)
+from optsched.clock import hardware
+from optsched.clock.hardware import GPU_BYTES, MODELS, PAPER_MEMORY, ModelFacts, memory_tokens
 from optsched.errors import InstanceError
 
 #: Hidden size, feed-forward size, vocabulary.
@@ -158,4 +150,4 @@ def test_a_config_without_a_shape_is_refused_in_one_sentence(tmp_path):
     ],
 )
 def test_vllm_serves_more_at_once_on_large_gpus(gpu, limits):
-    assert tuple(vllm_defaults(gpu).values()) == limits
+    assert tuple(hardware.vllm_defaults(gpu).values()) == limits

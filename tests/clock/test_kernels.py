@@ -1,7 +1,5 @@
 """Batches timed by kernels: against the sum of kernels whose times are known formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The runner under sweeps, regret and papers: each cell once, whatever happens on the way."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

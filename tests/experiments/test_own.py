@@ -1,7 +1,5 @@
 """Policies of one's own in sweeps and regret: what tells them apart, and how they travel."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import threading

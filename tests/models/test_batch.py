@@ -1,7 +1,5 @@
 """Batch selection against every batch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The event form: its conditions hold for a schedule exactly if the schedule is feasible."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from brute_force import cost, held_by_running, schedules

@@ -1,7 +1,5 @@
 """OPT-IP and Relax-LP against their definitions, brute force and Schedule."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from brute_force import cost, held_by_running, optimum, schedules, solve

@@ -1,7 +1,5 @@
 """Several workers as models: printed formulas in loops, names in MPS and Pyomo, what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyomo.environ as pyo
 import pytest

@@ -1,7 +1,5 @@
 """What a solution claims, and what it does not."""
 
-from __future__ import annotations
-
 import html
 import pickle
 import re

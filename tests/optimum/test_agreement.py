@@ -4,8 +4,6 @@ HiGHS, CP-SAT on rows and CP-SAT on events must give that number, no bound may b
 policy below. The brute force takes nothing from the package but the fields of the instance.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -15,9 +13,8 @@ from effort import share
 
 from optsched import HindsightProgram, Instance, bound, run, solve, verify
 from optsched.bounds.lagrangian import certify
-from optsched.models import EventProgram, LatencyRelaxation
+from optsched.models import EventProgram, LatencyRelaxation, safe_horizon
 from optsched.models.hindsight import schedule_cost
-from optsched.models.program import safe_horizon
 from optsched.policies import BASIC
 
 BATCHES, EACH = 10, share(50)

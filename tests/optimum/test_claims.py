@@ -5,8 +5,6 @@ called proven is the optimum exactly, no bound is above it, no objective but the
 no gap below the true one; and where all costs are whole and below 2**53, nothing is left unproven.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from contextlib import nullcontext, suppress
@@ -19,18 +17,8 @@ from effort import share
 from exact_costs import Question, least_of_model, point_cost, point_fits
 from strategies import tiny_instance
 
-from optsched import (
-    HindsightProgram,
-    Instance,
-    LinearModel,
-    OptschedError,
-    SolveParams,
-    bound,
-    read_model,
-    solve,
-    verify,
-    write_model,
-)
+import optsched
+from optsched import HindsightProgram, Instance, OptschedError, SolveParams, bound, solve, verify
 from optsched.models import (
     BalanceProgram,
     BalanceState,
@@ -374,7 +362,7 @@ def draw_model(number):
     if rows:
         family = Family.of("row", number=range(rows))
         groups = [Rows(family, {"x": matrix}, np.where(tight, side, -np.inf), side)]
-    return LinearModel.build("tiny", [x], groups, sense=sense, offset=offset)
+    return optsched.LinearModel.build("tiny", [x], groups, sense=sense, offset=offset)
 
 
 def check_model(model, method, where, *, prove=False):
@@ -408,10 +396,10 @@ def test_what_is_called_proven_of_a_model_is_the_optimum(ending, tmp_path):
         plain &= bool(np.abs(model.matrix.data).max(initial=0) < 2**20)
         methods = ("highs", "cp-sat")
         if ending:
-            write_model(model, tmp_path / f"tiny{ending}")
+            optsched.write_model(model, tmp_path / f"tiny{ending}")
             sizes, known = np.abs(model.matrix.data), None
             with suppress(OptschedError):
-                known = read_model(tmp_path / f"tiny{ending}")
+                known = optsched.read_model(tmp_path / f"tiny{ending}")
             if known is None:  # what HiGHS drops or does not take is refused
                 large = sizes.max(initial=0) >= 1e15 or np.abs(model.cost).max() >= 1e20
                 assert large or sizes.min() <= 1e-12, number

@@ -1,7 +1,5 @@
 """Conflicts against brute force: none of them can be spared, and what is called smallest is."""
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The gap is the sum of its parts, exactly."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -11,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import (
-    Instance,
-    OptschedError,
-    Schedule,
-    Workers,
-    bound,
-    explain_gap,
-    family,
-    run,
-    verify,
-)
+import optsched
+from optsched import Instance, OptschedError, Workers, bound, explain_gap, family, run, verify
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.report import plot_gap
 from optsched.report.style import gap_curves
@@ -111,7 +100,7 @@ def test_what_does_not_belong_together_is_refused():
     with pytest.raises(OptschedError, match="belongs to another instance"):
         explain_gap(run(instance.replace(memory=10), "fcfs").schedule, certificate)
     with pytest.raises(OptschedError, match="the schedule is infeasible: steps 1"):
-        explain_gap(Schedule(instance, [0, 0]), certificate)
+        explain_gap(optsched.Schedule(instance, [0, 0]), certificate)
 
 
 def test_gap_of_weighted_latency_is_taken_apart_as_well():

@@ -1,7 +1,5 @@
 """Time limits, Ctrl-C and effort of `solve`: whatever the machine does, and inside kernels, too."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -1,7 +1,5 @@
 """Programs that start well: within a schedule, or from what policies do; none ends unanswered."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -13,17 +11,8 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import (
-    HindsightProgram,
-    Instance,
-    Schedule,
-    Solution,
-    SolveParams,
-    Workers,
-    bound,
-    run,
-    solve,
-)
+import optsched
+from optsched import HindsightProgram, Instance, Schedule, SolveParams, Workers, bound, run, solve
 from optsched._internal import arrays
 from optsched.errors import ModelError, PolicyError, SolverError
 from optsched.models import (
@@ -183,7 +172,10 @@ NOTHING = [
 def test_reading_no_answer_says_so(program):
     for values, message in (
         (None, "no point to read, because no answer was found"),
-        (Solution("infeasible", "HiGHS", 0.1), "no point to read, because no answer was found"),
+        (
+            optsched.Solution("infeasible", "HiGHS", 0.1),
+            "no point to read, because no answer was found",
+        ),
         ([], r"the point has shape \(0,\), but the program has"),
     ):
         with pytest.raises(ModelError, match=message):

@@ -1,7 +1,5 @@
 """What routers lose: intervals that hold the true parts, by brute force."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """Rows in conflict against enumeration: none can be spared, and they are named."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,25 +1,13 @@
 """Several workers: the interval against brute force, limits, one worker as before, bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from brute_force import OBJECTIVES, joint_optima
 from effort import share
 from strategies import drawn_instance, tiny_joint
 
-from optsched import (
-    HindsightProgram,
-    InfeasibleError,
-    Instance,
-    OptschedError,
-    Schedule,
-    SolveParams,
-    Workers,
-    bound,
-    family,
-    solve,
-)
+import optsched
+from optsched import Instance, OptschedError, Schedule, SolveParams, Workers, bound, family, solve
 from optsched import verify as verify_certificate
 from optsched._internal.aside import Budget
 from optsched.admission import admit_in_window
@@ -87,7 +75,7 @@ def test_program_events_and_search_prove_the_optimum_of_brute_force(batch):
         instance, workers = tiny_joint(rng)
         objective = OBJECTIVES[number % 3] if number % 5 == 0 else "total-latency"
         least, where = joint_optima(instance, workers)[objective], (batch, number)
-        program = HindsightProgram(instance, objective=objective, workers=workers)
+        program = optsched.HindsightProgram(instance, objective=objective, workers=workers)
         rows = solve(program, method="highs").require(optimal=True)
         events = solve(EventProgram(instance, objective, workers=workers)).require(optimal=True)
         for found in (rows, events):
@@ -113,7 +101,7 @@ def test_deadlines_hold_on_several_workers(method):
             least = joint_optima(each, workers)["total-latency"]
             if np.isinf(least):
                 assert verdict is None
-                with pytest.raises(InfeasibleError, match="within their deadlines"):
+                with pytest.raises(optsched.InfeasibleError, match="within their deadlines"):
                     solve(each, workers=workers, method=method)
                 continue
             found = solve(each, workers=workers, method=method)

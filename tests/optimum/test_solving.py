@@ -1,7 +1,5 @@
 """`solve`: the best schedule and a bound that is proven, whatever happens on the way."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import threading
@@ -16,22 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from literal import optimum
 from strategies import instances
+from tabled import tabled
 
+import optsched
 import optsched.optimum.plan
 import optsched.optimum.stages
-from optsched import (
-    HindsightProgram,
-    InfeasibleError,
-    Instance,
-    OptschedError,
-    Schedule,
-    Solution,
-    SolveParams,
-    bound,
-    family,
-    run,
-    solve,
-)
+from optsched import Instance, OptschedError, Schedule, SolveParams, family, run, solve
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.certificates.prices import verify_configuration
 from optsched.models import BatchSelection
@@ -92,7 +80,9 @@ def test_deadlines_hard_and_soft():
         feasible = [schedule for schedule in every if not schedule.check()]
         if not feasible:
             infeasible += 1
-            with pytest.raises(InfeasibleError, match="not all requests can complete within their"):
+            with pytest.raises(
+                optsched.InfeasibleError, match="not all requests can complete within their"
+            ):
                 solve(instance, time_limit=30)
         else:
             result = solve(instance, time_limit=30)
@@ -158,9 +148,9 @@ def test_horizon_is_said_and_may_be_too_short():
     result = solve(instance, time_limit=30, params=SolveParams(horizon=12))
     assert (result.objective, result.status) == (21, "optimal within horizon 12")
     assert "within horizon 12" in str(result)
-    with pytest.raises(InfeasibleError, match="not all requests can complete by step 8"):
+    with pytest.raises(optsched.InfeasibleError, match="not all requests can complete by step 8"):
         solve(instance, time_limit=30, params=SolveParams(horizon=8))
-    with pytest.raises(InfeasibleError, match="by step 3"):
+    with pytest.raises(optsched.InfeasibleError, match="by step 3"):
         solve(instance, time_limit=30, params=SolveParams(horizon=3))
 
 
@@ -169,7 +159,7 @@ def test_horizon_is_said_and_may_be_too_short():
 @examples(60)
 def test_no_optimal_schedule_uses_a_start_that_is_ruled_out(instance):
     best = optimum(instance)
-    certificate = bound(instance, "lagrangian").certificate
+    certificate = optsched.bound(instance, "lagrangian").certificate
     priced = PricedStarts(instance, certificate)
     cost = float(run(instance, "fcfs").total_latency)
     optimal = [s for s in schedules(instance) if s.total_latency == best]
@@ -215,7 +205,7 @@ def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
 
 def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
     def crash(*arguments, **options):
-        return Solution("error", "HiGHS", 0.1, raw_status="killed by signal 9")
+        return optsched.Solution("error", "HiGHS", 0.1, raw_status="killed by signal 9")
 
     monkeypatch.setattr(optsched.optimum.stages, "solve_linear", crash)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
@@ -228,7 +218,7 @@ def test_infeasibility_on_the_solver_s_word_needs_no_schedule(monkeypatch):
     """With a feasible schedule at hand the word of a solver is not believed."""
 
     def deny(*arguments, **options):
-        return Solution("infeasible", "HiGHS", 0.1)
+        return optsched.Solution("infeasible", "HiGHS", 0.1)
 
     monkeypatch.setattr(optsched.optimum.stages, "solve_linear", deny)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
@@ -258,24 +248,7 @@ def test_large_instances_are_searched():
 PARAMS = ("lateness", "penalty", "threads", "gap_limit")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective": "latency"}, "unknown objective 'latency': did you mean"),
-        ({"method": "cpsat"}, "unknown method 'cpsat': did you mean 'cp-sat'"),
-        ({"time_limit": 0}, "time_limit is 0, but must be a positive number"),
-        ({"time_limit": float("nan")}, "time_limit is nan"),
-        ({"objective": "makespan", "method": "exact"}, "exact minimises latency"),
-        ({"objective": "weighted-latency", "method": "exact"}, "exact minimises total latency"),
-        ({"lateness": "never"}, "unknown lateness 'never'"),
-        ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but must be 0 or"),
-        ({"lateness": "per-request"}, "would drop the deadlines; pass a penalty, such as 10"),
-        ({"penalty": 2.0}, "penalty is 2, but no deadline may be missed; pass a lateness, such as"),
-        ({"threads": 0}, "threads is 0"),
-        ({"gap_limit": 0.1}, r"gap_limit is 0\.1, but does not apply to an Instance; leave it out"),
-        ({"params": 3}, "params is 3, but must be a SolveParams"),
-    ],
-)
+@tabled()
 def test_bad_arguments(options, message):
     own = {name: value for name, value in options.items() if name in PARAMS}
     rest = {"time_limit": 1} | {name: options[name] for name in options.keys() - own.keys()}
@@ -290,7 +263,7 @@ def test_bad_arguments(options, message):
 @pytest.mark.slow
 def test_configurations_raise_the_bound_where_large_requests_do_not_pack():
     instance = family("uniform", n=30, seed=3)
-    enough = 1.02 * bound(instance, "sawtooth").value
+    enough = 1.02 * optsched.bound(instance, "sawtooth").value
 
     def stop(progress):
         if progress.bound > enough:
@@ -376,7 +349,7 @@ def test_a_stop_token_ends_the_stages_and_a_start_begins_them():
 def test_what_cannot_be_solved_is_said():
     with pytest.raises(OptschedError, match="cannot solve a str; give an Instance, a program"):
         solve("trace.csv")
-    program = HindsightProgram(Instance([1], [1], memory=2))
+    program = optsched.HindsightProgram(Instance([1], [1], memory=2))
     with pytest.raises(OptschedError, match="objective is 'makespan', but a program has its own"):
         solve(program, objective="makespan")
     with pytest.raises(OptschedError, match="horizon is 9, but does not apply to a program"):

@@ -3,8 +3,6 @@
 No bound is above it, no certificate is trusted, and an interrupted run gives a valid interval.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

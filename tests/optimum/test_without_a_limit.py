@@ -1,7 +1,5 @@
 """`solve` without a time limit, and with weights that CP-SAT cannot represent."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading
@@ -55,12 +53,7 @@ def test_no_limit_ends_in_an_interval_whatever_is_asked(n, rate, workers):
         assert found.bound <= found.objective
 
 
-@pytest.mark.slow(
-    "160-1.1-1.0-2-None-None",
-    "160-1.1-1.0-2-None-1000000.0",
-    "400-None-0.5-2-None-None",
-    "400-None-0.5-2-None-1000000.0",
-)
+@pytest.mark.slow("160-1.1-1.0-*", "400-*")
 @pytest.mark.parametrize("time_limit", [None, 1e6])
 @pytest.mark.parametrize(
     ("n", "load", "work", "threads", "workers"),

@@ -1,7 +1,5 @@
 """Keys of the moment under the rules of admission: equal to fixed orders and literal servers."""
 
-from __future__ import annotations
-
 import literal_preempting as literal
 import numpy as np
 import pytest

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from effort import share
 
-from optsched import Cluster, DecisionPolicy, Instance, RunSettings, run
+from optsched import Cluster, DecisionPolicy, Execution, Instance, RunSettings, run
 from optsched.clock import LinearClock
 from optsched.policies import POLICIES, DynamicPolicy, RollingPolicy, get_policy
-from optsched.problem.execution import Execution
 from optsched.problem.workers import ROUTERS, Router
 from optsched.simulate.cluster import BalanceRouting, NoInformation, Predictor, RoutingRule
 
@@ -109,14 +108,7 @@ def settings_of(policy, world, rng):
     return options
 
 
-@pytest.mark.slow(
-    "lp-swap-steps",
-    "lp-swap-clock",
-    "lp-swap-workers",
-    "sorted-lp-steps",
-    "sorted-lp-clock",
-    "sorted-lp-workers",
-)
+@pytest.mark.slow("lp-swap-*", "sorted-lp-*")
 @pytest.mark.parametrize("world", ["steps", "clock", "workers"])
 @pytest.mark.parametrize("policy", MANY, ids=NAMES)
 def test_only_who_is_told_outputs_decides_by_them(policy, world):

@@ -1,7 +1,5 @@
 """Every policy that knows the outputs: feasible, deterministic, and equal to its literal twin."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from literal import Served, SortedF, simulate
 from literal_orders import by_output, local_swap, simulate_backfill, simulate_skip, simulate_window
 from literal_selections import selection
 from strategies import instances
+from tabled import tabled
 
 from optsched import Instance, compare, family, run
 from optsched.errors import PolicyError, SolverError
@@ -76,14 +75,7 @@ def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
     assert select_batch(instance, "swap").requests.tolist() == by_output(instance, batch)
 
 
-@pytest.mark.slow(
-    "sorted-f-scaled-dp",
-    "sorted-f-quantile",
-    "sorted-f-mip",
-    "sorted-f-mip-profile",
-    "sorted-lp",
-    "lp-swap",
-)
+@pytest.mark.slow("sorted-f-[!d]*", "sorted-lp", "lp-swap")
 @pytest.mark.no_cover  # the tests above reach every line that runs here
 @pytest.mark.parametrize("name", KNOW_OUTPUTS)
 def test_feasible_and_deterministic_on_random_instances(name):
@@ -164,18 +156,7 @@ class Stubborn:
 
 
 @pytest.mark.parametrize("rule", ["prefix", "skip"])
-@pytest.mark.parametrize(
-    ("batch", "message"),
-    [
-        ([], "returns an empty batch although requests wait"),
-        ([0.5], "returns a batch of float64, not indices"),
-        ([7], "returns the request 7, but there are only 0 to "),
-        ([-1], "returns the request -1, but there are only 0 to "),
-        ([1, 1], "returns the request b, which does not wait: it has not arrived, or"),
-        ([0], "returns the request a, which does not wait"),
-        ([2], "returns the request c, which does not wait"),
-    ],
-)
+@tabled()
 def test_batches_that_cannot_be_admitted_are_refused(batch, message, rule):
     instance = Instance([1] * 3, [1] * 3, 10, arrivals=[0, 0, 5], labels=["a", "b", "c"])
     mine = BatchPolicy("mine", "", lambda _: Stubborn(np.array(batch)))

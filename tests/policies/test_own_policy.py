@@ -1,9 +1,6 @@
 """A new decision policy is one file and one line in the registry; a function may be a policy."""
 
-from __future__ import annotations
-
 import inspect
-import json
 
 import own_policy
 import pytest
@@ -35,12 +32,10 @@ def test_it_runs_by_its_name_in_steps_and_on_a_clock(intervals, clock):
     assert found.check() == []
 
 
-def test_it_is_compared_and_listed(optsched_command):
+def test_it_is_compared_and_listed(optsched_json):
     compared = optsched.compare(INSTANCE, ["cautious", "area"])
     assert compared["cautious"].total_latency >= compared.bound.value
-    code, out, _ = optsched_command("policies", "--json", "-")
-    listed = {each["name"]: each for each in json.loads(out)}
-    assert code == 0
+    listed = {each["name"]: each for each in optsched_json("policies")}
     assert listed["cautious"] == {
         "name": "cautious",
         "description": CAUTIOUS.description,
@@ -48,11 +43,10 @@ def test_it_is_compared_and_listed(optsched_command):
     }
 
 
-def test_the_command_line_knows_it(optsched_command):
+def test_the_command_line_knows_it(optsched_json):
     trace = "family:exponential,n=40,load=0.9,seed=1"
-    code, out, _ = optsched_command("simulate", trace, "--policy", "cautious", "--json", "-")
-    assert code == 0
-    assert json.loads(out)["total_latency"] == run(INSTANCE, CAUTIOUS).total_latency
+    content = optsched_json("simulate", trace, "--policy", "cautious")
+    assert content["total_latency"] == run(INSTANCE, CAUTIOUS).total_latency
 
 
 def test_every_policy_says_what_it_does_and_where_it_comes_from():

@@ -1,7 +1,5 @@
 """What a policy of one's own is told is what it reads, or what its author says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """WAIT and Nested WAIT: what they decide, and what it does to memory and backlog."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import share

@@ -1,7 +1,5 @@
 """Executions: metrics, memory of all attempts, logs, and the checker of attempts."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

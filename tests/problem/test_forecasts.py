@@ -1,7 +1,5 @@
 """Interval makers: what they give, that outputs lie inside, one sentence for bad input."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances, predicted
+from tabled import tabled
 
 from optsched import Beliefs, Forecast, Instance, OptschedError, forecast, run
 from optsched.errors import InstanceError, PolicyError
@@ -53,21 +52,7 @@ def test_one_column_is_enough():
     assert (known.lower[0], known.upper[0]) == (1, 14)
 
 
-@pytest.mark.parametrize(
-    ("intervals", "message"),
-    [
-        ("relativ:0.1", "did you mean 'relative'"),
-        ("common", "should read common:L,U"),
-        ("common:1", "should read common:L,U"),
-        ("common:5,2", "1 <= L <= U"),
-        ("common:0,2", "1 <= L <= U"),
-        ("common:1.5,2", "1 <= L <= U"),
-        ("classes:0", "the width of a class"),
-        ("relative:1", r"must be in \[0, 1\)"),
-        ("relative:x", "should read relative:X"),
-        ("exact:1", "should read exact"),
-    ],
-)
+@tabled()
 def test_bad_makers_get_one_sentence(intervals, message):
     with pytest.raises(OptschedError, match=message):
         check_intervals(intervals)

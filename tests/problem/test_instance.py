@@ -1,7 +1,5 @@
 """Instance: validation, printing, copies and round trips."""
 
-from __future__ import annotations
-
 import pickle
 import re
 
@@ -10,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from strategies import instances
+from tabled import tabled
 
 from optsched import Instance, Schedule, explain_infeasibility, family, read_trace
 from optsched.errors import InstanceError, ScheduleError
@@ -98,46 +97,7 @@ def test_equality_is_by_value_and_type():
     assert Instance([1], [1], 2) != "instance"
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"prompts": []}, "outputs has 1 entries for 0 requests|there are no requests"),
-        ({"prompts": [], "outputs": []}, "there are no requests"),
-        ({"prompts": [-1]}, "request 0: prompts is -1, but cannot be negative"),
-        ({"outputs": [0]}, "request 0: outputs is 0, but every request makes at least 1 token"),
-        ({"outputs": [1.5]}, "request 0: outputs is 1.5, but must be a whole number"),
-        ({"outputs": [float("nan")]}, "request 0: outputs is nan, but must be a whole number"),
-        ({"outputs": ["many"]}, "request 0: outputs is 'many', but must be a number"),
-        ({"outputs": [True]}, "outputs holds true and false, but must hold numbers"),
-        ({"outputs": [[1]]}, "outputs must be a list of numbers, one per request"),
-        ({"prompts": [9], "outputs": [2]}, "prompts 9 \\+ outputs 2 is more than fits"),
-        ({"prompts": [2**62], "outputs": [2**62]}, "more than fits"),
-        ({"memory": 0}, "memory is 0, but must be a whole number of tokens"),
-        ({"memory": 7.5}, "memory is 7.5, but must be a whole number of tokens"),
-        ({"memory": float("nan")}, "memory is nan"),
-        ({"memory": "big"}, "memory is 'big'"),
-        ({"memory": 10**12}, "memory is 1000000000000, but must be"),
-        ({"arrivals": [-1]}, "request 0: arrivals is -1, before time zero"),
-        ({"arrivals": [10**13]}, "request 0: arrivals is 10000000000000, beyond step"),
-        ({"arrivals": [1, 2]}, "arrivals has 2 entries for 1 requests"),
-        (
-            {"prompts": [1, 1], "outputs": [1, 1], "arrivals": [2, 1], "labels": ["x", "y"]},
-            "request 1 \\('y'\\): arrivals is 1, earlier than a request before it; sort",
-        ),
-        ({"weights": [0]}, "weights is 0.0, but must be positive, from"),
-        ({"weights": [float("inf")]}, "weights is inf, but must be positive, from"),
-        ({"deadlines": [0]}, "deadlines is 0, but steps count from 1"),
-        ({"output_lower": [0]}, "output_lower is 0, but must be at least 1"),
-        ({"output_estimates": [0]}, "output_estimates is 0, but must be at least 1"),
-        ({"output_upper": [0]}, "output_upper is 0, but must be at least 1"),
-        ({"output_lower": [3], "output_upper": [2]}, "output_upper is 2, below its output_lower 3"),
-        ({"memory": True}, "memory is True, but must be a whole number"),
-        ({"seconds_per_step": np.inf}, "seconds_per_step is inf, but must be positive"),
-        ({"seconds_per_step": "1"}, "seconds_per_step is '1', but must be positive"),
-        ({"seconds_per_step": 0.0}, "seconds_per_step is 0.0, but must be positive"),
-        ({"labels": ["a", "b"]}, "labels has 2 entries for 1 requests"),
-    ],
-)
+@tabled()
 def test_bad_values_are_named(fields, message):
     with pytest.raises(InstanceError, match=message):
         Instance(**({"prompts": [1], "outputs": [1], "memory": 10} | fields))

@@ -1,7 +1,5 @@
 """Workers and schedules of several: which input is refused, and what `check` finds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

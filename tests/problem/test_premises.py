@@ -1,7 +1,5 @@
 """A claim covers a run only where its premises allow what the run did."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

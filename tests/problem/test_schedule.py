@@ -1,7 +1,5 @@
 """Schedule: metrics and the checker against step-by-step definitions."""
 
-from __future__ import annotations
-
 import json
 import pickle
 

@@ -1,7 +1,5 @@
 """The load on a clock: literally, what all batches add up to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,14 +1,10 @@
 """A hundred cells of the net; the campaign has all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from worlds import TIMES, Cell, cells, drawn, examine, some_cells
 
-from optsched import RollingPolicy, run
-from optsched.clock import get_clock
-from optsched.policies import POLICIES
+from optsched import POLICIES, RollingPolicy, get_clock, run
 
 
 @pytest.mark.parametrize("cell", some_cells(100), ids=lambda cell: " ".join(map(str, cell)))

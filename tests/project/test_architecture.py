@@ -1,7 +1,5 @@
 """docs/architecture.md names every room, and imports go down only."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import re

@@ -1,7 +1,5 @@
 """Every benchmark runs in its quick form, agrees with its alternatives, and can be written down."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """`models` and `solvers` at the top of a checkout are those of the package, not a second copy."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

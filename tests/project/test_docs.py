@@ -1,7 +1,5 @@
 """What README and docs tell the reader to type works, and their links lead somewhere."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import dis

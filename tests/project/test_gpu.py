@@ -1,7 +1,5 @@
 """A vLLM that served on an H100 and an H200, and what optsched says of the same requests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,6 @@
 Each asserts its own headline.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """The public names: listed once in the package, and each documented once on the site."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The suite itself: it uses the data that is there, and hears Ctrl-C however it was started."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

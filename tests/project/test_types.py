@@ -1,7 +1,5 @@
 """Who uses the package sees its types, also where its installation is editable."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

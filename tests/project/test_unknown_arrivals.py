@@ -1,7 +1,5 @@
 """The dynamic programs of the picture of unknown arrivals, beside the exact solver and policies."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

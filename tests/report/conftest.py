@@ -1,7 +1,5 @@
 """Plots are drawn in memory; what tests of plots and pages share."""
 
-from __future__ import annotations
-
 import io
 
 import matplotlib as mpl

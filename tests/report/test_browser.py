@@ -1,7 +1,5 @@
 """The HTML pages in a real browser: no network, no error, and all of them can be used."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,26 +1,17 @@
 """Plots of runs on a clock show the numbers they are made from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from optsched import Instance, compare, family, run
+from optsched import Instance, compare, family, report, run
 from optsched.errors import InstanceError
 from optsched.problem.work import load_on_clock
-from optsched.report import (
-    plot_batches,
-    plot_clock_comparison,
-    plot_clocked_usage,
-    plot_mean_latency,
-    plot_over_bound,
-    plot_waiting,
-)
+from optsched.report import plot_batches, plot_mean_latency, plot_over_bound, plot_waiting
 
 CLOCK = "affine:0.01,0.001"
 MANY = family("uniform", n=600, seed=1, rate=20, seconds_per_step=1e-6)
 PLOTS = {
-    "usage": plot_clocked_usage,
+    "usage": report.plot_clocked_usage,
     "waiting": plot_waiting,
     "latency": plot_mean_latency,
     "batches": lambda runs, ax=None: plot_batches(runs[0], ax),
@@ -44,7 +35,7 @@ def test_plots_use_given_axes_have_labels_and_render(drawn, runs, plot):
 
 
 def test_the_peak_of_memory_is_drawn(runs):
-    ax = plot_clocked_usage(runs)
+    ax = report.plot_clocked_usage(runs)
     assert [line.get_ydata().max() for line in ax.lines[:2]] == [run.peak_memory for run in runs]
     assert set(ax.lines[2].get_ydata()) == {MANY.memory}
     assert len(ax.lines[0].get_xdata()) == 400 < len(runs[0].log.spans)
@@ -73,7 +64,7 @@ def test_mean_latency_so_far_ends_at_the_mean_of_those_completed(runs, stopped):
 @pytest.mark.slow
 def test_bars_are_ordered_by_unfinished_requests_and_mean_latency():
     compared = compare(MANY, ["fcfs", "mc-sf", "mixed"], clock=CLOCK, until=20)
-    ax = plot_clock_comparison(compared)
+    ax = report.plot_clock_comparison(compared)
     names = [label.get_text() for label in ax.get_yticklabels()]
     runs = sorted(compared.runs, key=lambda run: (run.unfinished, run.mean_latency))
     assert names == [run.policy for run in runs]  # from the top
@@ -86,7 +77,7 @@ def test_bars_are_ordered_by_unfinished_requests_and_mean_latency():
 
 def test_nothing_completed_is_an_empty_bar():
     never = compare(Instance([1], [9], memory=20), ["fcfs"], clock=CLOCK, until=0.02)
-    ax = plot_clock_comparison(never)
+    ax = report.plot_clock_comparison(never)
     assert not ax.containers
     assert ax.texts[0].get_text() == "1 unfinished"
 

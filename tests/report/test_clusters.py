@@ -1,7 +1,5 @@
 """Plots and page of runs on a cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -12,8 +10,7 @@ from optsched import Cluster, compare, family
 from optsched._internal.views import text
 from optsched.errors import InstanceError
 from optsched.experiments.comparison import compare_lookaheads
-from optsched.report import plot_loads, plot_lookahead, plot_power
-from optsched.report.pages import cluster_page
+from optsched.report import cluster_page, plot_loads, plot_lookahead, plot_power
 
 CLUSTER = Cluster(4, 8)
 

@@ -1,7 +1,5 @@
 """What plots show is what the schedule is, however much of it is left out."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -13,8 +11,7 @@ from literal import usage_at
 from scipy import stats
 from strategies import instances
 
-from optsched import Bound, Instance, OptschedError, RunSettings, Schedule, run
-from optsched.experiments.results import Comparison
+from optsched import Bound, Comparison, Instance, OptschedError, RunSettings, Schedule, run
 from optsched.report import pages, plot_series, style
 
 

@@ -1,22 +1,14 @@
 """Plots of the fluid model show the numbers they are made from."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
 import pytest
 
-from optsched import Instance, RequestTypes, run
+from optsched import Instance, RequestTypes, report, run
 from optsched.errors import PolicyError
 from optsched.models import NestedWaitThresholds, SegmentDesign, WaitThresholds, equilibrium
-from optsched.report import (
-    plot_backlogs,
-    plot_equilibrium,
-    plot_nested_memory,
-    plot_segments,
-    plot_slacks,
-)
+from optsched.report import plot_backlogs, plot_equilibrium, plot_segments, plot_slacks
 
 CLOCK = "affine:0.0085,2.7e-7"
 TYPES = RequestTypes([10, 10], [10, 20], [1000, 1000], names=["$a$", "b"])
@@ -39,7 +31,7 @@ PLOTS = {
     "equilibrium": lambda ax=None: plot_equilibrium(equilibrium(TYPES, CLOCK), 20_000, ax),
     "overload": lambda ax=None: plot_equilibrium(equilibrium(TYPES.scaled(9), CLOCK), None, ax),
     "slacks": lambda ax=None: plot_slacks(WAIT, ax),
-    "nested": lambda ax=None: plot_nested_memory(NESTED, ax),
+    "nested": lambda ax=None: report.plot_nested_memory(NESTED, ax),
     "segments": lambda ax=None: plot_segments(DESIGN, None, ax),
     "backlogs": lambda ax=None: plot_backlogs({"one at a time": backlogs()}, ax),
 }
@@ -74,7 +66,7 @@ def test_bars_of_slack_end_when_enough_have_arrived():
 
 
 def test_bars_of_segments_add_up_to_the_bounds():
-    ax = plot_nested_memory(NESTED)
+    ax = report.plot_nested_memory(NESTED)
     heights = [sum(bar.get_height() for bar in group) for group in ax.containers]
     assert heights[:2] == [567_330, 7_270]
     assert sum(heights) == pytest.approx(NESTED.memory_bound, abs=1)

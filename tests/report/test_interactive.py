@@ -1,7 +1,5 @@
 """What a page draws of a plot of matplotlib is what the plot shows."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

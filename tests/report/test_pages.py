@@ -1,7 +1,5 @@
 """The report stands alone, says what is proven, and takes user text for nothing but text."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -10,8 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from optsched import Cluster, Instance, compare, family, run, solve
-from optsched.policies import PriorityPolicy
+from optsched import Cluster, Instance, PriorityPolicy, compare, family, run, solve
 from optsched.report.pages import clock_page, comparison_page, make_figures, optimum_page, run_page
 
 HOSTILE = '<script>alert("1")</script>'

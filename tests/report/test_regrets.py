@@ -1,7 +1,5 @@
 """Table, plots and page of regret."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -11,8 +9,7 @@ import pytest
 from optsched import regret
 from optsched.experiments.regret import Band
 from optsched.experiments.regret_cells import overload_threshold
-from optsched.report import plot_thresholds
-from optsched.report.pages import regret_page
+from optsched.report import plot_thresholds, regret_page
 from optsched.report.tables import regret_cells
 
 

@@ -1,7 +1,5 @@
 """Plots draw on the axes they are given, label them with units, and can be rendered."""
 
-from __future__ import annotations
-
 import io
 import re
 
@@ -10,8 +8,7 @@ from fresh import imports
 from matplotlib import pyplot
 from matplotlib.colors import to_hex
 
-from optsched import Instance, Schedule, compare
-from optsched.policies import PriorityPolicy
+from optsched import Instance, PriorityPolicy, Schedule, compare
 from optsched.report import plot_comparison, plot_latency, plot_memory, plot_schedule
 
 PLOTS = {

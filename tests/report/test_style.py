@@ -1,13 +1,12 @@
 """Policies look the same in every plot, and apart from each other."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tabled import tables
 
 import optsched.report
 from optsched.experiments.comparison import UNDER_INTERVALS
@@ -30,41 +29,9 @@ TOGETHER = [
 ]
 # What is left of linear red, green and blue without the cones for long, middle and short waves
 # (Machado et al. 2009, severity 1).
-VISIONS = np.array(
-    [
-        np.eye(3),
-        [
-            [0.152286, 1.052583, -0.204868],
-            [0.114503, 0.786281, 0.099216],
-            [-0.003882, -0.048116, 1.051998],
-        ],
-        [
-            [0.367322, 0.860646, -0.227968],
-            [0.280085, 0.672501, 0.047413],
-            [-0.011820, 0.042940, 0.968881],
-        ],
-        [
-            [1.255528, -0.076749, -0.178779],
-            [-0.078411, 0.930809, 0.147602],
-            [0.004733, 0.691367, 0.303900],
-        ],
-    ]
-)
+VISIONS = np.array([np.eye(3), *tables(__file__)["visions"]])
 # Ottosson's OKLab, in which a distance of 1 can hardly be seen.
-TO_CONES = np.array(
-    [
-        [0.4122214708, 0.5363325363, 0.0514459929],
-        [0.2119034982, 0.6806995451, 0.1073969566],
-        [0.0883024619, 0.2817188376, 0.6299787005],
-    ]
-)
-TO_LAB = 100 * np.array(
-    [
-        [0.2104542553, 0.7936177850, -0.0040720468],
-        [1.9779984951, -2.4285922050, 0.4505937099],
-        [0.0259040371, 0.7827717662, -0.8086757660],
-    ]
-)
+TO_CONES, TO_LAB = (np.array(tables(__file__)[name]) for name in ("to_cones", "to_lab"))
 
 
 def linear(colour):
@@ -80,7 +47,7 @@ def contrast(one, other):
 def apart(one, other):
     """Return the distance of two colours to the eyes that see the least of it."""
     seen = [np.clip(VISIONS @ linear(each), 0, 1) for each in (one, other)]
-    first, second = (np.cbrt(each @ TO_CONES.T) @ TO_LAB.T for each in seen)
+    first, second = (100 * np.cbrt(each @ TO_CONES.T) @ TO_LAB.T for each in seen)
     return np.linalg.norm(first - second, axis=1).min()
 
 

@@ -1,14 +1,11 @@
 """Tables say what is proven, and show names as they are."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from optsched import Instance, compare, family
+from optsched import Instance, PriorityPolicy, compare, family
 from optsched._internal.views import html
-from optsched.policies import PriorityPolicy
 from optsched.report.tables import REFERENCE, clock_table, comparison_table, facts_table, to_text
 
 

@@ -1,7 +1,5 @@
 """The driver: causal, feasible, honest about its fallback and Ctrl-C, and a policy everywhere."""
 
-from __future__ import annotations
-
 import random
 import signal
 import time
@@ -12,20 +10,11 @@ from effort import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import instances
+from tabled import tabled
 
 import optsched
 import optsched.search.annealing
-from optsched import (
-    Instance,
-    OptschedError,
-    PriorityPolicy,
-    RollingPolicy,
-    SolveParams,
-    compare,
-    family,
-    run,
-    solve,
-)
+from optsched import Instance, RollingPolicy, SolveParams, compare, family, run, solve
 from optsched.errors import PolicyError, SolverError
 from optsched.policies.decision import ROLLING_MODELS
 from optsched.rolling import driver, planners, scenarios
@@ -301,34 +290,18 @@ def test_decision_times_are_plotted():
     ]
 
 
-BAD = {
-    "unknown model 'hindsihgt' of a rolling horizon: did you mean": {"model": "hindsihgt"},
-    "window is 0, but must be a whole number from 1": {"window": 0},
-    "replan_interval is 1.5, but": {"replan_interval": 1.5},
-    "horizon is -3, but": {"horizon": -3},
-    "scenarios is True, but": {"scenarios": True},
-    "the budget of a decision is -1 seconds, but must be": {"budget": -1},
-    "budget is nan, but must be a number": {"budget": float("nan")},
-    "unknown fallback 'sorted-f': ": {"fallback": "sorted-f"},
-    "unknown length estimate 'mean'": {"length_estimate": "mean"},
-    "a window of 49 steps is shorter than one output: request 4 may make 50 tokens": {
-        "horizon": 49
-    },
-}
-
-
-@pytest.mark.parametrize("sentence", BAD)
-def test_bad_settings_are_named_in_one_sentence(sentence):
+@tabled()
+def test_bad_settings_are_named_in_one_sentence(sentence, settings):
     instance = Instance([1] * 5, [3, 2, 1, 4, 50], memory=60)
-    with pytest.raises(OptschedError) as error:
-        rolling(instance, **BAD[sentence])
+    with pytest.raises(optsched.OptschedError) as error:
+        rolling(instance, **settings)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_fallbacks_with_rules_and_rules_of_admission_are_refused():
     with pytest.raises(PolicyError, match="has the rule 'skip', but must be a plain order"):
-        RollingPolicy(fallback=PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
+        RollingPolicy(fallback=optsched.PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
     with pytest.raises(PolicyError, match="'rolling' has its own rules of admission"):
         run(Instance([1], [1], 2), "rolling", rule="skip")
     with pytest.raises(PolicyError, match="unknown model 'best'"):

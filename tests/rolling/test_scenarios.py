@@ -1,15 +1,12 @@
 """Scenarios: their simulation against a literal one, and what they overrule."""
 
-from __future__ import annotations
-
 import numpy as np
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, run
+from optsched import Instance, PriorityPolicy, run
 from optsched.models import Running
-from optsched.policies import PriorityPolicy
 from optsched.rolling.scenarios import Past, _keys_of, _sum_of_starts, plan_is_worse
 from optsched.rolling.window import Window
 

@@ -1,7 +1,5 @@
 """Windows: their program, prices and searches against brute force and HiGHS."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import optsched.search.annealing
-from optsched import Instance, solve
+from optsched import Instance, Schedule, solve
 from optsched.errors import ModelError
 from optsched.models import HindsightProgram, Running
-from optsched.problem.schedule import Schedule
 from optsched.rolling.planners import PLANS
 from optsched.rolling.window import Window, prices_of_rest
 from optsched.solvers.backends import cpsat

@@ -1,7 +1,5 @@
 """The beam: nodes judged by the definition, feasible schedules, better than local moves alone."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

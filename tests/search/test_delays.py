@@ -1,7 +1,5 @@
 """Delays of large requests: feasible, never worse than `area`, and worth it at real scale."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples
@@ -9,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import bound, family, run
+from optsched import PriorityPolicy, bound, family, run
 from optsched._internal.aside import Budget
 from optsched.bounds.lagrangian import PricedStarts
-from optsched.policies import PriorityPolicy
 from optsched.search.delays import Anneal, delay_large, serve
 
 

@@ -1,7 +1,5 @@
 """Search: never worse, always feasible, the same for the same seed."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Windows that slide: what plans cost and hold is what the definition says, in every window."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples

@@ -1,7 +1,5 @@
 """A vLLM to look at, in the place of the real one."""
 
-from __future__ import annotations
-
 import sys
 
 import fake_vllm

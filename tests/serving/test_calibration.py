@@ -1,7 +1,5 @@
 """Clocks against measured runs: of the simulator, whose clock is known, and of real GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

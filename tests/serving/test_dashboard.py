@@ -1,7 +1,5 @@
 """The Grafana dashboard's queries, asked of a Prometheus that reads a scheduler's metrics."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

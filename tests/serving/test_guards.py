@@ -1,7 +1,5 @@
 """What becomes of requests when hooks of ours in vLLM fail, on a scheduler with its interface."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import sys

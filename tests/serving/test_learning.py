@@ -1,7 +1,5 @@
 """What completed requests show of outputs to come, what clients may claim, turns, and ages."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import math

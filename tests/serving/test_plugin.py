@@ -1,7 +1,5 @@
 """Orders and plans inside vLLM, on a scheduler with its interface and, where it is, on itself."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import sys

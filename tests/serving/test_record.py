@@ -1,7 +1,5 @@
 """What a scheduler inside vLLM writes of requests and batches."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

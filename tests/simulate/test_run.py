@@ -1,12 +1,9 @@
 """The verb run: one family of results, and one sentence for what it cannot do."""
 
-from __future__ import annotations
-
 import pytest
 
 import optsched
-from optsched import Cluster, Instance, family, run
-from optsched.errors import OptschedError
+from optsched import Cluster, Instance, OptschedError, family, run
 from optsched.problem.execution import Run
 from optsched.problem.schedule import Violation
 

@@ -1,7 +1,5 @@
 """What the tests of readers share."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """Times of arrival become steps: the exact quotient, rounded up."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 

@@ -1,12 +1,11 @@
 """Families: reproducible, valid, and with the moments that the papers state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opposite_orders import opposite_orders
+from tabled import tabled
 
 from optsched import Instance, family, read_trace, run
 from optsched.errors import InstanceError
@@ -220,34 +219,7 @@ def test_families_by_text():
     assert read_trace(text) == family("chat-and-summaries", 10, rate=0.5, summaries=0.3)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("family:unifrom", "there is no family 'unifrom'; did you mean 'uniform'\\?"),
-        ("family:", "there is no family ''; known: 3-partition"),
-        ("family:uniform,seeds=1", "family uniform has no parameter 'seeds'; did you mean 'seed'"),
-        ("family:uniform,n", "'n' is not understood; write parameters as key=number"),
-        ("family:uniform,n=many", "'n=many' is not understood; write parameters as key=number"),
-        ("family:uniform,n=0", "n is 0, but must be a whole number from 1"),
-        ("family:uniform,n=1.5", "n is 1.5, but must be a whole number from 1"),
-        ("family:uniform,seed=-1", "seed is -1, but must be a whole number from 0"),
-        ("family:uniform,rate=0", "rate is 0, but must be a number of requests per step"),
-        ("family:uniform,rate=nan", "rate is nan, but must be a number of requests"),
-        ("family:uniform,load=-1", "load is -1, but must be positive"),
-        ("family:uniform,load=1,rate=1", "rate and load are both given; keep one of them"),
-        ("family:uniform,memory=5", "memory is not a parameter of a family; leave out memory=5"),
-        (
-            "family:chat-and-summaries,summaries=2",
-            "summaries is 2, but must be a share from 0 to 1",
-        ),
-        ("family:partition,n=1", "n is 1, but must be from 2 to twice the memory"),
-        ("family:3-partition,n=4", "n must be a multiple of 3"),
-        (
-            "family:jaillet-theorem-6-2,n=60",
-            "n is 60, but must be from 2 to 1 . half of the memory 64",
-        ),
-    ],
-)
+@tabled()
 def test_bad_families_are_refused(text, message):
     with pytest.raises(InstanceError, match=message):
         read_trace(text)

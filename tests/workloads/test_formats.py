@@ -1,7 +1,5 @@
 """Logs in published formats, made here: each is read rightly, by its names or by --columns."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -10,29 +8,15 @@ import lzma
 import zipfile
 from pathlib import Path
 
+import log_formats as logs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_formats import (
-    AIBRIX,
-    BLIS,
-    GUIDELLM,
-    LATENCY,
-    LITELLM,
-    LOGS,
-    MOONCAKE,
-    NAN,
-    OUTPUTS,
-    OWN,
-    PROMPTS,
-    SECONDS,
-    TTFT,
-    VLLM,
-    table,
-)  # fmt: skip
+from log_formats import AIBRIX, BLIS, LITELLM, LOGS, NAN, OWN, PROMPTS, SECONDS, TTFT, VLLM, table
+from tabled import tabled
 from trace_samples import lines
 
 from optsched import read_trace
@@ -48,13 +32,13 @@ def test_every_format_is_read_rightly(trace, name):
     notes = []
     instance = read_trace(path, 1000, columns=columns or None, note=notes.append)
     assert instance.prompts.tolist() == PROMPTS
-    assert instance.outputs.tolist() == OUTPUTS
+    assert instance.outputs.tolist() == logs.OUTPUTS
     assert instance.arrivals.tolist() == [0, 10, 40]
     assert "sorted by arrival, as 1 requests stood behind later ones" in notes[0]
     if measured:
         again, times = read_measured(path, 1000, columns=columns or None)
         assert again == instance
-        for values, expected in zip(times, (SECONDS, TTFT, LATENCY), strict=True):
+        for values, expected in zip(times, (SECONDS, TTFT, logs.LATENCY), strict=True):
             assert np.allclose(values, expected, atol=1e-6)
     else:
         with pytest.raises(InstanceError, match="log has no times of tokens, only requests"):
@@ -96,7 +80,7 @@ def test_the_note_says_what_is_read_and_names_all_that_is_not(trace):
     for content, said in (
         (plain, []),
         (plain.replace("\n", ",model\n"), ["not read: model"]),
-        (lines(*MOONCAKE).replace("delay", "x.y"), ["; not read: x.y; sorted"]),
+        (lines(*logs.MOONCAKE).replace("delay", "x.y"), ["; not read: x.y; sorted"]),
     ):
         notes.clear()
         read_trace(trace(content), 1000, note=notes.append)
@@ -219,145 +203,24 @@ LISTS = '{"input_lens": [5, 6], "output_lens": [2, 3], "start_times": [1.5, 2]}'
 MAP = {"prompt": "a", "output": "b", "arrival": "t_s"}
 
 
-@pytest.mark.parametrize(
-    ("content", "columns", "message"),
-    [
-        ("[]", {}, "the keys  are of no format that is known"),
-        ("[1, 2]", {}, "the keys  are of no format that is known"),
-        (
-            "[",
-            {},
-            "line 1: the line holds no JSON object, nor does the file as a whole; is its end",
-        ),
-        (json.dumps(OWN)[:-9], {}, "line 1: the line holds no JSON object, nor does the file as a"),
-        (json.dumps(VLLM, indent=2)[:-9], {}, "line 1: the line holds no JSON object, nor does"),
-        (GOOD + GOOD[:30], {}, "line 2: the line holds no JSON object"),
-        (GOOD + "[1]\n", {}, "line 2: the line holds no JSON object"),
-        (GOOD + GOOD.replace("5", "null"), {}, "line 2, column input_toks, value '': must be a wh"),
-        (GOOD + GOOD.replace("5", '"5"'), {}, "line 2, column input_toks, value '\"5\"': must be"),
-        (GOOD + GOOD.replace("2", "0"), {}, "line 2, column output_toks, value '0': every request"),
-        (
-            GOOD + GOOD.replace("2", "1e9"),
-            {},
-            "line 2, column input_toks, value '5': prompts 5 .* fi",
-        ),
-        (
-            GOOD + GOOD.replace("7", "7.5"),
-            {},
-            "line 2, column arrival_time_ns, value '7.5': must be a",
-        ),
-        (
-            GOOD + GOOD.replace("arrival_time_ns", "x"),
-            {},
-            "line 2, column arrival_time_ns, value ''",
-        ),
-        (
-            GOOD.replace("output_toks", "y"),
-            {},
-            "line 1: the keys input_toks, y, arrival_time_ns are of",
-        ),
-        (f"[{GOOD}, 4]", {}, "entry 2: the entry holds no JSON object"),
-        (
-            f"[{GOOD}, {GOOD.replace('5', '-1')}]",
-            {},
-            "entry 2, column input_toks, value '-1': cannot",
-        ),
-        (
-            LISTS.replace("[2, 3]", "[2]"),
-            {},
-            "output_lens has 1 entries, but input_lens 2; lists side",
-        ),
-        (
-            LISTS.replace("3]", "0]"),
-            {},
-            "entry 2, column output_lens, value '0': every request makes",
-        ),
-        (
-            LISTS.replace("[2, 3]", '[2, "x"]'),
-            {},
-            "entry 2, column output_lens, value '\"x\"': must be",
-        ),
-        (
-            LISTS.replace("1.5", '"soon"'),
-            {},
-            "entry 1, column start_times, value '\"soon\"': must be",
-        ),
-        (
-            LISTS.replace("[5, 6]", "[]").replace("[2, 3]", "[]").replace("[1.5, 2]", "[]"),
-            {},
-            "has no request to read",
-        ),
-        (
-            json.dumps(GUIDELLM).replace('"output_tokens": 2', '"output_tokens": null'),
-            {},
-            "entry 3, column output_tokens, value '': must be a whole number",
-        ),
-        (
-            table(LITELLM).replace("2026-", "26-", 1),
-            {},
-            "column startTime, value '26-.*': must be a date",
-        ),
-        (
-            table(BLIS).replace(",ok\n", ",o,k\n", 1),
-            {},
-            "line 2: the row has 13 cells, but the header has 12",
-        ),
-        (
-            "a,b,t_s\n1,2,3\n",
-            MAP | {"arrival": "t"},
-            "line 1: there is no column 't'; did you mean 't_s'",
-        ),
-        ("a,b,t_s\n1,2,3\n", MAP | {"speed": "t"}, "unknown role of a column 'speed': known: "),
-        ("a,b,t_s\n1,2,x\n", MAP, "line 2, column t_s, value 'x': must be a finite number"),
-        (
-            "a,b,t_s\n1,2,3\n",
-            {"prompt": "a"},
-            "line 1: unknown column 'b'; .*--columns prompt=COLUMN",
-        ),
-        (
-            '{"prompts": [1], "outputs": [2], "memory": 9}',
-            MAP,
-            "an instance has no columns; leave --",
-        ),
-        ('[[a]]\n{"prompts": [1]}', {}, "line 1: the line holds no JSON object, nor does the file"),
-        (
-            "timestamp,input_length\n1,2\n",
-            {},
-            "column 'output_length' of the Mooncake JSONL format",
-        ),
-        ("a;b\n1;2\n", {}, "line 1: unknown column 'a;b'; separate columns by commas; --columns"),
-        (
-            "prompt_tokens,completion_tokens\n1,2\n",
-            {},
-            "unknown column 'completion_tokens'; name it out",
-        ),
-        (
-            "input_tokens,output_tokens\n1,2\n",
-            {},
-            "unknown column 'input_tokens'; name it prompt_tok",
-        ),
-        (
-            "prompt_tokens,output_tokens,request_ts\n1,2,3\n",
-            {},
-            "unknown column 'request_ts'; name it",
-        ),
-        (
-            '{"prompt_tokens": 1, "output_tokens": 2, "ts": 3}',
-            {},
-            "unknown column 'ts'; name it arriv",
-        ),
-        (
-            "prompt_tokens,output_tokens,hash_ids\n40,2,[1]\n",
-            {},
-            "has 2 cells|ids of blocks, but not",
-        ),
-        (
-            "prompt_tokens,output_tokens,follows\n4,2,1\n4,2,-1\n",
-            {},
-            "column follows, value '1': must be",
-        ),
-        ("prompt_tokens,output_tokens,pauses\n4,2,1\n", {}, "pauses are given without follows"),
-    ],
+@tabled(
+    (json.dumps(OWN)[:-9], {}, "line 1: the line holds no JSON object, nor does the file as a"),
+    (json.dumps(VLLM, indent=2)[:-9], {}, "line 1: the line holds no JSON object, nor does"),
+    (
+        json.dumps(logs.GUIDELLM).replace('"output_tokens": 2', '"output_tokens": null'),
+        {},
+        "entry 3, column output_tokens, value '': must be a whole number",
+    ),
+    (
+        table(LITELLM).replace("2026-", "26-", 1),
+        {},
+        "column startTime, value '26-.*': must be a date",
+    ),
+    (
+        table(BLIS).replace(",ok\n", ",o,k\n", 1),
+        {},
+        "line 2: the row has 13 cells, but the header has 12",
+    ),
 )
 def test_damaged_logs_are_refused_in_one_sentence(trace, content, columns, message):
     path = trace(content, "log")

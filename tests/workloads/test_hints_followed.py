@@ -1,7 +1,5 @@
 """Every hint on a wrong name, followed to the letter, is right or refused."""
 
-from __future__ import annotations
-
 import itertools
 import re
 
@@ -13,70 +11,24 @@ from optsched.workloads.formats import FORMATS, unit_in
 
 #: What a column holds that has such a name: prompts, outputs, arrivals, or something else.
 PROMPT = [
-    "promt_tokens",
-    "prompt_token",
-    "prompttokens",
-    "Prompt_Tokens",
-    "prompt-tokens",
-    "input_tokens",
-    "inputTokens",
-    "context_tokens",
-    "prefill_tokens",
-    "prompt_len",
-    "input_length",
-    "tokens_in",
-    "n_input_tokens",
-]
+    "promt_tokens", "prompt_token", "prompttokens", "Prompt_Tokens", "prompt-tokens",
+    "input_tokens", "inputTokens", "context_tokens", "prefill_tokens", "prompt_len",
+    "input_length", "tokens_in", "n_input_tokens",
+]  # fmt: skip
 OUTPUT = [
-    "ouput_tokens",
-    "output_token",
-    "outputtokens",
-    "Output-Tokens",
-    "completion_tokens",
-    "generated_tokens",
-    "outputTokens",
-    "decode_tokens",
-    "output_len",
-    "response_length",
-    "tokens_out",
-    "num_output_tokens",
-]
+    "ouput_tokens", "output_token", "outputtokens", "Output-Tokens", "completion_tokens",
+    "generated_tokens", "outputTokens", "decode_tokens", "output_len", "response_length",
+    "tokens_out", "num_output_tokens",
+]  # fmt: skip
 ARRIVAL = [
-    "arival_s",
-    "arrivals",
-    "arrived_at",
-    "timestamp",
-    "start_time",
-    "request_ts",
-    "created_at",
+    "arival_s", "arrivals", "arrived_at", "timestamp", "start_time", "request_ts", "created_at",
     "sent_ts",
-]
+]  # fmt: skip
 _KINDS = [
-    "total",
-    "cached",
-    "reasoning",
-    "audio",
-    "image",
-    "accepted",
-    "rejected",
-    "draft",
-    "tool",
-    "system",
-    "thinking",
-    "unused",
-    "billed",
-    "saved",
-    "prefix_cache",
-    "kv",
-    "evicted",
-    "mean",
-    "avg",
-    "average",
-    "median",
-    "p50",
-    "p99",
-    "ideal",
-]
+    "total", "cached", "reasoning", "audio", "image", "accepted", "rejected", "draft", "tool",
+    "system", "thinking", "unused", "billed", "saved", "prefix_cache", "kv", "evicted", "mean",
+    "avg", "average", "median", "p50", "p99", "ideal",
+]  # fmt: skip
 OTHER = [
     *(f"{kind}_{what}" for kind in _KINDS for what in ("tokens", "token_count", "length", "len")),
     *(f"{kind}_{what}_tokens" for what in ("prompt", "output", "input", "completion")

@@ -1,7 +1,5 @@
 """Logs of measured runs: what an engine needed, beside the requests."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Requests of given types: counts, times, and stages that hold what the paper says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Reading traces: every format, whole or to a limit, from files and pipes."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
@@ -14,28 +12,14 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+import trace_samples as samples
 from effort import examples
 from fresh import imports
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
-from trace_samples import (
-    AIPERF,
-    AZURE,
-    AZURE_2024,
-    AZURE_IMAGES,
-    BURST,
-    BURST_SESSIONS,
-    DYNAMO,
-    MOONCAKE,
-    NATIVE,
-    QWEN,
-    TIMED,
-    TRACELAB,
-    VIDUR,
-    VIDUR_LENGTHS,
-    lines,
-)
+from tabled import tabled
+from trace_samples import AIPERF, BURST, DYNAMO, MOONCAKE, NATIVE, QWEN, TIMED, TRACELAB, lines
 
 import optsched
 from optsched import Instance, read_trace
@@ -48,15 +32,15 @@ from optsched.workloads import formats, read_trace_skipping
     [
         (NATIVE, [3, 5], [4, 6], [0, 0]),
         (TIMED, [3, 5], [4, 6], [0, 10]),
-        (AZURE, [374, 396], [44, 109], [0, 87]),  # 4.314579 s
-        (AZURE_2024, [12, 13], [5, 6], [0, 10]),
+        (samples.AZURE, [374, 396], [44, 109], [0, 87]),  # 4.314579 s
+        (samples.AZURE_2024, [12, 13], [5, 6], [0, 10]),
         (BURST, [472, 1087], [18, 230], [0, 800]),
-        (BURST_SESSIONS, [472, 1087], [18, 230], [0, 800]),
-        (VIDUR, [374, 396], [44, 109], [0, 118]),
-        (VIDUR_LENGTHS, [374], [44], [0]),
+        (samples.BURST_SESSIONS, [472, 1087], [18, 230], [0, 800]),
+        (samples.VIDUR, [374, 396], [44, 109], [0, 118]),
+        (samples.VIDUR_LENGTHS, [374], [44], [0]),
         (MOONCAKE, [6955, 6472], [52, 26], [0, 62]),  # 3053 ms
         (QWEN, [521, 40], [132, 8], [0, 1223]),  # 61.114 s
-        (AZURE_IMAGES, [120, 3313], [5, 60], [0, 10]),
+        (samples.AZURE_IMAGES, [120, 3313], [5, 60], [0, 10]),
         (DYNAMO, [64, 100], [7, 7], [0, 30]),
         (AIPERF, [550, 560], [12, 9], [0, 10]),
         (TRACELAB, [3000, 3000, 3100], [40, 40, 41], [0, 10, 610]),
@@ -70,7 +54,7 @@ def test_every_format_is_recognised_by_its_content(trace, content, prompts, outp
         assert instance.outputs.tolist() == outputs
         assert instance.arrivals.tolist() == arrivals
         assert instance.name == "x"
-        assert (instance.seconds_per_step is None) == (content in (NATIVE, VIDUR_LENGTHS))
+        assert (instance.seconds_per_step is None) == (content in (NATIVE, samples.VIDUR_LENGTHS))
 
 
 def test_all_native_columns_become_fields(trace):
@@ -429,22 +413,7 @@ def test_tables_and_files_carry_everything(tmp_path):
         assert read_trace(tmp_path / "instance.csv", 20, seconds_per_step=0.1) == each
 
 
-@pytest.mark.parametrize(
-    ("meant", "names"),
-    [
-        (
-            "prompt_tokens",
-            "input_toks inputTokens PromptTokens tokens_in n_in prompt_len prefill_length "
-            "context_token_count input-length number_of_input_tokens total_input_tokens",
-        ),
-        (
-            "output_tokens",
-            "completion_token_count gen_tokens max_tokens max_new_tokens tokens_out "
-            "generatedTokens response_length num_generated_tokens decode_len n_out",
-        ),
-        ("arrival_s", "time ts arrived_at request_time timestamp_s created_at start_time_s"),
-    ],
-)
+@tabled()
 def test_hints_on_columns_never_take_prompts_for_outputs(trace, meant, names):
     others = {"prompt_tokens", "output_tokens"} - {meant}
     table = pd.DataFrame({name: [1] for name in others})

@@ -1,7 +1,5 @@
 """Traces that cannot be read: one sentence names the file, the line, the column and the value."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import math
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tabled import tabled
 from trace_samples import AZURE, BURST, BURST_SESSIONS, MOONCAKE, NATIVE, TIMED, VIDUR
 
 from optsched import read_trace
@@ -20,119 +19,36 @@ from optsched.workloads import read_trace_skipping
 ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "trace.csv is empty; it needs a header line and requests"),
-        ("prompt_tokens,output_tokens\n", "trace.csv has no request to read"),
-        ("prompt_tokens,output_tokens\n\n\n", "trace.csv has no request to read"),
-        ("\n\n\n", "line 1: column 'prompt_tokens' of the optsched CSV format is missing"),
-        ("a,b\n1,2\n", "line 1: unknown column 'a'; known: ContextTokens,"),
-        (
-            "prompt_tokens,output_token\n1,2\n",
-            "line 1: unknown column 'output_token'; name it output_tokens",
-        ),
-        ("prompt_tokens\n1\n", "line 1: column 'output_tokens' of the optsched CSV format is miss"),
-        ("TIMESTAMP,ContextTokens\n1,2\n", "column 'GeneratedTokens' of the Azure LLM inference"),
-        (
-            "prompt_tokens,output_tokens,output_tokens\n1,2,3\n",
-            "line 1: column 'output_tokens' is there 2 times",
-        ),
-        (ROWS.format("arrival,arrival_s", "1,1", "1,1"), "arrival_s .seconds. are both there"),
-        (NATIVE + "7,8,9\n", "line 4: the row has 3 cells, but the header has 2"),
-        (NATIVE + "7\n1,1\n", "line 4: the row has 1 cells, but the header has 2"),
-        (
-            NATIVE.replace("\n5", "\n\n5") + "7,0\n",
-            "line 5, column output_tokens, value '0': every request makes at least 1",
-        ),
-        (NATIVE + "12.5,1\n", "line 4, column prompt_tokens, value '12.5': must be a whole num"),
-        (NATIVE + "abc,1\n", "line 4, column prompt_tokens, value 'abc': must be a whole number"),
-        (NATIVE + ",1\n", "line 4, column prompt_tokens, value '': must be a whole number"),
-        (NATIVE + "NaN,1\n", "line 4, column prompt_tokens, value 'NaN': must be a whole number"),
-        (NATIVE + "1,inf\n", "line 4, column output_tokens, value 'inf': must be a whole number"),
-        (NATIVE + "1,0x1\n", "line 4, column output_tokens, value '0x1': must be a whole number"),
-        (NATIVE + "1," + "9" * 30 + "\n", "line 4, column output_tokens, value '9+': must be"),
-        (NATIVE + "-1,1\n", "line 4, column prompt_tokens, value '-1': cannot be negative"),
-        (
-            NATIVE + "98,3\n",
-            "line 4, column prompt_tokens, value '98': prompts 98 . outputs 3 is more than fits, "
-            "but the memory holds 100; leave the request out or raise the memory to 101",
-        ),
-        (ROWS.format("arrival", -1, 2), "line 2, column arrival, value '-1': .*before time zero"),
-        (ROWS.format("arrival", 1, 10**13), "line 3, column arrival, value '10+': .*beyond step"),
-        (ROWS.format("arrival_s", -1, 2), "line 2, column arrival_s, value '-1': .*before time z"),
-        (ROWS.format("arrival_s", 1, "1e300"), "line 3, column arrival_s, value '1e300': .*beyond"),
-        (ROWS.format("arrival_s", 1, "soon"), "line 3, column arrival_s, value 'soon': must be a "),
-        (ROWS.format("arrival_s", 1, "nan"), "line 3, column arrival_s, value 'nan': must be a fi"),
-        (ROWS.format("weight", 1, 0), "line 3, column weight, value '0': must be positive"),
-        (ROWS.format("deadline", 1, 0), "line 3, column deadline, value '0': steps count from 1"),
-        (ROWS.format("output_lower", 1, 0), "line 3, column output_lower, value '0': must be at"),
-        (
-            ROWS.format("output_lower,output_upper", "1,1", "3,2"),
-            "line 3, column output_upper, value '2': is below its output_lower 3",
-        ),
-        (ROWS.format("label", "a", '"b'), "line 3, column label, value 'b.n': must be UTF-8 text"),
-        (
-            ROWS.format("label", '"a', "b"),
-            "cells, but the header has 3|on one line|cannot be split",
-        ),
-        (
-            AZURE + "2023-11-16,0,1\n",
-            "line 4, column ContextTokens, value '0': prompts is 0, which",
-        ),
-        (
-            AZURE + "16/11/2023,1,1\n",
-            "line 4, column TIMESTAMP, value '16/11/2023': must be a date",
-        ),
-        (BURST + "46,m,3,0,3,Conversation log\n", "line 4, column Response tokens, value '0'"),
-        (BURST + '46,"m,3,1,3,log\n47,m,3,1,3,log\n', "line 4"),
-        (MOONCAKE + "{}\n", "line 3, column input_length, value '': must be a whole number"),
-        ('{"schema": 1, "event_type": "a"}', "has no request to read"),
-        (MOONCAKE + "\n[]\n", "line 4: the line holds no JSON object"),
-        (MOONCAKE[:-1] + "{}\n", "line 2: the line holds no JSON object"),
-        (MOONCAKE + "{\n", "line 3: the line holds no JSON object"),
-        (
-            MOONCAKE + '{"timestamp": "x", "input_length": 1, "output_length": 1}',
-            "line 3, column timestamp, value '\"x\"': must be a whole number",
-        ),
-        (
-            MOONCAKE + '{"timestamp": 40000, "input_length": 1.5, "output_length": 1}',
-            "line 3, column input_length, value '1.5': must be a whole number",
-        ),
-        (
-            '{"timestamp": 61.114, "input_length": 521, "output_length": 132}\n',  # seconds?
-            "line 1, column timestamp, value '61.114': must be a whole number",
-        ),
-        (
-            '{"input_length": 1, "ts": 3, "output_length": 1}\n',
-            "line 1: unknown column 'ts'; name it arrival_s",
-        ),
-        (
-            '{"input_length": 1, "timestamp": 1}\n',
-            "line 1, column output_length, value '': must be a whole number",
-        ),
-        ('{"input_length": 1, "output_length": 1\n', "line 1: the line holds no JSON object"),
-        (
-            NATIVE.encode() + b"1,\xff\n",
-            r"line 4, column output_tokens, value '.*xff': must be a w",
-        ),
-        (
-            ROWS.format("label", "a", "b").encode()[:-2] + b"\xff\n",
-            "line 3, column label, value '.*xff': must be UTF-8 text",
-        ),
-        (
-            NATIVE.replace("\n", "\r"),
-            "line 1: the header cannot be split into columns; check its li",
-        ),
-        (b"\x89PNG\r\n\x1a\n\0\0", "line 1: this is not UTF-8 text; pass a CSV or JSONL trace"),
-        (b"P\0K\3\4\n1,2\n", "line 1: this is not UTF-8 text; pass a CSV or JSONL trace"),
-        ('{"prompts": [1], "outputs": [2]}', "trace.csv: .*the key 'memory' is missing"),
-        ('{"prompts": [1], "outputs": [2], "memory": 2}', "trace.csv: request 0: prompts 1"),
-        ('{"prompts": [1], "outputs": [2], "memory": 9, "labels": 3}', "trace.csv: labels is 3"),
-        ('{"prompts": [[1], 2], "outputs": [2], "memory": 9}', "trace.csv: prompts must be a list"),
-        (b'{"prompts": "\xff"', "trace.csv is not UTF-8 text; give an instance as JSON"),
-        ('{"prompts": ', "trace.csv: the JSON text is not valid JSON"),
-    ],
+@tabled(
+    (
+        NATIVE + "98,3\n",
+        "line 4, column prompt_tokens, value '98': prompts 98 . outputs 3 is more than fits, "
+        "but the memory holds 100; leave the request out or raise the memory to 101",
+    ),
+    (BURST + "46,m,3,0,3,Conversation log\n", "line 4, column Response tokens, value '0'"),
+    (MOONCAKE + "{}\n", "line 3, column input_length, value '': must be a whole number"),
+    (MOONCAKE + "\n[]\n", "line 4: the line holds no JSON object"),
+    (MOONCAKE[:-1] + "{}\n", "line 2: the line holds no JSON object"),
+    (MOONCAKE + "{\n", "line 3: the line holds no JSON object"),
+    (
+        MOONCAKE + '{"timestamp": "x", "input_length": 1, "output_length": 1}',
+        "line 3, column timestamp, value '\"x\"': must be a whole number",
+    ),
+    (
+        MOONCAKE + '{"timestamp": 40000, "input_length": 1.5, "output_length": 1}',
+        "line 3, column input_length, value '1.5': must be a whole number",
+    ),
+    (
+        NATIVE.encode() + b"1,\xff\n",
+        r"line 4, column output_tokens, value '.*xff': must be a w",
+    ),
+    (
+        ROWS.format("label", "a", "b").encode()[:-2] + b"\xff\n",
+        "line 3, column label, value '.*xff': must be UTF-8 text",
+    ),
+    (b"\x89PNG\r\n\x1a\n\0\0", "line 1: this is not UTF-8 text; pass a CSV or JSONL trace"),
+    (b"P\0K\3\4\n1,2\n", "line 1: this is not UTF-8 text; pass a CSV or JSONL trace"),
+    (b'{"prompts": "\xff"', "trace.csv is not UTF-8 text; give an instance as JSON"),
 )
 def test_bad_content_is_refused_in_one_sentence(trace, content, message):
     path = trace(content)

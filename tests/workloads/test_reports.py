@@ -1,13 +1,12 @@
 """The reader's rules: where requests are in a report, and which of them were measured."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
 import numpy as np
 import pytest
 from log_formats import AIPERF, BLIS, GUIDELLM, LITELLM, LLMPERF, LOGS, VLLM, table
+from tabled import tabled
 from trace_samples import lines
 
 from optsched import read_trace
@@ -198,19 +197,7 @@ HEADER = "pin,pout,sent_s,ttft_s,lat_s\n"
 ROLES = "prompt=pin,output=pout,arrival=sent_s,ttft=ttft_s,latency=lat_s"
 
 
-@pytest.mark.parametrize(
-    ("row", "column", "said"),
-    [
-        ("-1,0.7", "ttft_s", "is not after the arrival"),
-        ("0,0.7", "ttft_s", "is not after the arrival"),
-        (",0", "lat_s", "is not after the arrival"),
-        (",-1", "lat_s", "is not after the arrival"),
-        ("0.7,0.1", "lat_s", r"is before the first token \(ttft_s\)"),
-        ("inf,0.7", "ttft_s", "must be a finite number, or empty"),
-        ("1e999,0.7", "ttft_s", "must be a finite number, or empty"),
-        ("0.1,1_0", "lat_s", "must be a finite number, or empty"),
-    ],
-)
+@tabled()
 def test_measurements_that_cannot_be_are_refused_with_their_row(trace, row, column, said):
     path = trace(f"{HEADER}300,40,1,0.1,0.7\n300,40,2,{row}\n300,40,3,nan,None\n", "log.csv")
     with pytest.raises(InstanceError, match=f"line 3, column {column}, value .*{said}"):

@@ -1,7 +1,5 @@
 """Reading on past rows at fault: each is left out, and listed with its fault."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from trace_samples import BURST, NATIVE

@@ -1,7 +1,5 @@
 """Paired comparison of routing policies."""
 
-from __future__ import annotations
-
 import json
 import math
 

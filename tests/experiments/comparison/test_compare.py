@@ -1,11 +1,8 @@
 """The verb compare: one family of results on steps, clocks and clusters."""
 
-from __future__ import annotations
-
 import pytest
 
-from optsched import Cluster, Comparison, PriorityPolicy, bound, compare, family, run
-from optsched.errors import OptschedError
+from optsched import Cluster, Comparison, OptschedError, PriorityPolicy, bound, compare, family, run
 from optsched.experiments import comparison as comparing
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)

@@ -1,7 +1,5 @@
 """Policies on several instances: means, paired differences, and what they support."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Schedules in batches: their times are those of a literal clock, and of the runs they are from."""
 
-from __future__ import annotations
-
 import literal_clocked
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The library: what it says of each instance is verified, and only what is better is taken."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json
@@ -143,16 +141,13 @@ def less_is_known(monkeypatch):
 
 @pytest.mark.usefixtures("less_is_known")
 @pytest.mark.parametrize("record", [RECORD, CLOCKED, SHORT], ids=["steps", "clock", "makespan"])
-def test_a_better_claim_is_verified_and_measured(optsched_command, tmp_path, record):
+def test_a_better_claim_is_verified_and_measured(optsched_command, optsched_json, tmp_path, record):
     instance = record.instance()
     record.schedule(instance).to_json(tmp_path / "schedule.json")
     record.certificate.to_json(tmp_path / "proof.json")
     for file, gain in (("schedule.json", 1 / 3), ("proof.json", 1.0)):
-        code, out, _ = optsched_command(
-            "library", record.name, "--submit", tmp_path / file, "--json", "-"
-        )
-        found = json.loads(out)
-        assert (code, found["better"]) == (0, True)
+        found = optsched_json("library", record.name, "--submit", tmp_path / file)
+        assert found["better"] is True
         assert found["gain"] == pytest.approx(gain)
         _, said, _ = optsched_command("library", record.name, "--submit", tmp_path / file)
         assert f"is verified, and {gain:.2%} better than" in said
@@ -202,10 +197,9 @@ def test_a_proof_of_another_world_proves_nothing_here():
             CLOCKED.proven(proof, instance)
 
 
-def test_the_list_has_the_keys_of_the_manual(optsched_command):
-    code, out, _ = optsched_command("library", "--json", "-")
-    rows = json.loads(out)
-    assert (code, len(rows)) == (0, len(RECORDS))
+def test_the_list_has_the_keys_of_the_manual(optsched_command, optsched_json):
+    rows = optsched_json("library")
+    assert len(rows) == len(RECORDS)
     keys = {"name", "requests", "workers", "clock", "objective", "bound", "gap", "method"}
     for row in rows:
         assert keys <= set(row)

@@ -1,7 +1,5 @@
 """The test of growth on series whose growth is known, and how often it is right."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

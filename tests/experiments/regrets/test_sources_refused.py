@@ -1,11 +1,8 @@
 """Sources that are none are refused in one sentence."""
 
-from __future__ import annotations
-
 import pytest
 
-from optsched import family
-from optsched.errors import OptschedError
+from optsched import OptschedError, family
 from optsched.experiments.regret_cells import read_source
 
 

@@ -1,7 +1,5 @@
 """The threshold load, where it is known in closed form."""
 
-from __future__ import annotations
-
 import pytest
 
 from optsched import OptschedError

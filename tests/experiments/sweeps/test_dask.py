@@ -1,7 +1,5 @@
 """Sweeps on a Dask cluster: a scheduler and worker processes that the test starts and kills."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

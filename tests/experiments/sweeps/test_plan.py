@@ -1,11 +1,10 @@
 """The file of a sweep: what it asks for, and one sentence for everything that is wrong in it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
 from fresh import printed
+from tabled import tabled
 
 from optsched import OptschedError, Workers
 from optsched.experiments.sweep_plan import read_plan
@@ -92,53 +91,11 @@ def test_what_a_policy_may_know_is_part_of_a_trace(file):
     assert len(keys) == 8
 
 
-BAD_INSTANCES = {
-    "instances 1: unknown key 'lod'; did you mean 'load'?": {"family": "uniform", "lod": 1},
-    "unknown key 'memry'; did you mean 'memory'?": {"trace": "x.csv", "memry": 1},
-    "instances 1: name either a family or a trace": {"n": 3},
-    "no family 'unifrom'; did you mean 'uniform'?": {"family": "unifrom"},
-    "(family = 'uniform', n = 0): n is 0, but must": {"family": "uniform", "n": [3, 0]},
-    "n = 9223372036854775808): n is": {"family": "uniform", "n": 2**63},
-    "load = 'x'): load is 'x', but must be positive": {"family": "uniform", "load": "x"},
-    "there is no file none.csv; check its name": {"trace": "none.csv", "memory": 9},
-    'write a family as family = "uniform"': {"trace": "family:uniform"},
-    "'uniform' is not a table; write it under [[instances]]": "uniform",
-    "instances 1: n is an empty list; name at least one": {"family": "uniform", "n": []},
-}
-BAD_POLICIES = {
-    "policies 1: unknown policy 'aera': did you mean 'area'?": {"name": "aera"},
-    "unknown key 'intervls'; did you mean 'intervals'?": {"name": "area", "intervls": "exact"},
-    "policies 1: policy 'a-min' plans with intervals": {"name": "a-min"},
-    "unknown intervals 'exakt': did you": {"name": "a-min", "intervals": ["exact", "exakt"]},
-    "unknown rule 'skp': did you mean 'skip'?": {"name": "area", "rule": "skp"},
-    "run of area on family = 'uniform' with seed 0 is asked for twice": {"name": ["area", "area"]},
-    "hindsight has options of its own": {"name": ["area", "hindsight"]},
-    "unknown key 'time'; did you mean 'time_limit'?": {"name": "hindsight", "time": 3},
-    "unknown method 'exactly': did you mean 'exact'?": {"name": "hindsight", "method": "exactly"},
-    "policies 1: time_limit is 0, but must": {"name": "hindsight", "time_limit": 0},
-    "policies 1: work is 0, but must": {"name": "hindsight", "work": 0, "method": "search"},
-    "the method 'auto' goes by time": {"name": "hindsight", "work": 1},
-    "policies 1: unknown clock 'unitt': did you": {"name": "area", "clock": "unitt"},
-    "policies 1: the key 'name' is missing": {"rule": "skip"},
-    "policies 1: name is an empty list; name at least one": {"name": []},
-}
-BAD_SWEEPS = {
-    "unknown key 'polices'; did you mean 'policies'?": {"polices": []},
-    "names no instances; add at least one table [[instances]]": {"instances": []},
-    "seeds is 0, but must be how many": {"seeds": 0},
-    "seeds is [1, -1], but must": {"seeds": [1, -1]},
-    "but must be how many there are, up to 1,000,000": {"seeds": 10**26},
-    "bound true or false": {"bound": 1},
-    **{words: {"instances": [table]} for words, table in BAD_INSTANCES.items()},
-    **{words: {"policies": [table]} for words, table in BAD_POLICIES.items()},
-}
-
-
-@pytest.mark.parametrize("words", BAD_SWEEPS)
-def test_bad_input_is_one_sentence(words):
+@tabled()
+def test_bad_input_is_one_sentence(words, change):
     config = {"instances": [{"family": "uniform"}], "policies": [{"name": "area"}]}
     with pytest.raises(OptschedError) as caught:
-        read_plan(config | BAD_SWEEPS[words])
+        read_plan(config | change)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

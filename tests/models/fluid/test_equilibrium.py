@@ -1,14 +1,12 @@
 """The fluid equilibrium against a recursion that runs the fluid iteration by iteration."""
 
-from __future__ import annotations
-
 import math
 
-import numpy as np
 import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from optsched import InfeasibleError, Instance, RequestTypes, family, get_clock
 from optsched.clock import BatchContent, FunctionClock, LinearClock
@@ -139,18 +137,7 @@ def test_the_rate_is_that_of_the_arrivals():
         RequestTypes.from_instance(instance, 9)
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (([], [], []), "there are no types of requests"),
-        (([1, 1], [1, 1], [1, 0]), "type 2: rate is 0.0, but must be a finite number above 0; "),
-        (([1], [1], [np.nan]), "type 1: rate is nan"),
-        (([1, -1], [1, 1], [1, 1]), "type 2: prompt is -1, but must be from 0 to"),
-        (([1], [0], [1]), "type 1: output is 0, but must be from 1 to"),
-        (([1], [1, 2], [1]), "1 prompts, 2 outputs, 1 rates and 1 names"),
-        (([1], [1], ["often"]), "rates is 'often', but must be a number"),
-    ],
-)
+@tabled()
 def test_bad_types_are_refused_in_one_sentence(columns, message):
     with pytest.raises(InstanceError, match=message):
         RequestTypes(*columns)
@@ -190,25 +177,7 @@ def test_types_are_read_from_a_file(tmp_path):
     assert (types.first_stage, clock) == (1, get_clock("llama-2-7b-a100"))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("rate = 1000.0", ""), r"types.toml, \[\[type\]\] number 2: rate is missing; write rate"),
-        (("rate = 1000.0", "rate = 0"), "type 2: rate is 0.0, but must be a finite number above"),
-        (("rate = 1000.0", "rate = 1e300"), r"is 1e\+300, but must be a finite"),
-        (("output = 20", "output = -inf"), "number 2: output is -inf, but must be whole"),
-        (("memory = 20000", f"memory = {5000 * '9'}"), "is not valid TOML: Exceeds the limit"),
-        (("rate = 1000.0", 'rate = "x"'), "number 2: rate is 'x', no number"),
-        (("output = 20", "output = 2.5"), "number 2: output is 2.5, but must be whole"),
-        (("output = 20", "outputs = 20"), "unknown entry 'outputs': did you mean 'output'"),
-        (("d1 = 2.7e-7", ""), "has d0 alone; give both d0 and d1"),
-        (("d1 = 2.7e-7", 'd1 = 2\nclock = "unit"'), "has both a clock and d0 or d1"),
-        (("memory = 20000", "memory = 0"), "memory is 0, but must be a whole number of tokens"),
-        (("memory = 20000", "memory"), "is not valid TOML"),
-        (("[[type]]", "[[typ]]"), "unknown entry 'typ': did you mean 'type'"),
-        (("memory = 20000", 'prefill_makes_token = "no"'), "is 'no', but must be true or false"),
-    ],
-)
+@tabled((("memory = 20000", f"memory = {5000 * '9'}"), "is not valid TOML: Exceeds the limit"))
 def test_a_bad_file_is_refused_in_one_sentence(tmp_path, change, message):
     path = tmp_path / "types.toml"
     path.write_text(GOOD.replace(*change))

@@ -1,7 +1,5 @@
 """Nested WAIT: integer program, fixed point, Lemma 8 and memory stage by stage."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Segments against every choice of borders, the integer program, and Nested WAIT's own bound."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

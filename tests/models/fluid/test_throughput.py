@@ -1,7 +1,5 @@
 """The program of Fluid Section 2.4: most throughput under limits, against grids and a recursion."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

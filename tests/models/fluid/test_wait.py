@@ -1,7 +1,5 @@
 """Thresholds of WAIT: integer program, least fixed point and brute force."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Thresholds of WAIT in whole numbers: literally (9), and the same optimum in both solvers."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

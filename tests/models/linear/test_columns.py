@@ -1,7 +1,5 @@
 """Columns of one's own: where they land, what they are called, and recipes against brute force."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from brute_force import schedules

@@ -1,7 +1,5 @@
 """LinearModel: what it refuses, how it names, prints, checks points and changes."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Pyomo models equal the arrays they were made from, read back through standard form."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Task A, as a stranger: 200 requests of a trace solved, bounded, explained, exported, read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Task B, as a stranger: own rows, columns and objective, on both solvers, and what contradicts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Task D, as a stranger: a rolling horizon with a plan of one's own, by HiGHS and by CP-SAT."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Task E, as a stranger: BF-IO's program by both solvers, and a router with forecasts 30 % off."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

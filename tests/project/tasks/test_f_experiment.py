@@ -1,7 +1,5 @@
 """A stranger's task: many cells with an own policy, interrupted and resumed, here and on Dask."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

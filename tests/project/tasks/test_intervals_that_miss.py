@@ -1,7 +1,5 @@
 """A stranger's task: a predictor that is wrong now and then, and beliefs of one's own."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import optsched

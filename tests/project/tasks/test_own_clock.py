@@ -1,7 +1,5 @@
 """A stranger's task: policies on a clock of one's own, a function or a weighted sum."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

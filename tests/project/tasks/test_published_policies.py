@@ -1,7 +1,5 @@
 """A stranger's task: four published policies over five seeds, with intervals and proven gaps."""
 
-from __future__ import annotations
-
 import statistics
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The enumeration of a few requests against trying everything."""
 
-from __future__ import annotations
-
 import pytest
 from effort import examples
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Parts on equal workers: brute force, the enumeration of one worker, limits and bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from brute_force import joint_optima, optima

@@ -4,8 +4,6 @@ A rule may drop a node only if no completion is optimal; a node is needless only
 a completion that costs no more.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import brute_force
@@ -16,17 +14,8 @@ from literal import usage_at
 from priced_instances import loose_certificate, one_by_one
 from strategies import tiny_instance
 
-from optsched.search.exact.growth import (
-    ACTIVE,
-    HELD,
-    JUMPS,
-    PEAK,
-    PENDING,
-    Layer,
-    active,
-    pending,
-    undominated,
-)
+from optsched.search.exact import growth
+from optsched.search.exact.growth import ACTIVE, HELD, JUMPS, PEAK, PENDING, Layer, active, pending
 from optsched.search.exact.search import ALL, solve_exact
 
 RULES = {"active": ACTIVE, "pending": PENDING, "jumps": JUMPS}
@@ -113,7 +102,7 @@ def test_a_needless_node_has_no_better_completion_than_those_kept():
         layer.cost[:] = (rows * begun).sum(axis=1)
         some = np.flatnonzero(~begun.all(axis=1))
         order = some[np.lexsort((layer.cost[some], layer.key[some]))]
-        keep = undominated(layer, order)
+        keep = growth.undominated(layer, order)
         best = np.array([node.completions(schedules).sum(axis=1).min() for node in nodes])
         for node in order[~keep]:
             others = order[keep & (layer.key[order] == layer.key[node])]

@@ -1,7 +1,5 @@
 """The exact search against brute force; stopped anywhere, its interval holds."""
 
-from __future__ import annotations
-
 import effort
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Running sets against all sets, all paths and brute force; stopped early, the interval holds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading

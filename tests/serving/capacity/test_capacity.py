@@ -1,7 +1,5 @@
 """At most: what was simulated meets the objectives, in Python and on the command line."""
 
-from __future__ import annotations
-
 import json
 import shlex
 
@@ -10,9 +8,8 @@ import pytest
 from twins import twin_of
 
 import optsched
-from optsched import Instance, Slo, capacity, run
+from optsched import Instance, OptschedError, Slo, capacity, run
 from optsched.clock import LinearClock
-from optsched.errors import OptschedError
 from optsched.serving.capacity.bounds import Attempt
 from optsched.serving.capacity.capacity import fewest
 
@@ -280,7 +277,9 @@ def test_pictures_and_tables_show_all_plans():
     assert "least-tokens, area" in found._repr_html_()
 
 
-def test_the_command_line_finds_proves_checks_and_runs_again(optsched_command, tmp_path):
+def test_the_command_line_finds_proves_checks_and_runs_again(
+    optsched_command, optsched_json, tmp_path
+):
     trace, proof, page = tmp_path / "trace.csv", tmp_path / "proof.json", tmp_path / "page.html"
     TRACE.to_csv(trace)
     given = ["capacity", trace, "--memory", TRACE.memory, "--slo", "latency:p90<=70steps"]
@@ -294,8 +293,7 @@ def test_the_command_line_finds_proves_checks_and_runs_again(optsched_command, t
     assert code == 0
     assert f"fewer than {found['at_least']} workers never meet latency <= 70 steps" in out
     command = shlex.split(found["plans"][0]["command"])[1:]
-    code, out, _ = optsched_command(*command, "--json", "-")
-    again = json.loads(out)
+    again = optsched_json(*command)
     assert again["plans"][0]["attempts"] == [
         each for each in found["plans"][0]["attempts"] if each["workers"] == found["at_most"]
     ]

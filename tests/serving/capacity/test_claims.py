@@ -1,7 +1,5 @@
 """What `capacity` claims in steps and on clocks, against all schedules there are, in fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

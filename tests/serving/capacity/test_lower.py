@@ -1,7 +1,5 @@
 """At least: never more than what brute force needs, and proven by code that shares nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +9,7 @@ from brute_force_clocked import drawn, least_latency_of_pool
 from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from optsched import Instance, Slo, get_clock, read_certificate, run, verify
 from optsched.bounds.on_clock import least_work
@@ -190,18 +189,7 @@ TRACE = Instance(
 )
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ["latency:p95<=14"],
-        ["latency:max<=14"],
-        ["ttft:p90<=1"],
-        ["latency:mean<=6"],
-        ["ttft:mean<=0.4"],
-        ["within:ttft<=2&tpot<=0.07:95%"],
-        ["a/ttft:p99<=1", "latency:p99<=13"],
-    ],
-)
+@tabled()
 def test_every_number_has_a_proof_that_exact_integers_confirm(texts):
     slos = [Slo(text) for text in texts]
     clock = get_clock("llama-2-70b-2xa100")

@@ -1,7 +1,5 @@
 """vLLM's scheduler with outputs that it learns, and fair to clients, beside a literal twin."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import literal_vllm

@@ -1,7 +1,5 @@
 """Requests that arrive when others have ended: the kernel, its literal twin, frozen arrivals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import literal_vllm
@@ -13,8 +11,7 @@ from hypothesis import strategies as st
 from vllm_runs import CLOCK, policy_of, same
 
 import optsched
-from optsched import Instance
-from optsched.errors import OptschedError
+from optsched import Instance, OptschedError
 from optsched.policies import get_policy
 
 TURNS = st.tuples(

@@ -1,7 +1,5 @@
 """vLLM's scheduler: the kernel, its literal twin, and what vLLM itself did."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -12,6 +10,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 from vllm_runs import CLOCK, bounds, kernel_run, same, twin_run
 
 import optsched
@@ -187,18 +186,7 @@ def test_what_vllm_does_in_order_of_memory_time_is_what_area_predicts():
     assert runs[0].mean_latency == pytest.approx(runs[1].mean_latency, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("vllm:aera", "has no order 'aera': did you mean 'area'"),
-        ("vllm:area,0", "aging is 0.0, but must be a finite number above 0 or 'load'"),
-        ("vllm:area,lode", "aging is 'lode', but must be a finite number above 0 or 'load'"),
-        ("area+plan", "policy 'area' has no rule 'plan', which is for vllm"),
-        ("a-min+plan", "policy 'a-min' has no rule 'plan'"),
-        ("vllm+fare", "unknown rule 'fare': did you mean 'fair'"),
-        ("vllm+skip", "policy 'vllm' has its own rules of admission"),
-    ],
-)
+@tabled()
 def test_unknown_orders_and_rules_are_refused_in_one_sentence(name, words):
     with pytest.raises(PolicyError, match=words):
         get_policy(name)
@@ -217,19 +205,7 @@ def test_options_have_the_defaults_and_names_of_vllm():
     assert "0.33.0" in policy.source
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"max_num_batched_tokens": 9}, "max_num_batched_tokens is 9, below max_num_seqs, 256"),
-        ({"num_gpu_blocks": 1}, "num_gpu_blocks is 1, but must be at least 2"),
-        ({"block_size": 0}, "block_size is 0, but must be at least 1"),
-        ({"max_num_seqs": 0}, "max_num_seqs is 0, but must be at least 1"),
-        ({"watermark": 1.0}, "watermark is 1, but must be a share"),
-        ({"scheduling_policy": "lifo"}, "scheduling_policy is 'lifo'"),
-        ({"num_gpu_blocks": 9}, "num_gpu_blocks is 9, of which 8 hold 128 tokens"),
-        ({"num_gpu_blocks": 4}, "request b needs 4 blocks of 16 tokens, but there are 3"),
-    ],
-)
+@tabled()
 def test_options_that_vllm_refuses_are_refused_in_one_sentence(options, words):
     instance = Instance([1, 50], [4, 4], memory=100, labels="ab")
     with pytest.raises(PolicyError, match=words) as error:

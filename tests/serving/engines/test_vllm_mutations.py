@@ -1,7 +1,5 @@
 """Wrong rules of vLLM's scheduler, each told from the right one."""
 
-from __future__ import annotations
-
 import literal_vllm
 import numpy as np
 import pytest

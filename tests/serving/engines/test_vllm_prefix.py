@@ -1,7 +1,5 @@
 """vLLM's scheduler with prefix caching: the kernel, its literal twin, and what vLLM itself did."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The schedulers of two versions of vLLM, recorded on workloads of our own."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

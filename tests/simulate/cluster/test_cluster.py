@@ -1,7 +1,5 @@
 """The cluster simulator against a literal one, and what must hold under every policy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from clustered import with_deadlines

@@ -1,31 +1,17 @@
 """Facts of a cluster: what is refused, the clock, and the power law of the paper."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
+from tabled import tabled
 
 from optsched import Cluster, Instance, run
 from optsched.errors import InstanceError
 from optsched.simulate.cluster import PowerLaw
 
 
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
-        ({"workers": 0}, "workers is 0, but must be a whole number from 1"),
-        ({"workers": 2.5}, "workers is 2.5, but must be a whole number"),
-        ({"slots": 0}, "slots is 0, but must be a whole number from 1"),
-        ({"slots": [3, 0]}, "slots of worker 1 is 0, but must be a whole number"),
-        ({"slots": [3]}, "slots has 1 entries for 2 workers"),
-        ({"slowness": [1, 0.5]}, "slowness of worker 1 is 0.5"),
-        ({"memory": -4}, "memory is -4"),
-        ({"overhead_s": -1}, "overhead_s is -1, but must be a number of seconds from 0"),
-        ({"overhead_s": 0, "seconds_per_token": 0}, "both 0: time would stand still"),
-    ],
-)
+@tabled()
 def test_what_cannot_be_gets_one_sentence(facts, message):
     with pytest.raises(InstanceError, match=message):
         Cluster(**{"workers": 2, **facts})

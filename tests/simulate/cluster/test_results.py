@@ -1,7 +1,5 @@
 """Metrics of a run, by hand on two workers."""
 
-from __future__ import annotations
-
 import pytest
 
 from optsched import Cluster, Instance, family, run

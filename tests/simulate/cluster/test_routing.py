@@ -1,7 +1,5 @@
 """Routing policies: names, options, and what each is for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

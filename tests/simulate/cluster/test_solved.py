@@ -1,7 +1,5 @@
 """Clusters whose every step is solved by a solver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from literal_balance import allowed, imbalance, least_imbalance

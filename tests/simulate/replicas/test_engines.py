@@ -1,20 +1,17 @@
 """Routers on serving engines: paused and resumed, an engine does what it does at a stretch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, run
+from optsched import Instance, RunSettings, run
 from optsched.clock import LinearClock
 from optsched.policies import EnginePolicy
 from optsched.problem.work import arrival_times
 from optsched.problem.workers import ROUTERS, Load, Workers
 from optsched.serving.engines.policy import VllmPolicy
-from optsched.simulate import RunSettings
 from optsched.simulate.runners import runner_of
 from optsched.simulate.settings import Task
 

@@ -1,7 +1,5 @@
 """Routers on workers that run each on its own, against a literal twin and one-worker runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +8,10 @@ from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, PriorityPolicy, Workers, run
+from optsched import Execution, Instance, PriorityPolicy, Workers, run
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import InstanceError, PolicyError
 from optsched.policies import get_policy
-from optsched.problem.execution import Execution
 from optsched.problem.work import arrival_times, work_on_clock
 from optsched.problem.workers import ROUTERS, Router, get_routers
 from tests import literal_routing

@@ -1,15 +1,11 @@
 """Policies that preempt, on clocks: compared with the runs in steps and rebuilt logs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from optsched import Instance, run
+from optsched import DecisionPolicy, Instance, RunSettings, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, get_clock
 from optsched.errors import ClockError, InstanceError, PolicyError
-from optsched.policies import DecisionPolicy
-from optsched.simulate import RunSettings
 from optsched.simulate.runners import run_decided, run_planned, run_to_threshold
 from optsched.simulate.settings import Task
 

@@ -1,7 +1,5 @@
 """Simulators with a clock against literal ones, event by event."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import share
@@ -12,15 +10,9 @@ from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
 from optsched.policies import get_policy
 from optsched.policies.base import window_of
 from optsched.policies.wait import TypeQueues
+from optsched.simulate.seconds import serving
 from optsched.simulate.seconds.batches import EngineRequests, admit_on_clock
-from optsched.simulate.seconds.serving import (
-    CHUNKED,
-    MIXED,
-    PREFILL_FIRST,
-    MixedLimits,
-    serve,
-    serve_waiting,
-)
+from optsched.simulate.seconds.serving import CHUNKED, MIXED, MixedLimits, serve, serve_waiting
 
 CLOCKS = [
     UNIT,
@@ -106,7 +98,8 @@ def test_the_unit_clock_gives_the_schedule_in_steps(policy):
 
 
 @pytest.mark.parametrize(
-    ("how", "name"), [(MIXED, "mixed"), (PREFILL_FIRST, "prefill first"), (CHUNKED, "chunked")]
+    ("how", "name"),
+    [(MIXED, "mixed"), (serving.PREFILL_FIRST, "prefill first"), (CHUNKED, "chunked")],
 )
 def test_engines_agree_with_the_literal_simulator(how, name):
     rng = np.random.default_rng(2)

@@ -1,7 +1,5 @@
 """Simulated workers against the fluid model: equilibrium, and thresholds in heavy traffic."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Admission by what is likely to fit: equal to a literal simulator, feasible, and better."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A user's policy: equal to a literal simulator, kept within memory, knows nothing it may not."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np
@@ -10,10 +8,10 @@ from effort import examples
 from hypothesis import given
 from literal_attempts import decided_run
 from strategies import instances
+from tabled import tabled
 
-from optsched import Forecast, Instance, forecast, run
+from optsched import DecisionPolicy, Forecast, Instance, forecast, run
 from optsched.errors import PolicyError
-from optsched.policies import DecisionPolicy
 
 
 def fill(state):
@@ -67,18 +65,7 @@ def test_shortest_first_by_decisions_is_mc_sf_where_one_runs_at_a_time():
     )
 
 
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ([7], "starts request 7 at step 0, but there are only the requests 0 to 2"),
-        ([-1], "starts request -1 at step 0, but there are only"),
-        ([2], "starts request late at step 0, which arrives at step 5 only"),
-        ([0, 0], "starts request first at step 0, which it has just started"),
-        (["first"], "starts request first at step 0, which is no index of a request"),
-        ([True], "starts request True at step 0, which is no index"),
-        ([0.5], "starts request 0.5 at step 0, which is no index"),
-    ],
-)
+@tabled()
 def test_a_bad_choice_is_named(choice, message):
     instance = Instance([1] * 3, [3] * 3, 20, [0, 0, 5], labels=["first", "second", "late"])
     policy = DecisionPolicy("mine", "", lambda state: choice)

@@ -1,7 +1,5 @@
 """Decisions that preempt: equal to literal servers, in steps and on clocks, whatever is kept."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -22,8 +20,7 @@ import optsched
 from optsched import DecisionPolicy, Instance, bound, compare, forecast, get_clock, run
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError
-from optsched.policies import Decision
-from optsched.policies.decision import State
+from optsched.policies import Decision, State
 from optsched.problem.premises import strongest, uncovered
 from optsched.problem.work import arrival_times
 

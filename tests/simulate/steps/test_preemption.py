@@ -1,7 +1,5 @@
 """Runs under prediction intervals: equal to a literal simulator, feasible, deterministic."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples, share

@@ -1,7 +1,5 @@
 """Skip, backfill and window against literal simulators, and what tells the rules apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from effort import examples

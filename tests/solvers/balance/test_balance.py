@@ -1,7 +1,5 @@
 """One interface to every method: exact values, proven bounds, budgets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels of the step program against enumeration of every assignment."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

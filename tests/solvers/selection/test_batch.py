@@ -1,7 +1,5 @@
 """Batch selection: the exact methods agree, the scaled one keeps its promise."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import brute_force
