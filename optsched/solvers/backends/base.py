@@ -200,7 +200,9 @@ def solved_alone(model: LinearModel) -> Answer | None:
     whole = bool(model.integer.all() and (model.matrix.data == np.rint(model.matrix.data)).all())
     lower, upper = _whole_bounds(model.row_lower, model.row_upper, whole)
     blank = np.diff(model.matrix.indptr) == 0
-    denied = (lower > upper) | (blank & ((lower > 0) | (upper < 0)))
+    # A row that rounding alone makes empty is for the solver's tolerance.
+    room = FEASIBILITY * np.maximum(1, np.minimum(abs(lower), abs(upper)))
+    denied = (lower > upper + room) | (blank & ((lower > room) | (upper < -room)))
     for word, name_of, wrong in (
         ("column", model.column_name, low > high),
         ("row", model.row_name, denied),

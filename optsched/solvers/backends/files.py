@@ -475,6 +475,8 @@ def _lp_lines(model: LinearModel) -> Iterable[str]:
                 "an .mps file"
             )
     columns, rows = model.column_names("()"), model.row_names("()")
+    if not columns:
+        raise SolverError("an LP file needs a column; write an .mps file")
     yield "minimize" if model.sense == "min" else "maximize"
     # All columns stand in the objective, so that a reader meets them in their order.
     constant = f" {model.offset:+}" if model.offset else ""
