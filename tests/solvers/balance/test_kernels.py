@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from effort import share
 
-from optsched.solvers.balance_kernels import UNLIMITED, assign
+from optsched.solvers.balance_kernels import (
+    UNLIMITED,
+    assign,
+    change_load,
+    largest_without,
+    open_step,
+)
 
 
 def assign_by_swap(*step, rounds=50):
@@ -78,6 +84,19 @@ def test_both_searches_admit_what_there_is_room_for_and_swap_is_never_worse():
         assert least <= value <= cost(alive, sizes, *rest, greedy)
         optimal += value == least
     assert optimal >= 0.9 * steps
+
+
+def test_the_three_largest_loads_of_a_step_stand_where_they_belong():
+    generator = np.random.default_rng(5)
+    for _ in range(40):
+        alive, free, _, growth, slowness, _ = draw(generator, workers=(2, 6))
+        step = open_step(alive, free, growth, slowness, np.full(len(free), UNLIMITED), False)
+        full = [0, *(slowness * alive[:, 0])[free == 0].tolist()]
+        for _ in range(20 * (len(step.worker) > 1)):
+            row, other = generator.permutation(len(step.worker))[:2]
+            change_load(step, row, 0, max(int(generator.integers(-30, 30)), -step.load[row, 0]))
+            loads = np.delete(step.load[:, 0], [row, other]).tolist()
+            assert largest_without(step, row, other, 0) == max(full + loads)
 
 
 @pytest.mark.slow("64")
