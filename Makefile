@@ -16,7 +16,7 @@ demo: .venv/ready  ## compare all policies on a synthetic workload and write an 
 	@echo "open demo/report.html in a browser"
 
 test: .venv/dev  ## the core: quick tests, and few cases of some; run it before every commit
-	$(PYTEST) --quick --ignore tests/serving --ignore optsched/serving tests optsched
+	$(PYTEST) --quick tests optsched
 
 test-rest: .venv/dev  ## what CI runs besides: slow tests, all of its cases, serving, papers
 	$(PYTEST) --rest
@@ -79,7 +79,11 @@ build/validate/ready build/validate-cpu/ready: benchmarks/install_vllm.py pyproj
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ./papers
 	@touch $@
 
-.venv/dev: .venv/papers
+.venv/serving: .venv/ready serving/pyproject.toml
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ./serving
+	@touch $@
+
+.venv/dev: .venv/papers .venv/serving
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 

@@ -100,7 +100,7 @@ def _slow(item: pytest.Item) -> bool:
 
 def _quick(item: pytest.Item) -> bool:
     """Tell whether `make test` runs a test: one of the core, neither slow nor long."""
-    apart = item.nodeid.startswith(("papers/", "tests/serving/", "optsched/serving/"))
+    apart = item.nodeid.startswith(("papers/", "serving/"))
     return not (apart or _slow(item) or item.get_closest_marker("long"))
 
 

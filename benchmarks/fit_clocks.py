@@ -22,8 +22,8 @@ import pandas as pd
 from optsched.clock import LinearClock
 from optsched.clock.hardware import MODELS, kernel_batches, memory_tokens
 from optsched.policies import VllmPolicy
-from optsched.serving.calibration import check_clock
 from optsched.workloads import read_measured
+from optsched_serving.calibration import check_clock
 
 RECORDED = Path(__file__).parent.parent / "tests/recordings/h100"
 DATA = Path(__file__).parent.parent / "optsched/data/batch_time.json"

@@ -33,9 +33,9 @@ import numpy as np
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
-from optsched.serving.learning import Aging, OutputLearner, TokenCounters
-from optsched.serving.plugin.plan import AdmissionPlan, Foresight
-from optsched.serving.plugin.scheduler import LOG, Recorder, Watch
+from optsched_serving.learning import Aging, OutputLearner, TokenCounters
+from optsched_serving.plugin.plan import AdmissionPlan, Foresight
+from optsched_serving.plugin.scheduler import LOG, Recorder, Watch
 
 LONGEST = 200
 SETTINGS = (

@@ -1,3 +1,6 @@
+import optsched_serving.capacity.capacity as _capacity
+import optsched_serving.capacity.slo as _slo
+
 from ._version import __version__ as __version__
 from .bounds.ascent import Bound as Bound
 from .bounds.bound import bound as bound
@@ -36,11 +39,12 @@ from .problem.schedule import Schedule as Schedule
 from .problem.workers import Cluster as Cluster
 from .problem.workers import Router as Router
 from .problem.workers import Workers as Workers
-from .serving.capacity.capacity import capacity as capacity
-from .serving.capacity.slo import Slo as Slo
 from .simulate import RunSettings as RunSettings
 from .simulate import run as run
 from .solvers.backends.files import read_model as read_model
 from .solvers.backends.files import write_model as write_model
 from .workloads import family as family
 from .workloads import read_trace as read_trace
+
+capacity = _capacity.capacity
+Slo = _slo.Slo

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from optsched.serving import plugin as _plugin
-from optsched.serving.plugin import plugin as plugin
+from optsched._internal.rooms import elsewhere
+from optsched.errors import OptschedError
+
+try:
+    from optsched_serving import plugin as _plugin
+except ModuleNotFoundError as error:
+    raise OptschedError(elsewhere("vllm")) from error
+plugin = _plugin.plugin
 
 
 def __getattr__(name: str) -> object:
-    """Return a name of `optsched.serving.plugin`."""
+    """Return a name of `optsched_serving.plugin`."""
     return getattr(_plugin, name)

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from multiprocessing import get_context
 
 from optsched.cli import main
@@ -35,8 +36,9 @@ select family:uniform,n=12 --method scaled-dp
 
 def compile_all() -> None:
     """Run what needs them, in a process for each core; what is kept on disk is only loaded."""
+    commands = [each for each in _COMMANDS if "vllm" not in each or find_spec("optsched_serving")]
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as processes:
-        codes = dict(zip(_COMMANDS, processes.map(_call, _COMMANDS), strict=True))
+        codes = dict(zip(commands, processes.map(_call, commands), strict=True))
     assert not any(codes.values()), codes
 
 

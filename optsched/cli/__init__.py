@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 import optsched
-from optsched.cli import clocks, installation, optima, policies
+from optsched._internal.rooms import elsewhere
+from optsched.cli import installation, optima, policies
 from optsched.cli.options import BAD_INPUT, DONE, INTERRUPTED, NO, Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
 
@@ -28,25 +29,16 @@ _SECTIONS = {
     ),
     "Optima and proofs": (optima.solve, optima.bound, optima.check),
     "Models": (optima.select, optima.export, optima.thresholds, optima.throughput),
-    "Several workers": (policies.capacity, policies.route, policies.cluster),
+    "Several workers": (policies.route, policies.cluster),
     "What there is": (
         installation.policies,
         installation.families,
-        clocks.clock,
         installation.library,
     ),
     "This installation": (installation.doctor,),
 }
 _ADDED = "optsched.commands"  # entry points with commands of other distributions
-_PAPERS = (
-    "comes with the folder papers/ of the repository; install it from a checkout with python -m "
-    "pip install ./papers"
-)
-_ELSEWHERE = {
-    "reproduce": _PAPERS,
-    "competitive-ratio": _PAPERS,
-    "check-certificate": "is part of check now: optsched check TRACE FILE",
-}
+_HEADINGS = {"optsched-serving": "Serving", "optsched-papers": "Papers"}
 
 
 def _added() -> EntryPoints:
@@ -67,16 +59,21 @@ class _Group(Examples, click.Group):
         for each in _added().select(name=name):
             command: click.Command = each.load()
             return command
-        if name in _ELSEWHERE:
-            raise OptschedError(f"{name} {_ELSEWHERE[name]}")
+        if name == "check-certificate":
+            raise OptschedError(f"{name} is part of check now: optsched check TRACE FILE")
+        if sentence := elsewhere(name):
+            raise OptschedError(sentence)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        added = [command for each in _added() if (command := self.get_command(ctx, each.name))]
-        for section, commands in {**_SECTIONS, "Papers": added}.items():
-            if commands:
-                with formatter.section(section):
-                    formatter.write_dl([(str(c.name), c.get_short_help_str(100)) for c in commands])
+        sections: dict[str, list[click.Command]] = {k: [*of] for k, of in _SECTIONS.items()}
+        for each in sorted(_added(), key=lambda each: each.name):
+            name = "" if each.dist is None else each.dist.name
+            if command := self.get_command(ctx, each.name):
+                sections.setdefault(_HEADINGS.get(name, name), []).append(command)
+        for section, commands in sections.items():
+            with formatter.section(section):
+                formatter.write_dl([(str(c.name), c.get_short_help_str(100)) for c in commands])
 
 
 @click.group(

@@ -1,5 +1,5 @@
 """Models: decision problems and the arrays they become. None of them imports a solver."""
 
-import lazy_loader
+from optsched._internal.rooms import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

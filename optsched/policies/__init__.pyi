@@ -1,4 +1,4 @@
-import optsched.serving.engines.policy as _vllm
+import optsched_serving.engines.policy as _vllm
 
 from .base import RULES as RULES
 from .base import BatchPolicy as BatchPolicy

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.imports import imported, names_module
-from optsched._internal.rooms import every
+from optsched._internal.rooms import elsewhere, every
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
 from optsched.policies.decision import ROLLING, DecisionPolicy
@@ -80,6 +80,8 @@ def get_policy(policy: PolicyLike) -> Policy:
     if names_module(plain, POLICIES):
         found, colon = get_policy(imported(plain, "policy", POLICIES)), ""
     else:
+        if name not in POLICIES and (sentence := elsewhere(name)):
+            raise PolicyError(sentence)
         require_known("policy", name, POLICIES, PolicyError)
         found = POLICIES[name]
     if colon:

@@ -2,4 +2,4 @@
 
 from optsched._internal.rooms import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, __file__, "report")
+__getattr__, __dir__ = attach(__name__, __file__, "report")

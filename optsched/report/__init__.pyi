@@ -1,4 +1,4 @@
-import optsched.serving.capacity.plots as _capacity
+import optsched_serving.capacity.plots as _capacity
 
 from .pages import clock_page as clock_page
 from .pages import cluster_page as cluster_page

@@ -1,5 +1,5 @@
 """What solves a model: back ends for linear models, and methods for batches and balance."""
 
-import lazy_loader
+from optsched._internal.rooms import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

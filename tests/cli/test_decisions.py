@@ -53,7 +53,7 @@ def test_the_best_says_how_to_serve_so(optsched_command, lengths):
     assert settings == {
         "optsched": {"order": "work", "aging": None, "clock": "llama-3.1-8b-rtx4090"}
     }
-    from optsched.serving.plugin.plan import Settings
+    from optsched_serving.plugin.plan import Settings
 
     served = Settings().updated(settings["optsched"])
     assert served.policy().name == "work"

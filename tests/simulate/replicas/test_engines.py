@@ -11,9 +11,9 @@ from optsched.clock import LinearClock
 from optsched.policies import EnginePolicy
 from optsched.problem.work import arrival_times
 from optsched.problem.workers import ROUTERS, Load, Workers
-from optsched.serving.engines.policy import VllmPolicy
 from optsched.simulate.runners import runner_of
 from optsched.simulate.settings import Task
+from optsched_serving.engines.policy import VllmPolicy
 
 CLOCK = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
 SMALL = {"max_num_seqs": 3, "max_num_batched_tokens": 8}

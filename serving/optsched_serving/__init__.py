@@ -1,0 +1,19 @@
+"""What the operator of a server needs beyond the papers; the toolkit never imports it."""
+
+from optsched._internal.rooms import extend
+
+extend(
+    "public",
+    capacity="optsched_serving.capacity.capacity:capacity",
+    Slo="optsched_serving.capacity.slo:Slo",
+)
+extend("policy", vllm="optsched_serving.engines.policy:VLLM")
+extend("policy class", VllmPolicy="optsched_serving.engines.policy:VllmPolicy")
+extend("runner", vllm="optsched_serving.engines.running:RUNNER")
+extend(
+    "report",
+    **{
+        name: f"optsched_serving.capacity.plots:{name}"
+        for name in ("capacity_page", "capacity_table", "plot_attainment", "plot_growth")
+    },
+)

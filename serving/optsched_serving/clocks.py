@@ -1,0 +1,179 @@
+"""Commands about clocks: what there is, how to make one, and how far it is from a measured run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import optsched
+from optsched.cli import options as cli
+from optsched.cli.options import Options, Output, command, option, take
+from optsched.cli.policies import ENGINE, ENGINE_NAMES, of_engine
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from optsched.policies import Policy
+    from optsched.problem.instance import Instance
+    from optsched.workloads.trace import Measured
+
+#: A line of vLLM's --enable-logging-iteration-details.
+_ITERATION = re.compile(
+    r"\d+ context requests, (\d+) context tokens, (\d+) generation requests, \d+ generation "
+    r"tokens, iteration elapsed time: ([\d.]+) ms"
+)
+_LAYERS = "a folder of kernel times"
+_KERNELS = (
+    option("--layers N", int, f"Transformer layers of the model, of {_LAYERS}."),
+    option("--ranks N", 1, f"GPUs that share the model, of {_LAYERS}."),
+    option("--hidden N", int, "Hidden size of the model, for --ranks."),
+    option("--link-latency S", 0.0, "Seconds per transfer between GPUs, for --ranks."),
+    option("--link-bandwidth B", float, "Bytes per second between GPUs, for --ranks."),
+    option("--overhead S", 0.0, f"Seconds per batch in which no kernel runs, of {_LAYERS}."),
+)
+_MEASURED = (
+    *cli.COLUMNS,
+    cli.SKIP_INVALID,
+    option("--concurrency N", int, "Of a log without arrivals: requests its client kept running."),
+)
+_BASE = option("--clock C", str, "Clock that a log scales; of a log.")
+
+
+@command(
+    click.Argument(["source"], metavar="FILE_OR_FOLDER"),
+    option("--out FILE", cli.FILE, "Write the clock as JSON."),
+    *_KERNELS,
+    _BASE,
+    cli.MEMORY,
+    *_MEASURED,
+    *ENGINE,
+    runs=(
+        "clock fit batches.csv --out mine.json",
+        "clock fit vllm.log --out mine.json",
+        "clock fit profile --layers 32 --memory 41408 --out mine.json",
+        "clock fit log.jsonl --clock llama-3.1-8b-rtx4090 --num-gpu-blocks 2588 --out mine.json",
+    ),
+)
+def fit(output: Output, given: Options) -> int:
+    """Make a clock of measured batches, kernel times or a log.
+
+    Batches: a CSV as vllm's recorder writes it, or vLLM's log with
+    --enable-logging-iteration-details. Kernel times: a folder with dense.csv, per_sequence.csv and
+    attention.csv. A log: requests with measured latencies, by which --clock is scaled.
+    """
+    source, out, clock = take(given, "source out clock").values()
+    path, kernels = Path(source), take(given, cli.names_of(_KERNELS))
+    cli.only_for(cli.names_of(_KERNELS), path.is_dir(), f"for {_LAYERS}")
+    is_log = clock is not None and not path.is_dir()
+    cli.only_for(f"clock {cli.names_of(_MEASURED)} {ENGINE_NAMES}", is_log, "for a log and --clock")
+    gone = Counter[str]()
+    name = Path(out).stem if out else "fitted"
+    with output.progress("fitting"):
+        if path.is_dir():
+            from optsched.clock.hardware import kernel_batches
+
+            if kernels["layers"] is None:
+                raise OptschedError(f"{source} has the times of one layer; pass --layers N")
+            kernels["memory"] = given["memory"]
+            set_ones = {key: value for key, value in kernels.items() if value is not None}
+            found = optsched.clock.LinearClock.fit(kernel_batches(path, **set_ones), name)
+        elif clock is None:
+            found = optsched.clock.LinearClock.fit(_batches(path), name)
+        else:
+            from optsched_serving.calibration import calibrated
+
+            found = calibrated(clock, *_log(source, given, gone))
+            found = found._replace(clock=dataclasses.replace(found.clock, name=name))
+    if out is not None:
+        found.clock.to_json(out)
+    output.say(str(found))
+    content = dataclasses.asdict(found.clock)
+    errors = {"bias": found.bias, "mean_error": found.mean_error}
+    output.result({"clock": content, **errors, "left_out": dict(gone)})
+    return cli.DONE
+
+
+@command(
+    click.Argument(["name"], metavar="CLOCK"),
+    click.Argument(["source"], metavar="LOG"),
+    cli.MEMORY,
+    *_MEASURED,
+    *ENGINE,
+    runs=("clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",),
+)
+def check(output: Output, given: Options) -> int:
+    """Simulate a measured log, and set both beside each other."""
+    from optsched_serving.calibration import check_clock
+
+    name, source = take(given, "name source").values()
+    gone = Counter[str]()
+    with output.progress("simulating the log"):
+        found = check_clock(name, *_log(source, given, gone))
+    output.show(found, found.to_dict() | {"left_out": dict(gone)})
+    return cli.DONE
+
+
+def _log(
+    source: str, options: Options, gone: Counter[str]
+) -> tuple[Instance, Measured, Policy, int | None]:
+    """Read a measured log, count what it leaves out, and return its engine and concurrency."""
+    memory = cli.memory_of(options.pop("memory"), options)
+    how = take(options, "columns time_unit skip_invalid")
+    how |= {"seconds_per_step": cli.TICK, "note": cli.notes().append, "left_out": gone}
+    log = optsched.workloads.read_measured(source, memory, **how)
+    concurrency = options.pop("concurrency")
+    return *log, of_engine(optsched.policies.get_policy("vllm"), options), concurrency
+
+
+def _batches(path: Path) -> Path | pd.DataFrame:
+    """Return a file of batches, or what vLLM's log says of them."""
+    import pandas as pd
+
+    try:
+        lines = _ITERATION.findall(path.read_text("utf-8", "replace")) if path.exists() else []
+    except OSError as error:
+        raise OptschedError(f"cannot read {path}: {error.strerror}") from None
+    if not lines:
+        return path
+    names = "prefill_tokens", "decode_requests", "seconds"
+    table = pd.DataFrame(lines, columns=list(names)).astype(float)
+    table["seconds"] /= 1000
+    table["resident_tokens"] = table["squared_prompts"] = 0
+    return table.query("seconds > 0")
+
+
+def _listed(context: click.Context, json_path: str | None, quiet: bool, overwrite: bool) -> int:
+    """List built-in clocks, fit one, or check one on a log.
+
+    `clock fit` makes a clock of measured batches, kernel times or a log; `clock check` sets a
+    measured log beside its simulation.
+    """
+    if context.invoked_subcommand is not None:
+        return cli.DONE
+    output = Output(json_path, quiet)
+    rows = []
+    for name, facts in optsched.clock.clock_facts().items():
+        output.say(f"{name:27} {facts['title']} ({facts['source']})")
+        output.say(f"{'':27} {facts['fit']}; without {facts['left_out']}")
+        if "measured" in facts:
+            output.say(f"{'':27} held against {facts['measured']}")
+        rows.append({"name": name, **facts})
+    output.result(rows)
+    return cli.DONE
+
+
+clock = cli.CommandGroup(
+    "clock",
+    help=_listed.__doc__,
+    commands=[fit, check],
+    params=[*cli.ALL, cli.OVERWRITE],
+    callback=click.pass_context(_listed),
+    invoke_without_command=True,
+    epilog=cli.examples(("clock", "clock --json -", "clock fit --help", "clock check --help")),
+)

@@ -1,0 +1,25 @@
+"""A vLLM to look at, in the place of the real one."""
+
+import sys
+
+import fake_vllm
+import pytest
+from fake_vllm import NAMES
+
+import optsched_serving.plugin as inside
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """Put a fake vLLM in the place of the real one; return a function that changes it."""
+
+    def put(**options):
+        for name, module in fake_vllm.modules(**options).items():
+            monkeypatch.setitem(sys.modules, name, module)
+        for name in NAMES:
+            monkeypatch.delitem(vars(inside), name, raising=False)
+
+    put()
+    yield put
+    for name in NAMES:
+        vars(inside).pop(name, None)

@@ -1,0 +1,180 @@
+"""clock: what there is, fits, and logs beside their simulation."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from kernel_times import profile
+from tabled import tabled
+
+from optsched import family, run
+from optsched.clock import BatchContent, LinearClock, get_clock
+from optsched.policies import get_policy
+from optsched_serving.clocks import clock
+
+CLOCK = get_clock("llama-3.1-8b-rtx4090")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """A run of the simulator as LLMServingSim's authors write what they measure."""
+    instance = family("mixed", n=60, memory=20_000, rate=4, seed=3, seconds_per_step=1e-6)
+    made = run(instance, get_policy("vllm"), clock=CLOCK)
+    rows = [
+        {"input_toks": prompt, "output_toks": output, "arrival_time": 9.0 + come, "queued_ts": come,
+         "first_token_ts": come + first, "last_token_ts": come + last}
+        for prompt, output, come, first, last in zip(
+            instance.prompts.tolist(), instance.outputs.tolist(), made.arrivals.tolist(),
+            made.first_token_latencies.tolist(), made.latencies.tolist(), strict=True,
+        )
+    ]  # fmt: skip
+    path = tmp_path_factory.mktemp("log") / "requests.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_all_clocks_are_listed_with_what_they_are(optsched_command, optsched_json):
+    rows = {row["name"]: row for row in optsched_json("clock")}
+    assert rows["llama-3.1-8b-rtx4090"]["gpu"] == "rtx4090-24gb"
+    assert all(get_clock(name).constant == row["constant"] for name, row in rows.items())
+    _, out, _ = optsched_command("clock")
+    assert all(name in out for name in rows)
+    assert "of vLLM 0.19.0: mean latency" in out
+
+
+def batches():
+    """Batches that the clock times."""
+    rng = np.random.default_rng(1)
+    prompts, decodes = rng.integers(0, 600, 500) * rng.integers(0, 2, 500), rng.integers(1, 99, 500)
+    table = pd.DataFrame({"prefill_tokens": prompts, "decode_requests": decodes})
+    table = table.assign(resident_tokens=300 * decodes, squared_prompts=prompts**2)
+    table["seconds"] = [CLOCK(BatchContent(*row, 0)) for row in table.to_numpy().tolist()]
+    return table
+
+
+def vllms_log():
+    """Lines as vLLM writes them, of a clock that is a sum."""
+    return [
+        f"(EngineCore pid=7) INFO 11-27 [core.py:1] Iteration({at}): {bool(p) + 0} context "
+        f"requests, {p} context tokens, {d} generation requests, {d} generation tokens, iteration "
+        f"elapsed time: {1000 * (0.01 + 1e-4 * p + 2e-4 * d):.2f} ms, GPU KV cache usage: 3.1%"
+        for at, (p, d) in enumerate((at % 3 * (at % 500), 1 + at % 60) for at in range(600))
+    ]
+
+
+def test_batches_become_a_clock(optsched_json, tmp_path):
+    batches().to_csv(tmp_path / "batches.csv", index=False)
+    out_file = tmp_path / "mine.json"
+    found = optsched_json("clock", "fit", tmp_path / "batches.csv", "--out", out_file)
+    assert found.keys() == {"clock", "bias", "mean_error", "left_out"}
+    assert abs(found["bias"]) < 0.01
+    assert LinearClock.from_json(out_file).name == "mine"
+
+
+def test_lines_of_vllms_log_become_a_clock(optsched_json, tmp_path):
+    (tmp_path / "vllm.log").write_text("\n".join(["INFO starting", *vllms_log()]))
+    found = optsched_json("clock", "fit", tmp_path / "vllm.log")
+    assert abs(found["bias"]) < 0.001
+    assert found["clock"]["constant"] == pytest.approx(0.01, rel=0.02)
+
+
+def test_a_log_scales_a_clock_and_is_met(optsched_command, optsched_json, log, tmp_path):
+    slow = tmp_path / "slow.json"
+    CLOCK.scaled(1.2).to_json(slow)
+    engine = ("--memory", 20_000)
+    code, out, _ = optsched_command(
+        "clock", "fit", log, "--clock", slow, *engine, "--out", tmp_path / "mine.json"
+    )
+    assert code == 0
+    assert "30 requests that were not fitted" in out
+    found = optsched_json("clock", "check", tmp_path / "mine.json", log, *engine)
+    assert found.keys() == {"latency", "ttft", "tpot", "left_out"}
+    one, other = found["latency"]["mean"]
+    assert other == pytest.approx(one, rel=0.02)
+    code, out, _ = optsched_command("clock", "check", slow, log, *engine)
+    assert code == 0
+    assert "of the squared differences of latencies" in out
+
+
+def bench(at, **more):
+    """A request as SGLang's and vLLM's benchmarks write it, without its start."""
+    return {"input_lens": 300 + at, "output_lens": 40, "ttfts": 0.1, "itls": [0.015] * 39,
+            "errors": ""} | more  # fmt: skip
+
+
+def side_by_side(records):
+    return json.dumps({name: [each[name] for each in records] for name in records[0]})
+
+
+def test_a_log_without_arrivals_is_refused_or_a_closed_loop(refused, optsched_json, tmp_path):
+    (tmp_path / "log.json").write_text(side_by_side([bench(at) for at in range(9)]))
+    options = (tmp_path / "log.json", "--memory", 20_000)
+    for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
+        assert "the log does not say when its requests arrived" in refused("clock", *verb, *options)
+        optsched_json("clock", *verb, *options, "--concurrency", 3)
+    line = ("clock", "check", CLOCK.name, *options, "--concurrency")
+    means = [optsched_json(*line, count)["latency"]["mean"][1] for count in (1, 3)]
+    alone = CLOCK(BatchContent(304, 0, 0, 304**2, 305)) + 39 * CLOCK(BatchContent(0, 1, 325, 0, 0))
+    assert means[0] == pytest.approx(alone, rel=0.02)
+    assert means[1] > means[0]
+    timed = [bench(at, start_times=3.0 * at) for at in range(9)]
+    (tmp_path / "log.json").write_text(side_by_side(timed))
+    err = refused("clock", "check", CLOCK.name, *options, "--concurrency", 3)
+    assert "the log says when requests arrived; leave the concurrency out" in err
+
+
+def test_failed_and_impossible_requests_do_not_keep_a_log_from_being_used(
+    refused, optsched_json, tmp_path
+):
+    records = [bench(at, start_times=3.0 * at) for at in range(9)]
+    records[4] |= {"output_lens": 0, "errors": "Traceback", "ttfts": 0.0, "itls": []}
+    (tmp_path / "log.json").write_text(side_by_side(records))
+    options = (tmp_path / "log.json", "--memory", 20_000)
+    for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
+        assert optsched_json("clock", *verb, *options)["left_out"] == {"failed": 1}
+    records[5] |= {"ttfts": 0.0}
+    (tmp_path / "log.json").write_text(side_by_side(records))
+    for verb in (("check", CLOCK.name), ("fit", "--clock", CLOCK.name)):
+        err = refused("clock", *verb, *options)
+        assert "entry 6, column ttfts, value '0.0': is not after the arrival" in err
+        found = optsched_json("clock", *verb, *options, "--skip-invalid")
+        assert found["left_out"] == {"failed": 1, "invalid": 1}
+    content = optsched_json("compare", *options, "--skip-invalid")
+    assert content["left_out"] == {"failed": 1}
+
+
+def test_a_simulation_beyond_what_was_fitted_says_so(optsched_command, tmp_path):
+    batches().to_csv(tmp_path / "batches.csv", index=False)
+    mine = tmp_path / "mine.json"
+    code, _, _ = optsched_command("clock", "fit", tmp_path / "batches.csv", "--out", mine)
+    assert code == 0
+    assert {name: most for name, _, most in LinearClock.from_json(mine).fitted}["tokens"] < 700
+    (tmp_path / "t.csv").write_text("prompt_tokens,output_tokens\n3000,20\n3000,20\n")
+    for verb in (("simulate", "--policy", "fcfs"), ("compare", "--policies", "fcfs")):
+        code, out, _ = optsched_command(
+            verb[0], tmp_path / "t.csv", *verb[1:], "--memory", 9000, "--clock", mine
+        )
+        assert code == 0
+        assert "of the batches leave what clock mine was fitted on, and are guesses: prefill" in out
+
+
+def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.jsonl").write_text(log.read_text())
+    (tmp_path / "vllm.log").write_text("\n".join(vllms_log()))
+    (tmp_path / "profile").mkdir()
+    profile(tmp_path / "profile")
+    batches().to_csv("batches.csv", index=False)
+    for command in clock.commands.values():
+        lines = [line.split() for line in command.epilog.splitlines() if "  optsched" in line]
+        assert lines
+        for words in lines:
+            code, _, err = optsched_command(*words[1:])
+            assert code == 0, (words, err)
+
+
+@tabled()
+def test_what_makes_no_clock_is_refused_in_one_sentence(refused, log, tmp_path, words, sentence):
+    places = {"LOG": log, "FOLDER": tmp_path}
+    assert sentence in refused("clock", *(places.get(word, word) for word in words))

@@ -1,0 +1,241 @@
+"""What becomes of requests when hooks of ours in vLLM fail, on a scheduler with its interface."""
+
+import logging
+import socket
+import sys
+from types import FunctionType
+
+import fake_vllm
+import literal_vllm
+import numpy as np
+import pytest
+from effort import examples
+from fake_vllm import NAMES
+from hypothesis import given
+from hypothesis import strategies as st
+
+import optsched_serving.plugin as inside
+from optsched_serving.learning import Aging, OutputLearner, TokenCounters
+from optsched_serving.plugin.plan import AdmissionPlan, Foresight
+from optsched_serving.plugin.scheduler import Recorder, Scheduler, Watch
+
+SETTINGS = ({}, {"order": None}, {"fair": True}, {"patience": 0.2}, {"log_error": 0.4})
+PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters, Aging)
+#: What stands between vLLM and our parts, or is called when a server starts.
+BETWEEN = {
+    *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
+    *(
+        "update_from_output",
+        "_guarded",
+        "_rank",
+        "_rank_all",
+        "_try_again",
+        "_alone",
+        "__new__",
+        "serve",
+    ),
+}
+#: What the stand-in has none of, a prefix cache; a real vLLM comes here (`vllm_campaign.py`).
+CACHED = {"_blocks_of", "_shared", "_in_use"}
+CASE = literal_vllm.Settings(
+    num_gpu_blocks=14, block_size=4, max_num_seqs=4, max_num_batched_tokens=24
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def vllm():
+    """Put a fake vLLM in the place of the real one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in fake_vllm.modules().items():
+            patch.setitem(sys.modules, name, module)
+        for name in NAMES:
+            vars(inside).pop(name, None)
+        yield
+    for name in NAMES:
+        vars(inside).pop(name, None)
+
+
+#: All functions of ours that a running scheduler may call, by owner and name.
+HOOKS = [
+    *((owner, name) for owner in PARTS for name in vars(owner) if name not in BETWEEN | CACHED),
+    *((None, name) for name in ("_arrives", "_key", "_look", "_promote", "_ends", "_tell")),
+    *((None, name) for name in ("_shares", "limit_of", "now", "fits", "row_of", "_joins")),
+    (AdmissionPlan, "__init__"),
+]
+HOOKS = [
+    (owner, name)
+    for owner, name in HOOKS
+    if owner is None or isinstance(vars(owner)[name], FunctionType)
+]
+
+
+def test_a_port_that_is_taken_switches_counting_off(caplog):
+    pytest.importorskip("prometheus_client", reason="the client of Prometheus is not installed")
+    with socket.create_server(("", 0)) as taken:
+        scheduler = made(NAMES[0], {"metrics_port": taken.getsockname()[1]})
+    assert "counting" in scheduler.off
+    assert "the counters stand still" in caplog.text
+    serve(scheduler, np.random.default_rng(1))
+
+
+def test_the_list_of_hooks_is_complete():
+    own = {each for each, member in vars(Scheduler).items() if isinstance(member, FunctionType)}
+    assert own - BETWEEN - CACHED == {each for owner, each in HOOKS if owner is None}
+
+
+def made(name, extra):
+    """Make a scheduler of a name, which counts."""
+    attributes = {"time": 0.0, "now": lambda self: self.time, "log_stats": True}
+    return fake_vllm.made(name, CASE, extra, **attributes)
+
+
+def serve(scheduler, rng):
+    """Serve requests, some of them sessions, while things happen; all end, and give all back."""
+    depth = 1 + scheduler.settings.async_scheduling
+    coming, chunks = [], {}
+    for index in range(8):
+        said = {"client": int(rng.integers(3)), "expected_output": int(rng.integers(1, 30))}
+        facts = (int(rng.integers(1, 16)), int(rng.integers(1, 12)))
+        extra = said if rng.random() < 0.7 else {}
+        request = fake_vllm.Request(index, *facts, float(rng.integers(0, 8)) / 10, extra_args=extra)
+        request.resumable = rng.random() < 0.4
+        coming.append(request)
+        if request.resumable:
+            chunks[index] = int(rng.integers(0, 3))
+    coming.sort(key=lambda each: each.arrival)
+    flying = []
+    for number in range(3000):
+        scheduler.time = number * 0.03
+        while coming and coming[0].arrival <= scheduler.time:
+            scheduler.add_request(coming.pop(0))
+        for request in [*scheduler.requests.values()]:
+            index = request.index
+            if rng.random() < 0.01:
+                scheduler.finish(request)
+            elif index in chunks and rng.random() < 0.2:
+                more = fake_vllm.Request(index, 2, 3, scheduler.time, resumable=chunks[index] > 0)
+                chunks[index] -= 1
+                if not more.resumable:
+                    del chunks[index]
+                scheduler.add_request(more)
+        if rng.random() < 0.02:
+            while scheduler.running:
+                scheduler.preempt(scheduler.running[-1])
+        flying.append(scheduler.schedule())
+        if len(flying) == depth:
+            batch = flying.pop(0)
+            batch.parts = [part for part in batch.parts if part[0].request_id in scheduler.requests]
+            scheduler.update(batch, number)
+        if not coming and not scheduler.requests:
+            break
+    assert not scheduler.requests
+    assert not scheduler.waiting
+    assert not scheduler.running
+    assert scheduler.free == scheduler.usable()
+    assert not scheduler._seen  # noqa: SLF001
+    assert not scheduler._by_arrival  # noqa: SLF001
+
+
+@examples(200)
+@given(st.sampled_from(NAMES), st.sampled_from(SETTINGS), st.integers(0, 2**32))
+def test_sessions_aborts_and_resets_at_any_moment_do_no_harm(name, extra, seed):
+    scheduler = made(name, extra)
+    serve(scheduler, np.random.default_rng(seed))
+    assert not {*scheduler.off.values()} & {"it failed"}
+
+
+class InjectedError(Exception):
+    """What a hook raises."""
+
+
+#: What only a plan calls.
+PLANNING = {"fits", "row_of", "_shares", "chances", "_joins"}
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "hook"),
+    [
+        (name, *each)
+        for name in NAMES
+        for each in HOOKS
+        if "Planned" in name or (each[0] is not AdmissionPlan and each[1] not in PLANNING)
+    ],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_a_hook_that_raises_never_reaches_the_engine(
+    name, owner, hook, monkeypatch, caplog, tmp_path
+):
+    fired = 0
+    for seed, extra in enumerate(3 * SETTINGS):
+        rng = np.random.default_rng(seed)
+        scheduler = made(name, extra | ({"record": str(tmp_path)} if seed % 2 else {}))
+        holder = type(scheduler) if owner is None else owner
+        calls, does = iter(range(10**6)), getattr(holder, hook)
+        first = int(rng.integers(0, 6))
+
+        def failing(*args, calls=calls, does=does, first=first, **more):
+            if next(calls) < first:
+                return does(*args, **more)
+            raise InjectedError(hook)
+
+        caplog.clear()
+        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+            patch.setattr(holder, hook, failing)
+            serve(scheduler, rng)
+        told = [record for record in caplog.records if record.exc_info]
+        assert all(record.exc_info[0] is InjectedError for record in told)
+        assert len({record.getMessage() for record in told}) == len(told) <= 4
+        assert bool(told) == ("it failed" in scheduler.off.values())
+        fired += bool(told)
+        if fired > 3:
+            break
+    assert fired
+
+
+def test_a_part_that_failed_is_tried_again_a_few_times(monkeypatch, caplog):
+    at = [0.0]
+    monkeypatch.setattr("optsched_serving.plugin.scheduler.monotonic", lambda: at[0])
+    scheduler = made("PlannedScheduler", {"record": None})
+    broken = [True]
+    expect = Foresight.expect
+
+    def fails(self, *given):
+        if broken[0]:
+            raise InjectedError
+        return expect(self, *given)
+
+    monkeypatch.setattr(Foresight, "expect", fails)
+
+    def ask():
+        request = fake_vllm.Request(len(scheduler.requests), 3, 2, at[0])
+        scheduler.add_request(request)
+        return scheduler.off
+
+    assert ask()["learning"] == ask()["order"] == "it failed"
+    assert "failed and is off for 60 s; requests come by arrival" in caplog.text
+    broken[0], at[0] = False, 59.0
+    assert "learning" in ask()
+    at[0] = 61.0
+    assert "it failed" not in ask().values()
+    broken[0] = True
+    for _ in range(20):
+        at[0] += 61
+        ask()
+    assert "is off until the server is restarted" in caplog.text
+    broken[0] = False
+    at[0] += 1e6
+    assert ask()["learning"] == "it failed"
+
+
+def test_what_a_configuration_forbids_stays_off_when_a_part_is_tried_again(monkeypatch):
+    at = [0.0]
+    monkeypatch.setattr("optsched_serving.plugin.scheduler.monotonic", lambda: at[0])
+    scheduler = made("OrderedScheduler", {})
+    why = scheduler.off["plan"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Foresight, "expect", lambda *_: 1 / 0)
+        scheduler.add_request(fake_vllm.Request(0, 3, 2, 0.0))
+    assert scheduler.off == {"learning": "it failed", "order": "it failed", "plan": why}
+    at[0] = 61.0
+    scheduler.add_request(fake_vllm.Request(1, 3, 2, 0.0))
+    assert scheduler.off == {"plan": why}
