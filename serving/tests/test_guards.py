@@ -10,7 +10,7 @@ import literal_vllm
 import numpy as np
 import pytest
 from effort import examples
-from fake_vllm import NAMES
+from fake_vllm import NAMES, serve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,53 +87,6 @@ def made(name, extra):
     """Make a scheduler of a name, which counts."""
     attributes = {"time": 0.0, "now": lambda self: self.time, "log_stats": True}
     return fake_vllm.made(name, CASE, extra, **attributes)
-
-
-def serve(scheduler, rng):
-    """Serve requests, some of them sessions, while things happen; all end, and give all back."""
-    depth = 1 + scheduler.settings.async_scheduling
-    coming, chunks = [], {}
-    for index in range(8):
-        said = {"client": int(rng.integers(3)), "expected_output": int(rng.integers(1, 30))}
-        facts = (int(rng.integers(1, 16)), int(rng.integers(1, 12)))
-        extra = said if rng.random() < 0.7 else {}
-        request = fake_vllm.Request(index, *facts, float(rng.integers(0, 8)) / 10, extra_args=extra)
-        request.resumable = rng.random() < 0.4
-        coming.append(request)
-        if request.resumable:
-            chunks[index] = int(rng.integers(0, 3))
-    coming.sort(key=lambda each: each.arrival)
-    flying = []
-    for number in range(3000):
-        scheduler.time = number * 0.03
-        while coming and coming[0].arrival <= scheduler.time:
-            scheduler.add_request(coming.pop(0))
-        for request in [*scheduler.requests.values()]:
-            index = request.index
-            if rng.random() < 0.01:
-                scheduler.finish(request)
-            elif index in chunks and rng.random() < 0.2:
-                more = fake_vllm.Request(index, 2, 3, scheduler.time, resumable=chunks[index] > 0)
-                chunks[index] -= 1
-                if not more.resumable:
-                    del chunks[index]
-                scheduler.add_request(more)
-        if rng.random() < 0.02:
-            while scheduler.running:
-                scheduler.preempt(scheduler.running[-1])
-        flying.append(scheduler.schedule())
-        if len(flying) == depth:
-            batch = flying.pop(0)
-            batch.parts = [part for part in batch.parts if part[0].request_id in scheduler.requests]
-            scheduler.update(batch, number)
-        if not coming and not scheduler.requests:
-            break
-    assert not scheduler.requests
-    assert not scheduler.waiting
-    assert not scheduler.running
-    assert scheduler.free == scheduler.usable()
-    assert not scheduler._seen  # noqa: SLF001
-    assert not scheduler._by_arrival  # noqa: SLF001
 
 
 @examples(200)

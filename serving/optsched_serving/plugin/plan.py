@@ -15,7 +15,8 @@ import numpy as np
 from optsched._internal.compiled import allocating
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import OptschedError, nearest, require
-from optsched.policies import PriorityPolicy, get_policy, is_shipped
+from optsched.policies.base import PriorityPolicy  # by modules: beside vLLM no loader is there
+from optsched.policies.registry import get_policy, is_shipped
 from optsched.problem.forecasts import Beliefs, steps_ahead
 from optsched.problem.instance import Instance
 from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters
