@@ -58,15 +58,17 @@ reproduce: .venv/papers  ## all tables, figures and theorems of the papers, in f
 	@echo "open reproduced/index.html in a browser"
 
 validate: build/validate/ready  ## a real vLLM, in a venv of its own (4 GB), with our orders inside
-	build/validate/bin/python benchmarks/validate_vllm.py docs/evidence.md
+	build/validate/bin/python benchmarks/validate_vllm.py serving/docs/evidence.md
 	build/validate/bin/python benchmarks/vllm_campaign.py 1000
 
 validate-cpu: build/validate-cpu/ready  ## the same with a model that computes on a CPU (4.7 GB); gains are measured; at most ten minutes
-	build/validate-cpu/bin/python benchmarks/validate_cpu.py docs/evidence.md
+	build/validate-cpu/bin/python benchmarks/validate_cpu.py serving/docs/evidence.md
 
 build/validate/ready build/validate-cpu/ready: benchmarks/install_vllm.py pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python benchmarks/install_vllm.py $(if $(findstring cpu,$@),compute)
+	$(@D)/bin/python benchmarks/vllm_campaign.py 100  # where nothing else is, neither solver nor plots
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . --editable ./serving
 	@touch $@
 
 .venv/ready: pyproject.toml
@@ -88,4 +90,4 @@ build/validate/ready build/validate-cpu/ready: benchmarks/install_vllm.py pyproj
 	@touch $@
 
 clean:
-	rm -rf .venv build/validate build/validate-cpu build/notebooks demo docs/_build docs/notebooks docs/jupyter_execute
+	rm -rf .venv build/validate build/validate-cpu build/notebooks demo docs/_build docs/notebooks docs/papers docs/serving docs/jupyter_execute

@@ -1,7 +1,7 @@
 """Engines as recorded against optsched: vLLM's scheduler batch by batch, Vidur request by request.
 
 `validation.py FOLDER` reads the recordings of a folder (their README says how they were made) and
-prints the tables of docs/evidence.md.
+prints the tables of serving/docs/evidence.md.
 """
 
 from __future__ import annotations

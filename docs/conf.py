@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -32,7 +34,7 @@ extensions = [
     "sphinx_copybutton",
 ]
 # What developers or few readers want stays in the repository alone.
-APART = ["architecture.md", "research.md", "errata-by-paper.md", "results/*.md"]
+APART = ["architecture.md", "research.md", "papers/errata-by-paper.md", "papers/results/*.md"]
 exclude_patterns = ["_build", "jupyter_execute", *APART]
 html_theme = "furo"
 html_title = f"optsched {release}"
@@ -49,7 +51,10 @@ nb_merge_streams = True
 
 smartquotes_action = "qe"  # two dashes are those of an option
 
-suppress_warnings = ["ref.python"]  # fields of one name, such as `memories`, in several classes
+suppress_warnings = [
+    "ref.python",  # fields of one name, such as `memories`, in several classes
+    "toc.empty_glob",  # pages of a distribution that is not installed
+]
 
 autosummary_generate = True
 autodoc_typehints = "none"  # signatures carry them
@@ -64,37 +69,52 @@ napoleon_custom_sections = [("Yields", "returns_style")]
 add_module_names = False
 
 _HERE = Path(__file__).parent
+_ROOT = _HERE.parent
+#: Folders of the site, and those of the repository that they show if their package is there.
+_FOLDERS = {
+    "notebooks": (_ROOT / "notebooks", "optsched"),
+    "serving": (_ROOT / "serving/docs", "optsched_serving"),
+    "papers": (_ROOT / "papers/docs", "optsched_papers"),
+}
 
 
-def _copy_notebooks(_: object) -> None:
-    """Bring the notebooks, which stand beside docs, in where Sphinx finds them."""
-    target = _HERE / "notebooks"
-    target.mkdir(exist_ok=True)
-    for notebook in sorted((_HERE.parent / "notebooks").glob("*.ipynb")):
-        copy = target / notebook.name
-        if not copy.exists() or copy.read_bytes() != notebook.read_bytes():
-            shutil.copyfile(notebook, copy)
-    for copy in target.glob("*.ipynb"):
-        if not (_HERE.parent / "notebooks" / copy.name).exists():
-            copy.unlink()
+def _copy_pages(_: object) -> None:
+    """Bring in what stands beside docs, where Sphinx finds it."""
+    for name, (source, package) in _FOLDERS.items():
+        files = {each.relative_to(source) for each in source.rglob("*.*") if find_spec(package)}
+        for file in files:
+            copy = _HERE / name / file
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if not copy.exists() or copy.read_bytes() != (source / file).read_bytes():
+                shutil.copyfile(source / file, copy)
+        for copy in (_HERE / name).rglob("*.*"):
+            if copy.relative_to(_HERE / name) not in files:
+                copy.unlink()
 
 
-_TO_APART = re.compile(
-    r"\[([^]]+)\]"
-    r"\(((?:\.\./CONTRIBUTING|architecture|research|errata-by-paper|results/[\w-]+)\.md)(#[\w-]+)?\)"
-)
+_LINK = re.compile(r"(?<!!)\[([^]]+)\]\(([^)\s:#]+\.\w+)(#[\w-]+)?\)")
 
 
-def _link_pages(_: object, __: str, source: list[str]) -> None:
-    """Let links between docs and notebooks lead to their pages, or to the file of one apart."""
-    text = source[0].replace("(../notebooks/", "(notebooks/").replace("(../docs/", "(../")
-    source[0] = _TO_APART.sub(_link_file, text)
+def _link_pages(_: object, page: str, source: list[str]) -> None:
+    """Let links in the repository lead to pages of the site, or to the file of one apart."""
+    shown = _HERE / page
+    own = _FOLDERS[page.split("/")[0]][0] if page.split("/")[0] in _FOLDERS else None
+    written = shown if own is None else own / shown.relative_to(_HERE / page.split("/")[0])
 
+    def link(found: re.Match[str]) -> str:
+        text, path, anchor = found.groups()
+        target = (written.parent / path).resolve()
+        for name, (folder, _) in _FOLDERS.items():
+            if target.is_relative_to(folder) and (_HERE / name).exists():
+                target = _HERE / name / target.relative_to(folder)
+        place = os.path.relpath(target, shown.parent)
+        apart = any(target.match(f"docs/{each}") for each in APART)
+        if target.suffix in (".md", ".ipynb") and target.is_relative_to(_HERE) and not apart:
+            return f"[{text}]({place}{anchor or ''})"
+        # A target of the papers by its name is one of many, and named alone.
+        return f"`{text}`" if anchor == f"#{text}" else f"[{text}](path:{place})"
 
-def _link_file(link: re.Match[str]) -> str:
-    """Link a page apart as a file; a target by its name is one of many, and named alone."""
-    text, path, anchor = link.groups()
-    return f"`{text}`" if anchor == f"#{text}" else f"[{text}](path:{path})"
+    source[0] = _LINK.sub(link, source[0])
 
 
 def _set_examples(_: object, __: object, epilog: list[str]) -> None:
@@ -170,7 +190,7 @@ def _describe_data(_: object, what: str, name: str, *rest: object) -> None:
 
 def setup(app: object) -> None:
     """Register these with Sphinx."""
-    app.connect("builder-inited", _copy_notebooks)  # type: ignore[attr-defined]
+    app.connect("builder-inited", _copy_pages)  # type: ignore[attr-defined]
     app.connect("source-read", _link_pages)  # type: ignore[attr-defined]
     app.connect("source-read", _list_shared_options)  # type: ignore[attr-defined]
     app.connect("source-read", _list_records)  # type: ignore[attr-defined]

@@ -2,8 +2,8 @@
 
 The folders are those of `optsched reproduce all --out FOLDER`; a target is taken from the first
 folder that has it, so that full runs of some stand before quick runs of all, and keeps what its
-page shows if none has it. The script writes `docs/results.md` and a page per paper, their pictures,
-and the verdicts that `optsched reproduce --list` shows.
+page shows if none has it. The script writes `papers/docs/results.md` and a page per paper, their
+pictures, and the verdicts that `optsched reproduce --list` shows.
 """
 
 import functools
@@ -25,7 +25,7 @@ from optsched_papers.claims import FAILS, LABELS, REFUTATIONS
 from optsched_papers.stored import VERDICTS, count_labels, last_verdicts, to_store
 
 HERE = Path(__file__).parent
-DOCS = HERE.parent / "docs"
+DOCS = HERE / "docs"
 PICTURES = DOCS / "images" / "results"
 TEXTS = tomllib.loads((HERE / "optsched_papers" / "targets.toml").read_text("utf-8"))
 # What a reference to them would not shorten is repeated.
@@ -51,11 +51,11 @@ PAPERS = {
 
 HEAD = """\
 Every target of the five papers as this version last ran it: {counts}. {kind} A verdict concerns
-the version of the paper that its page names; [Reproduce the papers](how-to/reproduce.md) defines
+the version of the paper that its page names; [Reproduce the papers](reproduce.md) defines
 verdicts and tolerances, and the [errata](errata.md) have counterexamples and what mends a refuted
 statement. `optsched reproduce NAME` draws the plot of a target and lists all its claims. The files
-linked below (`docs/results/` in the repository) have the plots and the claims that decide: the
-first that refutes a statement, or those that fail (✗), with the limit that they miss; where the
+linked below (`papers/docs/results/` in the repository) have the plots and the claims that decide:
+the first that refutes a statement, or those that fail (✗), with the limit that they miss; where the
 target holds, our values (bold) beside the printed ones. Of several readings they show the nearest,
 of claims with one limit the closest, and of other like claims the first and the last.
 """
@@ -259,8 +259,12 @@ def in_errata(prefix: str) -> dict[str, str]:
 def linked(text: str, prefix: str) -> str:
     """Link the targets of this page and the pages of the site that a text names."""
     text = re.sub(rf"\b{prefix}-[a-z]+(-\w+)+\b", lambda each: f"[{each[0]}](#{each[0]})", text)
-    pages = r"docs/([\w-]+)\.md"
-    return re.sub(pages, lambda each: f"[{each[1].replace('-', ' ')}](../{each[1]}.md)", text)
+
+    def page(found: re.Match[str]) -> str:
+        place = ".." if found[1] else "../../../docs"
+        return f"[{found[2].replace('-', ' ')}]({place}/{found[2]}.md)"
+
+    return re.sub(r"(papers/)?docs/([\w-]+)\.md", page, text)
 
 
 def section(result: dict, remark: str) -> str:

@@ -1,4 +1,4 @@
-"""Redraw the pictures of docs/gallery.md, each by the code above it: `docs/images/gallery.py`."""
+"""Redraw the pictures of the gallery and of capacity, each by the code above it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ mpl.use("Agg")
 from matplotlib import pyplot
 from PIL import Image
 
-PAGE = Path(__file__).parents[1] / "gallery.md"
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs/gallery.md", ROOT / "serving/docs/capacity.md"
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n!\[[^\]]*\]\(images/([\w-]+\.png)\))?", re.DOTALL)
 
 
-def draw(folder: Path) -> None:
-    """Run the page and keep the figure of each block that has a picture."""
+def draw(page: Path, folder: Path) -> None:
+    """Run a page and keep the figure of each block that has a picture."""
     names: dict[str, object] = {}
-    for code, picture in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
-        exec(compile(code, f"{PAGE.name}: {picture}", "exec"), names)
+    for code, picture in BLOCK.findall(page.read_text(encoding="utf-8")):
+        exec(compile(code, f"{page.name}: {picture}", "exec"), names)
         if not picture:
             continue
         drawn = io.BytesIO()
@@ -31,4 +32,5 @@ def draw(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(__file__).parent)
+    for page in PAGES:
+        draw(page, page.parent / "images")

@@ -207,7 +207,7 @@ def test_impossible_arguments_are_named():
         slots_required(4, 0, 0.5)
 
 
-# The errata: what is printed, in the order of docs/errata-by-paper.md
+# The errata: what is printed, in the order of papers/docs/errata-by-paper.md
 
 
 def test_table_1_is_of_16_workers():

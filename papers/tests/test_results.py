@@ -26,7 +26,7 @@ from optsched_papers.claims import LABELS, REFUTATIONS, TOLERANCES
 from optsched_papers.stored import count_labels, last_verdicts, to_store
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
+DOCS = ROOT / "papers/docs"
 PAPERS = tomllib.loads((ROOT / "papers/optsched_papers/targets.toml").read_text("utf-8"))["papers"]
 SHORT = {"jaillet": "Jaillet", "sorted-f": "Sorted-F", "robust": "Robust"}
 #: What says of a statement that it does not hold, where it is one of a paper.
@@ -78,7 +78,7 @@ def test_what_is_refuted_says_with_what_it_holds():
 
 
 def test_the_page_on_reproducing_names_every_verdict_and_tolerance():
-    page = (DOCS / "how-to" / "reproduce.md").read_text(encoding="utf-8")
+    page = (DOCS / "reproduce.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+)", page, re.MULTILINE)
     assert [name for name, _ in rows] == [*LABELS, *TOLERANCES]
     shares = {name: float(text.split()[0]) / 100 for name, text in rows[len(LABELS) :]}
@@ -131,7 +131,7 @@ def test_the_page_of_a_paper_names_its_version_and_reading(prefix):
     paper = PAPERS[prefix]
     errata, conventions, page = (
         " ".join((DOCS / name).read_text(encoding="utf-8").replace("arXiv ", "").split())
-        for name in ("errata.md", "conventions.md", f"results/{prefix}.md")
+        for name in ("errata.md", "../../docs/conventions.md", f"results/{prefix}.md")
     )
     version = re.search(r"arXiv (\d{4}\.\d{5})", paper["read"])[1]
     assert version in errata
@@ -363,8 +363,9 @@ def test_a_failing_claim_shows_what_is_printed_or_the_limit_that_it_misses(make_
 
 
 def test_remarks_link_targets_of_their_page_and_pages_of_the_site(make_results):
-    text = make_results["linked"]("see robust-fig-1, jaillet-fig-5 and docs/errata.md", "robust")
-    links = "see [robust-fig-1](#robust-fig-1), jaillet-fig-5 and [errata](../errata.md)"
+    text = make_results["linked"]("robust-fig-1, papers/docs/errata.md, docs/cluster.md", "robust")
+    pages = "[errata](../errata.md), [cluster](../../../docs/cluster.md)"
+    links = f"[robust-fig-1](#robust-fig-1), {pages}"
     assert text == links
 
 

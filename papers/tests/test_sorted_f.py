@@ -67,7 +67,7 @@ def test_rates(theorem, last):
     assert not claims["printed numbers: exponent of M"].holds  # a step of the proof
     table = found.table[found.table.memory == 1_000_000].set_index(["requests", "policy"]).ratio
     failing = {"1": "mc-sf", "ec-1": "mc-sf-total"}[theorem]
-    # In docs/errata-by-paper.md:
+    # In papers/docs/errata-by-paper.md:
     assert table["worst numbers", failing] == pytest.approx(last, abs=0.05)
     assert table["worst numbers", "sorted-f"] == pytest.approx(1 if theorem == "1" else last, 0.01)
     assert table["worst numbers", "area"] == pytest.approx(1, abs=0.01)

@@ -48,5 +48,5 @@ def test_it_needs_nothing_but_what_vllm_brings(tmp_path):
         given = {"ALLOWED": BROUGHT | OURS, "FOLDERS": folders, "EXTRA": extra}
         first = "\n".join(f"{name} = {value!r}" for name, value in given.items())
         assert set(printed(f"{first}\n{CODE}").splitlines()) == {"set()"}, extra
-    lines = [*tmp_path.glob("requests-*.jsonl")][0].read_text().splitlines()
+    lines = next(tmp_path.glob("requests-*.jsonl")).read_text().splitlines()
     assert "output_tokens" in json.loads(lines[-1])

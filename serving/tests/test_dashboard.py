@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-DASHBOARD = Path(__file__).parents[2] / "docs" / "how-to" / "optsched-grafana.json"
+DASHBOARD = Path(__file__).parents[2] / "serving/docs/optsched-grafana.json"
 CONFIG = """
 global: {{scrape_interval: 1s}}
 scrape_configs: [{{job_name: vllm, static_configs: [{{targets: ["127.0.0.1:{}"]}}]}}]

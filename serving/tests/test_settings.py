@@ -135,7 +135,7 @@ def test_what_is_active_is_said_at_the_start(caplog):
 
 
 def test_the_how_to_names_all_settings_and_its_examples_work():
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "vllm.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "serving/docs/vllm.md").read_text("utf-8")
     table = page.partition("| setting |")[2].partition("A class of your own")[0]
     rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"\w+", row)]
@@ -200,7 +200,7 @@ def test_metrics_have_a_page_of_their_own_beside_those_of_the_process(monkeypatc
 
 
 def test_the_dashboard_asks_for_metrics_that_are_there():
-    path = Path(__file__).parents[2] / "docs" / "how-to" / "optsched-grafana.json"
+    path = Path(__file__).parents[2] / "serving/docs/optsched-grafana.json"
     panels = json.loads(path.read_text())["panels"]
     asked = {
         name

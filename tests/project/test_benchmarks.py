@@ -173,7 +173,7 @@ def test_a_prompt_attends_to_what_came_before_and_a_decode_to_its_context(benchm
 @pytest.mark.no_cover
 def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_data):
     validation = benchmark("validation")
-    page = (FOLDER.parent / "docs" / "evidence.md").read_text()
+    page = (FOLDER.parent / "serving/docs/evidence.md").read_text()
     for mode, order in ((False, "fcfs"), (True, "priority")):
         rows = [
             row
@@ -192,7 +192,7 @@ def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_
 def test_means_inside_vllm_are_predicted_as_the_page_says(benchmark, shared_data, monkeypatch):
     monkeypatch.setenv("OPTSCHED_DATA", str(shared_data))
     validate = benchmark("validate_vllm")
-    page = (FOLDER.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
+    page = (FOLDER.parent / "serving/docs/evidence.md").read_text(encoding="utf-8")
     for memory, load in validate.WORKLOADS:
         header = next(line for line in page.splitlines() if line.startswith("| inside vLLM |"))
         (at,) = (
@@ -322,7 +322,7 @@ def test_requests_of_a_small_engine_bring_the_load_that_is_asked_for(benchmark, 
 @pytest.mark.parametrize("target", ["make validate", "make validate-cpu"])
 def test_the_page_of_validation_has_a_place_for_its_tables(benchmark, tmp_path, target):
     page = tmp_path / "evidence.md"
-    page.write_text((FOLDER.parent / "docs" / "evidence.md").read_text(encoding="utf-8"))
+    page.write_text((FOLDER.parent / "serving/docs/evidence.md").read_text(encoding="utf-8"))
     write = benchmark("validate_vllm").write_between
     write(page, target, "a table")
     whole = page.read_text(encoding="utf-8")

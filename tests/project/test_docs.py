@@ -17,8 +17,13 @@ from optsched import report
 mpl.use("Agg")
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [page for page in PAGES if "_build" not in page.parts]
+SITE = {"docs": ROOT / "docs", "serving": ROOT / "serving/docs", "papers": ROOT / "papers/docs"}
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for name in SITE for page in sorted(SITE[name].rglob("*.md"))),
+]
+COPIES = {ROOT / "docs" / name for name in ("_build", "serving", "papers")}
+PAGES = [page for page in PAGES if not COPIES & {*page.parents}]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Pages whose code takes more than three seconds; tests of the rooms call what it calls.
 LONG = {"docs/fluid.md", "docs/gallery.md", "docs/uncertainty.md", "docs/workers.md"}
@@ -98,35 +103,48 @@ def test_links_lead_somewhere():
     assert lost == []
 
 
+def _on_site(page):
+    """Return where a page stands on the site, below docs."""
+    name, folder = next(each for each in SITE.items() if each[1] in page.parents)
+    return Path("" if name == "docs" else name, page.relative_to(folder))
+
+
 def test_every_page_is_in_the_contents():
-    listed = set()
-    for page in PAGES:
-        for contents in re.findall(r"```{toctree}\n(.*?)```", _text(page), flags=re.DOTALL):
-            names = [line for line in contents.splitlines() if line and line[0] != ":"]
-            listed |= {(page.parent / f"{name}.md").resolve() for name in names}
-    pages = {page for page in PAGES if "docs" in page.parts}
-    missing = pages - listed - {ROOT / "docs" / "index.md"}
+    pages = {_on_site(page): page for page in PAGES if page.parent != ROOT}
+    patterns = [
+        (place.parent / name).as_posix()
+        for place, page in pages.items()
+        for contents in re.findall(r"```{toctree}\n(.*?)```", _text(page), flags=re.DOTALL)
+        for name in contents.splitlines()
+        if name and name[0] != ":"
+    ]
+    listed = {page for page in pages if any(page.with_suffix("").match(each) for each in patterns)}
     # What is not on the site is named in its settings, and a page of the site links to it.
     settings = _text(ROOT / "docs" / "conf.py")
-    patterns = ast.literal_eval(re.search(r"^APART = (.+)$", settings, re.MULTILINE)[1])
-    assert missing == {page for each in patterns for page in (ROOT / "docs").glob(each)}
+    apart = ast.literal_eval(re.search(r"^APART = (.+)$", settings, re.MULTILINE)[1])
+    missing = {page for page in pages if any(page.match(each) for each in apart)}
+    assert missing == pages.keys() - (listed - missing) - {Path("index.md")}
     links = {
         (page.parent / target.partition("#")[0]).resolve()
-        for page in pages - missing
+        for place, page in pages.items()
+        if place not in missing
         for target in re.findall(r"\]\(([^)\s]+)", _text(page))
     }
-    assert missing <= links
+    assert {pages[each] for each in missing} <= links
 
 
 def test_every_picture_is_shown():
     shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    for picture in (ROOT / "docs" / "images").glob("*.png"):
-        assert f"images/{picture.name})" in shown
+    for folder in SITE.values():
+        for picture in (folder / "images").glob("*.png"):
+            assert f"images/{picture.name})" in shown
 
 
 def test_the_gallery_shows_every_plot_by_the_code_above_it():
-    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    pages = ROOT / "docs/gallery.md", ROOT / "serving/docs/capacity.md"
+    page = "".join(each.read_text(encoding="utf-8") for each in pages)
     assert not [name for name in report.__all__ if name.startswith("plot_") and name not in page]
-    pictures = sorted(picture.name for picture in (ROOT / "docs" / "images").glob("gallery-*.png"))
+    folders = [each.parent / "images" for each in pages]
+    pictures = sorted(each.name for folder in folders for each in folder.glob("gallery-*.png"))
     drawn = re.findall(r"```\n\n!\[.+\]\(images/(.*)\)", page)
     assert sorted(drawn) == pictures

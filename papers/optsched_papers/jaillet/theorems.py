@@ -166,7 +166,10 @@ class _Setting(NamedTuple):
 # Outputs 1 .. 10 take 5.5 steps in the mean, and with s = 1 a memory-time of 27.5 tokens; one of 10
 # takes 65. Capacity is one request at a time, or the memory over this.
 _OUTPUT, _MEMORY = 10, 650  # of the last two, whose requests are equal
-_BURST, _PER_STEP = 100, 15  # of docs/regret.md: requests that come together, and their mean
+_BURST, _PER_STEP = (
+    100,
+    15,
+)  # of papers/docs/theorems.md: requests that come together, and their mean
 _SETTINGS = (
     _Setting("one at a time, load 0.8", 100, (1, 10), 110, 0.8 / 5.5, 500),
     _Setting("one at a time, load 1.2", 100, (1, 10), 110, 1.2 / 5.5, 500),
