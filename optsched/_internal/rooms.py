@@ -20,7 +20,7 @@ _added: dict[str, dict[str, str]] = {}
 #: Names that come with a folder of the repository.
 _ELSEWHERE = {
     **dict.fromkeys(("reproduce", "competitive-ratio"), "papers"),
-    **dict.fromkeys(("capacity", "Slo", "vllm", "VllmPolicy", "clock"), "serving"),
+    **dict.fromkeys(("capacity", "Slo", "vllm", "VllmPolicy", "clock", "--serve"), "serving"),
     **dict.fromkeys(("capacity_page", "capacity_table"), "serving"),
     **dict.fromkeys(("plot_attainment", "plot_growth"), "serving"),
 }

@@ -17,6 +17,7 @@ import click
 from click.core import ParameterSource
 
 import optsched
+from optsched._internal import rooms
 from optsched._internal.aside import COMPILING, shown_by
 from optsched._internal.files import is_foreign, is_replaced, write_whole
 from optsched.errors import OptschedError
@@ -262,7 +263,7 @@ def typed(names: str) -> list[str]:
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
-OF_GPU = "optsched.gpu"  # under which a context keeps what vLLM does on the GPU by default
+SERVED = "optsched.served"  # under which a context keeps how vLLM serves, as told or on its GPU
 _MAX_SEEDS = 10_000
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
 #: Names that options had in version 0.1, and those that they have now.
@@ -354,6 +355,11 @@ LOG = option("--log FILE", Written(check_log), "Write all attempts to a .csv, .c
 MODEL_FILE = Written(_check_model)
 JOBS = option("--jobs K", int, "Processes on this machine (default: one per core).")
 MEMORY = option("--memory M", int, "Tokens that the KV cache of a worker holds.")
+SERVE = option(
+    "--serve LINE",
+    str,
+    "How a server was started: 'vllm serve MODEL ...', or a FILE with that, its log or meta.json.",
+)
 INTERVALS = option(
     "--intervals I",
     str,
@@ -535,6 +541,8 @@ def command(
             if not own:
                 given.pop("overwrite")
             skip_invalid = given.get("skip_invalid", False)
+            if "serve" in given:
+                take_served(given)
             if TRACE in parameters:
                 _take_hardware(given)
             check_conditions(given)
@@ -553,6 +561,33 @@ def command(
     return decorate
 
 
+def take_served(options: Options) -> None:
+    """Put what a server was told in the place of what was not typed."""
+    if (text := options.pop("serve")) is None:
+        return
+    if "read_served" not in rooms.names("served"):
+        raise OptschedError(rooms.elsewhere("--serve"))
+    served, context = rooms.added("served", "read_served")(text), click.get_current_context()
+    settings = served.settings
+    found = {"llm": served.llm, "gpu": served.gpu, "memory": served.memory}
+    if served.llm is not None:
+        found |= {"gpus": served.gpus, "gpu_memory_utilization": served.gpu_memory_utilization}
+    if typed("memory num_gpu_blocks"):
+        settings = {name: each for name, each in settings.items() if name != "num_gpu_blocks"}
+        del found["memory"]
+    for name, value in found.items():
+        if value is not None and name in options and not typed(name):
+            options[name] = context.params[name] = value
+    unsaid = {"max_num_seqs", "max_num_batched_tokens"} - settings.keys()
+    if options.get("gpu") is None and unsaid and not typed(" ".join(unsaid)):
+        notes().append(
+            "--serve names no limit of requests or tokens in a batch, and no GPU is known: as on "
+            "one below 70 GiB they are 256 and 2,048; say them, or pass --gpu"
+        )
+    context.meta[SERVED] = settings
+    notes().extend(served.notes)
+
+
 def _take_hardware(options: Options) -> None:
     llm, gpu, gpus, share = take(options, "llm gpu gpus gpu_memory_utilization").values()
     if llm is None or gpu is None:
@@ -565,7 +600,8 @@ def _take_hardware(options: Options) -> None:
     if "clock" in unset:
         options["clock"] = optsched.clock.clock_of(llm, gpu, gpus)
     only_for("llm gpu gpus", bool(unset), "where no memory or no clock is set")
-    click.get_current_context().meta[OF_GPU] = vllm_defaults(gpu)
+    meta = click.get_current_context().meta
+    meta[SERVED] = vllm_defaults(gpu) | meta.get(SERVED, {})
 
 
 def _read_all(output: Output, options: Options) -> None:

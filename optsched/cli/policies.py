@@ -18,7 +18,7 @@ from optsched.cli.options import Numbers, Options, Output, Written, command, fla
 from optsched.errors import OptschedError, is_interrupt, require_known
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from optsched import Comparison, Instance, RunSettings
     from optsched.policies import Policy
@@ -40,6 +40,7 @@ def _check_folder(name: str) -> None:
     option("--baseline P", str, "Show differences to this policy.", needs="--seeds"),
     cli.KNOWLEDGE,
     cli.CLOCK,
+    cli.SERVE,
     cli.HTML,
     option(
         "--schedules DIR",
@@ -64,7 +65,7 @@ def compare(output: Output, given: Options) -> int:
     warm_up = given.pop("warm_up")
     settings = _settings(given)
     asked = None if policies is None else optsched.policies.split_names(policies)
-    chosen = [on_its_gpu(policy) for policy in compared(asked, settings)]
+    chosen = as_served(compared(asked, settings))
     note_unforeseen(chosen)
     if several is not None:
         if baseline is not None:
@@ -203,25 +204,18 @@ def _switch(name: str, text: str) -> cli.Option:
 
 
 ENGINE = (
+    cli.SERVE,
     option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
     option("--block-size T", int, "Tokens per block (default: 16 for vllm, otherwise 1)."),
     option("--max-num-seqs B", int, "Maximum number of requests that an engine runs at once."),
-    option("--max-num-active-seqs B", int, "The same of vllm, where it is less."),
     option("--max-num-batched-tokens B", int, "Maximum number of tokens in a batch of an engine."),
-    option("--max-model-len T", int, "Most tokens of a request of vllm; longer ones are refused."),
-    option("--long-prefill-token-threshold T", int, "Most tokens of a request in a batch of vllm."),
-    _switch(
-        "long-prefill-token-threshold-adaptive", "Whether that is never less than a fair share."
-    ),
-    option("--prefill-schedule-interval N", int, "Batches of vllm from prompts to prompts."),
-    _switch("enable-chunked-prefill", "Whether vllm computes prompts in parts."),
     option("--scheduling-policy P", str, "Order of vllm: fcfs, or priority (a column of TRACE)."),
     option("--watermark X", float, "Share of memory that admissions to an engine leave free."),
     _switch("scheduler-reserve-full-isl", "Whether vllm admits only prompts that fit whole."),
     _switch("async-scheduling", "Whether vllm forms a batch while the one before it runs."),
     _switch("enable-prefix-caching", "Whether vllm finds the blocks of requests that begin alike."),
 )
-ENGINE_NAMES = cli.names_of(ENGINE)
+ENGINE_NAMES = cli.names_of(ENGINE[1:])
 
 
 @command(
@@ -271,18 +265,22 @@ def simulate(output: Output, given: Options) -> int:
     return cli.DONE if run.loop is None and run.stall is None else cli.NO
 
 
-def on_its_gpu(policy: Any) -> Any:
-    """Return a policy, that of vLLM with what it does on the GPU that was named."""
-    if policy.needs.kind == "vllm":
-        policy = dataclasses.replace(policy, **click.get_current_context().meta.get(cli.OF_GPU, {}))
-    return policy
+def as_served(policies: Iterable[Any]) -> list[Any]:
+    """Return policies, that of vLLM with what its server was told, or does on the GPU."""
+    served, made = click.get_current_context().meta.get(cli.SERVED, {}), list(policies)
+    of_vllm = [each.needs.kind == "vllm" for each in made]
+    cli.note_unless(any(of_vllm), "serve", "for the policy vllm, but for the memory that it says")
+    return [
+        dataclasses.replace(each, **served) if engine else each
+        for each, engine in zip(made, of_vllm, strict=True)
+    ]
 
 
 def of_engine(policy: Policy, options: Options) -> Policy:
     """Take out of the options what only some policies have; return a policy with what was set."""
     settings = take(options, ENGINE_NAMES)
     settings = {name: value for name, value in settings.items() if value is not None}
-    chosen = on_its_gpu(policy)
+    (chosen,) = as_served([policy])
     of_policy = {field.name for field in dataclasses.fields(chosen)}
     if getattr(policy, "order", None) is not None:
         of_policy -= {"scheduling_policy"}  # the order is that
@@ -360,7 +358,6 @@ def rolling(output: Output, given: Options) -> int:
     option("--seeds K", 5, "Seeds per load and horizon."),
     cli.CLOCK[0],
     option("--time-limit S", 0.0, "Seconds of hindsight search per instance.", needs="no --clock"),
-    option("--tolerance X", float, "Growth per tenfold horizon that still counts as bounded."),
     flag("--threshold", "Find the load that overloads each policy.", needs="no --clock"),
     cli.JOBS,
     option("--keep-instances DIR", click.Path(), "Keep the result of each instance in a folder."),
@@ -469,7 +466,6 @@ _OF_BF_IO = (
         default="1",
     ),
     option("--overhead overhead_s S", 5e-3, "Seconds of a step in addition to its tokens."),
-    option("--seconds-per-token S", 9.2e-8, "Seconds per token of the fullest worker."),
     option("--seeds N", 1, "Traces drawn from a family; all policies run on the same ones."),
     cli.HTML,
     cli.READING,
@@ -481,7 +477,7 @@ _OF_BF_IO = (
 def cluster(output: Output, given: Options) -> int:
     """Route requests to workers that wait for the slowest."""
     warm_up = given.pop("warm_up")
-    names = "workers slots overhead_s seconds_per_token slowness memory"
+    names = "workers slots overhead_s slowness memory"
     facts = optsched.Cluster(**take(given, names))
     chosen = _routings(take(given, f"policies {cli.names_of(_OF_BF_IO)}"))
     read = take(given, "trace seeds limit skip_invalid")
@@ -550,6 +546,7 @@ def _write_report(output: Output, comparison: Comparison, html: str, how: Option
     ),
     option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
     cli.CLOCK[0],
+    cli.SERVE,
     cli.INTERVALS,
     option("--time-limit S", 60.0, "Seconds for all optima together.", beside="no --clock"),
     cli.HTML,
@@ -564,7 +561,7 @@ def route(output: Output, given: Options) -> int:
 
     given["routers"] = get_routers(given["routers"].replace(" ", "").split(","))
     names = optsched.policies.split_names(given.pop("policies"))
-    served = [on_its_gpu(policy) for policy in optsched.policies.get_policies(names)]
+    served = as_served(optsched.policies.get_policies(names))
     note_unforeseen(served)
     with output.progress() as update:
         given["on_result"] = lambda run: update(f"finished {run.router} with {run.policy}")

@@ -9,6 +9,7 @@ extend(
 )
 extend("policy", vllm="optsched_serving.engines.policy:VLLM")
 extend("policy class", VllmPolicy="optsched_serving.engines.policy:VllmPolicy")
+extend("served", read_served="optsched_serving.serve:read_served")
 extend("runner", vllm="optsched_serving.engines.running:RUNNER")
 extend(
     "report",

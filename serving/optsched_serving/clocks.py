@@ -13,7 +13,7 @@ import click
 import optsched
 from optsched.cli import options as cli
 from optsched.cli.options import Options, Output, command, option, take
-from optsched.cli.policies import ENGINE, ENGINE_NAMES, of_engine
+from optsched.cli.policies import ENGINE, of_engine
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def fit(output: Output, given: Options) -> int:
     path, kernels = Path(source), take(given, cli.names_of(_KERNELS))
     cli.only_for(cli.names_of(_KERNELS), path.is_dir(), f"for {_LAYERS}")
     is_log = clock is not None and not path.is_dir()
-    cli.only_for(f"clock {cli.names_of(_MEASURED)} {ENGINE_NAMES}", is_log, "for a log and --clock")
+    cli.only_for(f"clock {cli.names_of((*_MEASURED, *ENGINE))}", is_log, "for a log and --clock")
     gone = Counter[str]()
     name = Path(out).stem if out else "fitted"
     with output.progress("fitting"):

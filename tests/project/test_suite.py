@@ -122,9 +122,20 @@ def test_last():
 def test_each_half_of_the_suite_runs_what_it_says(option, tried, tmp_path):
     """What `make test` leaves out or reduces, CI runs whole, and nothing twice."""
     (tmp_path / "test_halves.py").write_text(SUITE)
-    own = ["-c", "pyproject.toml", "--rootdir", ".", "-p", "conftest", "-p", "no:cacheprovider"]
+    own = ["-c", "pyproject.toml", "--rootdir", ".", "-o", "pythonpath=tests", "-p", "conftest"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", *own, "-n0", "-sq", option, str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *own,
+            "-p",
+            "no:cacheprovider",
+            "-n0",
+            "-sq",
+            option,
+            str(tmp_path),
+        ],
         capture_output=True,
         text=True,
         cwd=TESTS.parent,
