@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Real
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,10 +25,11 @@ from optsched.errors import OptschedError
 from optsched.experiments import cells as runner
 from optsched.experiments import regret_cells
 from optsched.policies import get_policies
+from optsched.problem.instance import Instance
 from optsched.problem.premises import deployable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
     import pandas as pd
@@ -37,11 +40,11 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.experiments.cells import CellProgress
     from optsched.policies import Policy
-    from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
 
     SomePolicy = str | Policy | Callable[[Any], Any]
     SomePolicies = SomePolicy | Sequence[SomePolicy]
+    Source = str | Path | Instance
 
 Verdict = Literal["bounded", "grows", "undecided", "too few points"]
 _LEAST_HORIZONS, _LEAST_SEEDS = 4, 5
@@ -426,14 +429,15 @@ class Regret(View):
 
 _TOLERANCE = 0.05  # of the mean latency of requests that are alone
 _VARYING = ("load", "rate", "horizon", "seed")  # of the instances of one regret
+_LOADS, _SEEDS = (0.8, 1.2), 5
 
 
 def regret(
-    source: str | Path | Instance = "family:equal-prompts",
+    source: Source | Sequence[Source] = "family:equal-prompts",
     policies: SomePolicies = ("mc-sf", "area"),
-    loads: float | Sequence[float] = (0.8, 1.2),
+    loads: float | Sequence[float] = _LOADS,
     horizons: int | Sequence[int] | None = None,
-    seeds: int | Sequence[int] = 5,
+    seeds: int | Sequence[int] = _SEEDS,
     *,
     memory: int | None = None,
     clock: str | Clock | None = None,
@@ -454,7 +458,8 @@ def regret(
     ----------
     source
         A trace, an instance or ``family:NAME,key=number,...``. The lengths of a trace are drawn
-        with replacement, and its requests arrive by a Poisson process.
+        with replacement, and its requests arrive by a Poisson process. Or a list of instances and
+        traces: each is run as it is, with their mean load and longest horizon in the result.
     policies
         Names, policy objects, functions or "module:name", or one of them; they know the outputs.
     loads
@@ -525,7 +530,7 @@ def _settings(task: regret_cells.RegretTask) -> JSON:
         each.name: getattr(part, each.name)
         for part in (task.source, task)
         for each in fields(part)
-        if each.name not in ("source", *_VARYING)
+        if each.name not in ("source", *_VARYING, *(("trace",) if task.source.whole else ()))
     }
     told = {name: _told(value) for name, value in shared.items()}
     return {"source": told.pop("name"), **told, "version": __version__}
@@ -540,7 +545,7 @@ def _told(value: object) -> Any:
 
 
 def _tasks(
-    source: str | Path | Instance,
+    source: Source | Sequence[Source],
     policies: SomePolicies,
     loads: float | Sequence[float],
     horizons: int | Sequence[int] | None,
@@ -551,6 +556,19 @@ def _tasks(
 ) -> dict[str, regret_cells.RegretTask]:
     """Check what is asked for, and return its instances by their keys."""
     chosen = tuple(runner.carried(policy) for policy in get_policies(policies))
+    as_number("time_limit", time_limit, lambda x: x >= 0, "a number of at least 0")
+    if time_limit and clock is not None:
+        raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
+    if not isinstance(source, (str, PathLike, Instance)) and isinstance(source, Sequence):
+        if (loads, horizons, seeds) != (_LOADS, None, _SEEDS):
+            raise OptschedError("instances are run as they are; leave loads, horizons, seeds out")
+        given, load, rate, longest = regret_cells.read_sources(source, memory, clock)
+        _rehearse(chosen, given[0].sample, given[0].clock)
+        whole = [
+            regret_cells.RegretTask(each, chosen, load, rate, longest, number, time_limit)
+            for number, each in enumerate(given)
+        ]
+        return {_key(task, fingerprint(task.source)): task for task in whole}
     drawn = regret_cells.read_source(source, memory, clock)
     loads, seeds = sorted(regret_cells.numbers_of("loads", loads)), regret_cells.seeds_of(seeds)
     rates = {load: drawn.rate(load) for load in loads}
@@ -559,21 +577,21 @@ def _tasks(
     horizons = sorted(
         as_count("a horizon", each) for each in regret_cells.numbers_of("horizons", horizons)
     )
-    as_number("time_limit", time_limit, lambda x: x >= 0, "a number of at least 0")
-    if time_limit and clock is not None:
-        raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
     for load in loads:
         drawn.check(rates[load], horizons[0])
-    few = drawn.draw(rates[loads[0]], horizons[0], seeds[0])
-    for policy in chosen:
-        if isinstance(policy, runner.Own):
-            runner.rehearse(policy, few, clock=drawn.clock)
+    _rehearse(chosen, drawn.draw(rates[loads[0]], horizons[0], seeds[0]), drawn.clock)
     shared = fingerprint(drawn)  # found once, for it may be a long trace
     tasks = [
         regret_cells.RegretTask(drawn, chosen, load, rates[load], horizon, seed, time_limit)
         for horizon, seed, load in itertools.product(horizons, seeds, loads)  # quick ones first
     ]
     return {_key(task, shared): task for task in tasks}
+
+
+def _rehearse(policies: tuple[Any, ...], few: Instance, clock: Clock | None) -> None:
+    for policy in policies:
+        if isinstance(policy, runner.Own):
+            runner.rehearse(policy, few, clock=clock)
 
 
 def _key(task: regret_cells.RegretTask, source: Any) -> str:

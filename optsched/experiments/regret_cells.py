@@ -26,7 +26,7 @@ from optsched.optimum.solving import solve
 from optsched.policies import get_policy
 from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, strongest
-from optsched.problem.work import most_work
+from optsched.problem.work import load_on_clock, most_work, step_of
 from optsched.search.delays import start_evenly
 from optsched.simulate import RunSettings, run
 from optsched.simulate.runners import raise_if_interrupted
@@ -85,6 +85,7 @@ class RegretSource:
     trace: Instance | None = None  # drawn from with replacement, in place of a family
     memory: int | None = None  # None: as many tokens as the family has
     clock: LinearClock | None = None  # None: times are in steps
+    whole: bool = False  # run the trace as it is
 
     @cached_property
     def sample(self) -> Instance:
@@ -119,6 +120,8 @@ class RegretSource:
 
     def draw(self, rate: float, horizon: int, seed: int) -> Instance:
         """Draw the requests that arrive before the horizon; other horizons have other requests."""
+        if self.trace is not None and self.whole:
+            return self.trace
         self.check(rate, horizon)
         seconds_per_step = None if self.clock is None else self.tick
         count = int(rate * horizon + 6 * (rate * horizon) ** 0.5)
@@ -169,6 +172,35 @@ class RegretSource:
         )
 
 
+def read_sources(
+    sources: Sequence[str | Path | Instance], memory: int | None, clock: str | Clock | None
+) -> tuple[list[RegretSource], float, float, int]:
+    """Read what is run as it is: sources, mean load and requests per unit of time, longest time."""
+    drawn = [read_source(each, memory, clock) for each in sources]
+    if not drawn or any(each.trace is None for each in drawn):
+        raise OptschedError("a list of sources has instances and traces, and at least one")
+    traces, timed = [each.sample for each in drawn], drawn[0].clock
+    spans = [float(np.ptp(each.arrivals)) for each in traces]
+    loads = [each.load for each in traces]
+    if timed is not None:
+        spans = [span * step_of(each, timed) for span, each in zip(spans, traces, strict=True)]
+        loads = [_load_on(each, timed) for each in traces]
+    load = float(np.mean([each for each in loads if math.isfinite(each)] or [0.0]))
+    rate = sum(map(len, traces)) / sum(spans) if sum(spans) else 0.0
+    named = f"{len(traces)} instances"
+    return (
+        [replace(each, name=named, whole=True) for each in drawn],
+        load,
+        rate,
+        int(max(spans)) + 1,
+    )
+
+
+def _load_on(trace: Instance, clock: LinearClock) -> float:
+    found = load_on_clock(trace, clock)
+    return math.inf if found is None else float(found.load)
+
+
 def read_source(
     source: str | Path | Instance, memory: int | None = None, clock: str | Clock | None = None
 ) -> RegretSource:
@@ -186,7 +218,7 @@ def _read_source(source: str | Path | Instance, memory: int | None) -> RegretSou
     if isinstance(source, Instance):
         trace = source if memory is None else source.replace(memory=memory)
         return RegretSource(trace.name, trace=trace)
-    wish = "one instance, a trace or family:NAME; compare() takes several"
+    wish = "an instance, a trace or family:NAME, or a list of instances and traces"
     require(source, (str, PathLike), "the source", wish)
     if not str(source).startswith("family:"):
         return _read_source(read_trace(str(source), memory), None)

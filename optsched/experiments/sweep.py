@@ -362,7 +362,8 @@ def sweep(
     ----------
     config
         A TOML file, or a mapping of the same form: docs/sweeps.md explains it. Policies may be
-        objects, functions or "module:name"; their code is sent to all processes.
+        objects, functions or "module:name", whose code is sent to all processes; in a mapping a
+        trace may be an `Instance`.
     out
         The folder of the results, which `read_sweep` reads.
     executor

@@ -21,6 +21,7 @@ from optsched.errors import InstanceError, OptschedError, nearest, require_known
 from optsched.experiments.cells import Own, carried, carried_option, loaded, name_of, rehearse
 from optsched.policies import get_policy, with_rule
 from optsched.problem.forecasts import check_intervals
+from optsched.problem.instance import Instance
 from optsched.problem.premises import strongest
 from optsched.simulate import RunSettings
 from optsched.simulate import run as run_policy
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.files import JSON
     from optsched.bounds.ascent import Bound, BoundMethod
-    from optsched.problem.instance import Instance
 
 
 #: Under this name `optsched.solve` stands among the policies.
@@ -292,6 +292,8 @@ def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterat
     for parameters in _product(table, kind, at):
         try:
             trace = _trace(base, **parameters) if kind == "trace" else None
+            if isinstance(given := parameters.get("trace"), Instance):
+                parameters["trace"] = given.name
             source = Source(tuple(parameters.items()), trace)
             source.make(seed)
         except MemoryError:
@@ -306,7 +308,9 @@ def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterat
         raise InstanceError(f"{at} ({_shown(parameters.items())}): {reason}")
 
 
-def _trace(base: Path, trace: object, **parameters: Any) -> Any:
+def _trace(base: Path, trace: object, **parameters: Any) -> Instance:
+    if isinstance(trace, Instance):
+        return trace.replace(**parameters) if parameters else trace
     if not isinstance(trace, str) or trace.startswith("family:"):
         raise OptschedError(
             'a trace is the name of a file in quotes; write a family as family = "uniform"'

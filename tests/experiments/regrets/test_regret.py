@@ -326,3 +326,30 @@ def test_what_has_no_regret_on_a_clock_is_refused():
     ):
         with pytest.raises(OptschedError, match=message):
             regret("family:uniform", "area", [0.8], [100], seeds=1, **options)
+
+
+@pytest.mark.parametrize("clock", [None, "llama-2-70b-2xa100"])
+def test_a_list_of_instances_is_run_as_it_is(clock, tmp_path):
+    made = [
+        optsched.family("uniform", n=12, seed=seed, load=1, seconds_per_step=0.05)
+        for seed in range(2)
+    ]
+    how = {"clock": clock, "keep_instances": tmp_path / "kept"}
+    found = optsched.regret(made, ["area", "fcfs"], **how)
+    assert found.source == "2 instances"
+    for instance, cell in zip(made, found.cells, strict=True):
+        for policy in ("area", "fcfs"):
+            alone = optsched.run(instance, policy, clock=clock).total_latency
+            assert cell.latencies[policy] == alone
+        bound = optsched.bound(instance, clock=clock)
+        assert cell.bound >= bound.value - 1e-9
+        assert cell.bound <= cell.best <= cell.latencies["area"]
+    (band, _) = found.bands()
+    low = np.mean([cell.regret("area")[0] for cell in found.cells])
+    assert band.low == pytest.approx(low)
+    again = optsched.regret(made, ["area", "fcfs"], **how, resume=True)
+    assert again.cells == found.cells
+    with pytest.raises(OptschedError, match="instances are run as they are; leave loads"):
+        optsched.regret(made, "area", loads=0.5)
+    with pytest.raises(OptschedError, match="a list of sources has instances and traces"):
+        optsched.regret(["family:uniform"], "area")

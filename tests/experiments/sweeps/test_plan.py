@@ -6,6 +6,7 @@ import pytest
 from fresh import printed
 from tabled import tabled
 
+import optsched
 from optsched import OptschedError, Workers
 from optsched.experiments.sweep_plan import read_plan
 
@@ -109,3 +110,17 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.toml").write_text("seeds = " + 100_000 * "[")
     with pytest.raises(OptschedError, match=r"bad\.toml is not valid TOML: maximum recursion"):
         read_plan(tmp_path / "bad.toml")
+
+
+def test_a_trace_may_be_an_instance(tmp_path):
+    made = [optsched.family("uniform", n=8, seed=seed, load=1) for seed in (3, 4)]
+    config = {
+        "instances": [{"trace": made}, {"trace": made[0], "memory": 150}, {"family": "uniform"}],
+        "policies": [{"name": "area"}],
+    }
+    rows = optsched.sweep(config, tmp_path / "out", jobs=1).to_pandas()
+    larger = made[0].replace(memory=150)
+    expected = [optsched.run(each, "area").total_latency for each in (*made, larger)]
+    assert rows.total_latency.tolist()[:3] == expected
+    again = optsched.sweep(config, tmp_path / "out", jobs=1, resume=True)
+    assert again.done == 4
