@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from optsched.problem.premises import Preemption, World
 from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import TypeAlias
 
@@ -457,12 +457,9 @@ def read_certificate(source: str | Path) -> AnyCertificate:
     True
     """
     content, _ = read_object(source, CertificateError, "prices")
-    made: tuple[type[AnyCertificate], ...] = (
-        *(ConfigurationCertificate, MakespanCertificate, SawtoothCertificate),
-        *(on_clock.ClockCertificate, capacity.CapacityCertificate),
-    )
-    kinds = {kind.FORMAT: kind for kind in made}
-    return kinds.get(str(content.get("format")), Certificate).from_json(source)
+    kinds = {kind.FORMAT: kind for kind in _VERIFIERS}
+    found: AnyCertificate = kinds.get(str(content.get("format")), Certificate).from_json(source)
+    return found
 
 
 @checked(CertificateError)
@@ -505,17 +502,7 @@ def verify(
     Fraction(2, 1)
     """
     several = None if workers is None else as_workers(workers, instance)
-    if isinstance(certificate, Certificate):
-        return _verify_prices(certificate, instance, several)
-    if isinstance(certificate, SawtoothCertificate):
-        return verify_sawtooth(certificate, instance, several)
-    if isinstance(certificate, ConfigurationCertificate):
-        return verify_configuration(certificate, instance, several)
-    if isinstance(certificate, MakespanCertificate):
-        return verify_makespan(certificate, instance, several)
-    if isinstance(certificate, capacity.CapacityCertificate):
-        return capacity.verify_capacity(certificate, instance)
-    return on_clock.verify_on_clock(certificate, instance)
+    return _VERIFIERS[type(certificate)](certificate, instance, several)
 
 
 def _verify_prices(
@@ -554,3 +541,17 @@ def _by_places(instance: Instance, workers: Workers) -> list[tuple[BoolArray, li
     for request, places in enumerate(may_run):
         groups.setdefault(places.tobytes(), []).append(request)
     return [(np.frombuffer(key, dtype=np.bool_), found) for key, found in groups.items()]
+
+
+#: What finds the bound that a certificate of a kind proves, for an instance and its workers.
+_VERIFIERS: dict[type[Any], Callable[[Any, Instance, Workers | None], Fraction]] = {
+    Certificate: _verify_prices,
+    SawtoothCertificate: verify_sawtooth,
+    ConfigurationCertificate: verify_configuration,
+    MakespanCertificate: verify_makespan,
+    # These say themselves how many workers there are.
+    capacity.CapacityCertificate: lambda given, instance, _: capacity.verify_capacity(
+        given, instance
+    ),
+    on_clock.ClockCertificate: lambda given, instance, _: on_clock.verify_on_clock(given, instance),
+}

@@ -225,7 +225,7 @@ def thresholds(output: Output, given: Options) -> int:
 )
 def throughput(output: Output, given: Options) -> int:
     """Find the most throughput under limits on latency."""
-    from optsched.optimum.solving import best_throughput
+    from optsched.optimum.throughput import best_throughput
 
     export = given.pop("export")
     types, clock, given["memory"] = _read(output, given)

@@ -8,7 +8,7 @@ import re
 import shlex
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from optsched.clock.hardware import GPU_BYTES, MODELS, model_facts
 from optsched.errors import OptschedError
@@ -240,10 +240,12 @@ def _memory(looked: dict[str, Any], llm: str | None, tokens: int | None) -> int 
     if tokens is not None:
         return tokens
     if "num_gpu_blocks" in looked:
-        return (looked["num_gpu_blocks"] - 1) * looked.get("block_size", 16)  # one is not used
+        return int(looked["num_gpu_blocks"] - 1) * int(
+            looked.get("block_size", 16)
+        )  # one is not used
     if (held := looked.get("kv_cache_memory_bytes")) is not None and llm is not None:
         held *= looked.get("tensor_parallel_size", 1)  # it is of each GPU
-        return cast("int", held // model_facts(llm).kv_bytes_per_token)
+        return int(held // model_facts(llm).kv_bytes_per_token)
     changed = [
         f"--{name.replace('_', '-')} {looked[name]}"
         for name, usual in (

@@ -564,7 +564,7 @@ class ThroughputProgram(Program):
 
     with :math:`a_j` the seconds and :math:`w_j` the tokens that a request adds to its iterations,
     and :math:`c_0` the clock's constant. Latency and TTFT are means over the requests admitted.
-    `optsched.optimum.solving.best_throughput` finds the iteration time.
+    `optsched.optimum.throughput.best_throughput` finds the iteration time.
 
     Parameters
     ----------

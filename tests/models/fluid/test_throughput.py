@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optsched import RequestTypes, solve
 from optsched.errors import ModelError
 from optsched.models import ThroughputProgram, equilibrium
-from optsched.optimum.solving import best_throughput
+from optsched.optimum.throughput import best_throughput
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])
 CLOCK = "affine:0.0085,2.7e-7"
