@@ -380,15 +380,7 @@ def compare(
     _check_bound(bound, traces[0], settings)
     warm_up = _warm_up(warm_up, settings)
     chosen = compared(policies, settings)
-    for trace, policy in itertools.product(traces, chosen):
-        if clustered:
-            from optsched.simulate.cluster.run import prepared as prepared_on_cluster
-
-            prepared_on_cluster(trace, policy, settings)
-        else:
-            prepared(trace, policy, settings.of(policy))
-    if not clustered:
-        check_beliefs(chosen, settings)
+    _check_runs(traces, chosen, settings)
     runs: dict[str, list[Any]] = {}
     times: list[float] = []
     incomplete: list[Execution] = []
@@ -424,6 +416,19 @@ def compare_lookaheads(
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
     return compare(instances, [*baselines, *routings], cluster=cluster, **options)
+
+
+def _check_runs(traces: Sequence[Instance], chosen: Sequence[Any], settings: RunSettings) -> None:
+    """Refuse what cannot be run before anything is."""
+    for trace, policy in itertools.product(traces, chosen):
+        if settings.cluster is not None:
+            from optsched.simulate.cluster.run import prepared as prepared_on_cluster
+
+            prepared_on_cluster(trace, policy, settings)
+        else:
+            prepared(trace, policy, settings.of(policy))
+    if settings.cluster is None:
+        check_beliefs(chosen, settings)
 
 
 def _runs(

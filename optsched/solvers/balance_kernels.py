@@ -473,15 +473,21 @@ def _exchange(
                     found, cost = next_found, next_cost
         if found != NONE and cost - now < best:
             best, partner, successor = cost - now, other, found
-    if partner == NONE:
-        return False
-    other_row, other_place = pool.row[partner], pool.place[partner]
+    if partner != NONE:
+        _give_and_take(step, pool, slot, partner, successor)
+    return partner != NONE
+
+
+@compiled_inside
+def _give_and_take(step: Step, pool: Pool, slot: int, partner: int, successor: int) -> None:
+    """Put the request of another slot into this one, and its successor into the other."""
+    place, other_place = pool.place[slot], pool.place[partner]
     pool.place[slot], pool.place[partner] = other_place, successor
     pool.taken[place] = False
     pool.taken[successor] = True
-    add_requests(step, row, pool.size[other_place] - size, 0)
-    add_requests(step, other_row, pool.size[successor] - pool.size[other_place], 0)
-    return True
+    taken, given = pool.size[other_place], pool.size[successor]
+    add_requests(step, pool.row[slot], taken - pool.size[place], 0)
+    add_requests(step, pool.row[partner], given - taken, 0)
 
 
 @compiled_inside

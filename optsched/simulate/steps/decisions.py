@@ -591,6 +591,44 @@ class Thresholds(NamedTuple):
     seed: int  # of the draws
 
 
+@allocating_inside
+def _send_back(
+    requests: EngineRequests,
+    rules: Thresholds,
+    worker: Worker,
+    waiting: IntArray,
+    attempts: IntArray,
+    draws: int,
+) -> IntArray:
+    """End the attempts of the running requests whose draw is below the share that clears."""
+    now, running, kept = worker.now[0], worker.running, 0
+    for place in range(now.active):
+        request = running[place]
+        share = random_rank(rules.seed, request, draws, 0) * 2.0**-63
+        if rules.clears < 1.0 and share >= rules.clears:
+            running[kept] = request
+            kept += 1
+            continue
+        attempts = end(worker, attempts, request, requests.prompts[request])
+        now.waiting = push(waiting, now.waiting, request)
+    return attempts
+
+
+@allocating_inside
+def _let_go(requests: EngineRequests, worker: Worker, attempts: IntArray) -> IntArray:
+    """End the attempts of the running requests that have all of their tokens."""
+    now, running, kept = worker.now[0], worker.running, 0
+    for place in range(now.active):
+        request = running[place]
+        if now.batch - worker.starts[request] < requests.outputs[request]:
+            running[kept] = request
+            kept += 1
+            continue
+        attempts = end(worker, attempts, request, requests.prompts[request])
+        now.done += 1
+    return attempts
+
+
 @allocating
 def run_to_threshold(
     requests: EngineRequests,
@@ -601,9 +639,9 @@ def run_to_threshold(
     until: float,
 ) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete."""
-    prompts, arrivals, outputs, memory = requests
-    threshold, clears, patience, seed = rules
-    count, now, running, starts = len(prompts), worker.now[0], worker.running, worker.starts
+    prompts, arrivals, memory = requests.prompts, requests.arrivals, requests.memory
+    threshold, clears, patience = rules.threshold, rules.clears, rules.patience
+    count, now, running = len(prompts), worker.now[0], worker.running
     attempts = np.empty((3, count + 16), dtype=np.int64)
     none = np.empty(0, dtype=np.int64)
     waiting = np.empty(count, dtype=np.int64)  # a heap of indices, which ascend with the arrivals
@@ -619,16 +657,7 @@ def run_to_threshold(
         overflows = now.tokens + now.active > memory
         overflowing = np.sort(running[: now.active]) if overflows else none
         while now.tokens + now.active > memory:
-            kept = 0
-            for place in range(now.active):
-                request = running[place]
-                share = random_rank(seed, request, draws, 0) * 2.0**-63
-                if clears < 1.0 and share >= clears:
-                    running[kept] = request
-                    kept += 1
-                    continue
-                attempts = end(worker, attempts, request, prompts[request])
-                now.waiting = push(waiting, now.waiting, request)
+            attempts = _send_back(requests, rules, worker, waiting, attempts, draws)
             draws += 1
             progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
             if now.batch - progress > patience:
@@ -660,13 +689,7 @@ def run_to_threshold(
         log = with_room(log)
         if time >= until or not add_batch(log, timer, next_batch(now), now.tokens):
             return all_attempts(worker, attempts), log, STOPPED, time, 0.0, none
-        kept = 0
-        for place in range(now.active):
-            request = running[place]
-            if now.batch - starts[request] < outputs[request]:
-                running[kept] = request
-                kept += 1
-                continue
-            attempts = end(worker, attempts, request, prompts[request])
-            now.done += 1
+        done = now.done
+        attempts = _let_go(requests, worker, attempts)
+        if now.done > done:
             progress = now.batch
