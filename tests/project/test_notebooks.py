@@ -26,12 +26,14 @@ def execute():
 
 
 @pytest.mark.slow
+@pytest.mark.serving("09_*", "16_*", "17_*")
 @pytest.mark.parametrize("path", ON_REAL_DATA, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore")
 def test_notebook_holds_on_real_data(path, execute, shared_data):
     execute.run(nbformat.read(path, as_version=4), OPTSCHED_DATA=str(shared_data))
 
 
+@pytest.mark.serving("16_*", "17_*")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_finds_what_it_imports(path):
     cells = nbformat.read(path, as_version=4).cells

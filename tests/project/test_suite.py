@@ -18,8 +18,9 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def test_one_place_decides_where_the_data_is(tmp_path, monkeypatch):
     """It had been two, and 48 recordings of vLLM were never held against anything."""
-    here = {Path(__file__), Path(shared_data.__file__), TESTS / "project" / "test_benchmarks.py"}
-    for path in [*TESTS.rglob("*.py"), TESTS.parent / "conftest.py"]:
+    serving = TESTS.parent / "serving" / "tests"
+    here = {Path(__file__), Path(shared_data.__file__), serving / "test_benchmarks.py"}
+    for path in [*TESTS.rglob("*.py"), *serving.rglob("*.py"), TESTS.parent / "conftest.py"]:
         text = path.read_text(encoding="utf-8")
         assert path in here or 'OPTSCHED_DATA"' not in text, path
     monkeypatch.delenv("OPTSCHED_DATA", raising=False)

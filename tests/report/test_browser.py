@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from installed import ENGINE
 
 import optsched
 from optsched.policies import PriorityPolicy
@@ -68,7 +69,7 @@ def pages(tmp_path_factory):
         folder / "clock.html"
     )
     optsched.solve(instance, time_limit=1).to_html(folder / "optimum.html")
-    optsched.run(timed, "vllm", clock="llama-2-7b-a100").to_html(folder / "run.html")
+    optsched.run(timed, ENGINE, clock="llama-2-7b-a100").to_html(folder / "run.html")
     cluster = optsched.Cluster(workers=4, slots=4)
     trace = optsched.family("lognormal", n=200, seed=1)
     optsched.compare(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-RUNS = Path(__file__).parents[1] / "recordings"
+RUNS = Path(__file__).parent / "recordings"
 PAGES = Path(__file__).parents[2] / "docs"
 
 
