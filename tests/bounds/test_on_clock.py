@@ -275,15 +275,8 @@ def test_with_forecasts_the_expected_work_is_the_order():
 #: Every way to form batches: orders, thresholds, engines, batches as large as the flow.
 ON_CLOCKS = (
     *("fcfs", "mc-sf", "mc-sf-total", "area", "work", "sorted-f", "work+window"),
-    *(
-        "alpha-greedy",
-        "alpha-beta-clearing",
-        "mixed",
-        "sarathi",
-        "vllm-v0",
-        *with_serving("vllm"),
-        "vllm:work",
-    ),
+    *("alpha-greedy", "alpha-beta-clearing", "mixed", "sarathi", "vllm-v0"),
+    *with_serving("vllm", "vllm:work"),
     *("wait", "nested-wait"),
 )
 
