@@ -18,7 +18,7 @@ def test_a_margin_is_that_of_the_tenths_of_the_log():
     rng = np.random.default_rng(2)
     outputs, arrivals = 1 + rng.exponential(200, 200).astype(int), np.arange(200) * 20_000
     log = optsched.Instance([200] * 200, outputs, 6000, arrivals, seconds_per_step=1e-6)
-    both = ["mixed", "sarathi"]
+    both = ["vllm-v0", "mixed"]
     found = compare(log, [*both, "area"], clock="llama-2-7b-a100")
     assert isinstance(found, Comparison)
     margin = found.margin

@@ -123,7 +123,9 @@ def test_last():
 def test_each_half_of_the_suite_runs_what_it_says(option, tried, tmp_path):
     """What `make test` leaves out or reduces, CI runs whole, and nothing twice."""
     (tmp_path / "test_halves.py").write_text(SUITE)
-    own = ["-c", "pyproject.toml", "--rootdir", ".", "-p", "conftest", "-p", "no:cacheprovider"]
+    # That of serving is a conftest, too.
+    own = ["-c", "pyproject.toml", "--override-ini", "pythonpath=tests", "--rootdir", "."]
+    own += ["-p", "conftest", "-p", "no:cacheprovider"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *own, "-n0", "-sq", option, str(tmp_path)],
         capture_output=True,
