@@ -2,11 +2,11 @@
 
 from importlib.metadata import entry_points
 
-_ROOMS = entry_points(group="optsched.rooms").names
+_COMMANDS = entry_points(group="optsched.commands").names
 
 #: Whether there are the engine `vllm`, capacity, and clocks of measured runs.
-SERVING = "serving" in _ROOMS
-PAPERS = "papers" in _ROOMS
+SERVING = "capacity" in _COMMANDS
+PAPERS = "reproduce" in _COMMANDS
 
 #: The engine of tests that need any: with serving, the one that has most to go wrong.
 ENGINE = "vllm" if SERVING else "vllm-v0"

@@ -57,7 +57,7 @@ WITH_CODE = [
 
 
 @pytest.mark.slow
-@pytest.mark.serving("docs/serving.md", "docs/how-to/capacity.md", "serving/*")
+@pytest.mark.serving("docs/serving.md", "docs/how-to/capacity.md", "docs/gallery.md", "serving/*")
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
