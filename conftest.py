@@ -18,7 +18,7 @@ import effort
 import first_kernels
 import hypothesis
 import pytest
-from installed import SERVING
+from installed import PAPERS, SERVING
 from numba.core import event
 from shared_data import data_folder
 
@@ -122,9 +122,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = _quick if quick else _rest
         config.hook.pytest_deselected(items=[item for item in items if not chosen(item)])
         items[:] = filter(chosen, items)
-    for item in items:
-        if not SERVING and _marked(item, "serving"):
-            item.add_marker(pytest.mark.skip(reason="optsched-serving is not installed"))
+    for name in [name for name, there in (("papers", PAPERS), ("serving", SERVING)) if not there]:
+        for item in items:
+            if _marked(item, name):
+                item.add_marker(pytest.mark.skip(reason=f"optsched-{name} is not installed"))
     if quick:
         for item in items:
             if item.get_closest_marker("few") and hasattr(item.obj, "hypothesis"):

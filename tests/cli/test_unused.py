@@ -25,6 +25,7 @@ def _files(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow("regret family:equal-prompts --horizons 60 --seeds 1 --jobs 1---resume")
+@pytest.mark.papers("reproduce *")
 @pytest.mark.serving("*--policy vllm:area-*")
 @pytest.mark.usefixtures("_files")
 @tabled()
@@ -57,6 +58,7 @@ def test_what_has_no_effect_is_noted_by_name(optsched_command, line, ignored):
     assert (code, "no effect" in err) == (0, False), err
 
 
+@pytest.mark.papers("reproduce *")
 @pytest.mark.usefixtures("_files")
 @tabled()
 def test_the_other_hint_works_as_well(optsched_command, refused, line, hint, change):

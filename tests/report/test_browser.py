@@ -388,7 +388,7 @@ def test_long_names_leave_room_for_the_numbers(browser, pages):
     assert rows == 20  # although their names begin alike
 
 
-@pytest.mark.skipif(not PAPERS, reason="optsched-papers is not installed")
+@pytest.mark.papers
 def test_print_and_no_script_show_pictures(browser, pages):
     page = pages / "reproduce.html"
     pictures = "return [...document.images].filter(i => i.offsetWidth > 200 && i.complete).length"
