@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import signal
@@ -10,12 +11,14 @@ import sys
 import tempfile
 import time
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import effort
 import first_kernels
 import hypothesis
 import pytest
+from installed import PAPERS, SERVING
 from numba.core import event
 from shared_data import data_folder
 
@@ -23,7 +26,6 @@ from optsched._internal.aside import shown_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 hypothesis.settings.register_profile(
     "thorough",  # what make test-long asks for; tests/effort.py scales what a test asks for alike
@@ -70,6 +72,9 @@ event.register("numba:compile", _untraced)
 _BEGAN = pytest.StashKey[float]()
 _SLOW_S = 0.5
 
+# What cannot be imported without serving.
+collect_ignore = [] if SERVING else ["optsched/vllm.py"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the two halves of the suite: `make test`, and what CI runs besides."""
@@ -91,9 +96,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         first_kernels.compile_all()
 
 
-def _slow(item: pytest.Item) -> bool:
-    """Tell whether a test is slow; a mark with patterns is about those of its cases alone."""
-    marks = list(item.iter_markers("slow"))
+def _marked(item: pytest.Item, name: str) -> bool:
+    """Tell whether a test is marked; a mark with patterns is about those of its cases alone."""
+    marks = list(item.iter_markers(name))
     case = item.callspec.id if hasattr(item, "callspec") else ""
     return any(not mark.args or any(fnmatchcase(case, ids) for ids in mark.args) for mark in marks)
 
@@ -101,7 +106,7 @@ def _slow(item: pytest.Item) -> bool:
 def _quick(item: pytest.Item) -> bool:
     """Tell whether `make test` runs a test: one of the core, neither slow nor long."""
     apart = item.nodeid.startswith(("papers/", "serving/"))
-    return not (apart or _slow(item) or item.get_closest_marker("long"))
+    return not (apart or _marked(item, "slow") or item.get_closest_marker("long"))
 
 
 def _rest(item: pytest.Item) -> bool:
@@ -117,6 +122,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = _quick if quick else _rest
         config.hook.pytest_deselected(items=[item for item in items if not chosen(item)])
         items[:] = filter(chosen, items)
+    for name in [name for name, there in (("papers", PAPERS), ("serving", SERVING)) if not there]:
+        for item in items:
+            if _marked(item, name):
+                item.add_marker(pytest.mark.skip(reason=f"optsched-{name} is not installed"))
     if quick:
         for item in items:
             if item.get_closest_marker("few") and hasattr(item.obj, "hypothesis"):
@@ -186,6 +195,14 @@ def shared_data() -> Path:
     if (folder := data_folder()) is None:
         pytest.skip("no folder of real traces; set OPTSCHED_DATA to one")
     return folder
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Import modules of benchmarks/ as its scripts do; calls are timed once, however short."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "benchmarks"))
+    monkeypatch.setattr(importlib.import_module("timing"), "LEAST", 1e-6)
+    return importlib.import_module
 
 
 @pytest.fixture

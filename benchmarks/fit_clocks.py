@@ -25,7 +25,7 @@ from optsched.policies import VllmPolicy
 from optsched.workloads import read_measured
 from optsched_serving.calibration import check_clock
 
-RECORDED = Path(__file__).parent.parent / "tests/recordings/h100"
+RECORDED = Path(__file__).parent.parent / "serving/tests/recordings/h100"
 DATA = Path(__file__).parent.parent / "optsched/data/batch_time.json"
 #: Of each model: transformer layers and hidden size.
 SHAPES = {

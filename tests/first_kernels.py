@@ -5,8 +5,9 @@ import io
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from importlib.util import find_spec
 from multiprocessing import get_context
+
+from installed import SERVING
 
 from optsched.cli import main
 
@@ -14,7 +15,6 @@ _CLOCK = "--clock llama-2-70b-2xa100"
 
 #: What takes longest to compile comes first.
 _COMMANDS = f"""
-simulate family:chat,n=50,rate=3 --policy vllm {_CLOCK}
 cluster family:chat,n=30,rate=20 --workers 4 --slots 16 --policies bf-io --lookahead 2
 solve family:uniform,n=40,seed=1,load=1.1 --method search --work .2
 route family:chat-and-summaries,n=30 --workers 2 --policies area --time-limit 1
@@ -32,13 +32,14 @@ compare family:uniform,n=30 --policies a-min,a-max --intervals relative:0.5
 compare family:uniform,n=30 --policies area --rule backfill
 select family:uniform,n=12 --method scaled-dp
 """.strip().splitlines()
+if SERVING:
+    _COMMANDS.insert(0, f"simulate family:chat,n=50,rate=3 --policy vllm {_CLOCK}")
 
 
 def compile_all() -> None:
     """Run what needs them, in a process for each core; what is kept on disk is only loaded."""
-    commands = [each for each in _COMMANDS if "vllm" not in each or find_spec("optsched_serving")]
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as processes:
-        codes = dict(zip(commands, processes.map(_call, commands), strict=True))
+        codes = dict(zip(_COMMANDS, processes.map(_call, _COMMANDS), strict=True))
     assert not any(codes.values()), codes
 
 

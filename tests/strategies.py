@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
+from installed import with_serving
 
 from optsched import Beliefs, Instance, Workers
 from optsched.clock import UNIT, FunctionClock, LinearClock, get_clock
@@ -25,9 +26,9 @@ NAMES = sorted(
     {*POLICIES, "area+window", "fcfs+skip", "area+backfill", "mc-sf+window:1.2,3"}
     | {"sorted-f+skip", "sorted-f+backfill", "work:weighted", "alpha-greedy:0.1"}
     | {"area-chance:0,0", "area-chance:2,3"}
-    | {"alpha-beta-clearing:0.1,0.5", "wait:4=2,30=1", "nested-wait:2=2,30=1", "vllm+plan"}
-    | {"vllm:fcfs", "vllm:area", "vllm:mc-sf+plan", "vllm:mc-sf-total", "vllm:work+plan"}
-    - {*SOLVED, "rolling"}
+    | {"alpha-beta-clearing:0.1,0.5", "wait:4=2,30=1", "nested-wait:2=2,30=1"}
+    | {*with_serving("vllm+plan", "vllm:fcfs", "vllm:area", "vllm:mc-sf+plan", "vllm:mc-sf-total")}
+    | {*with_serving("vllm:work+plan")} - {*SOLVED, "rolling"}
 )
 
 

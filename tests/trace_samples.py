@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+
 NATIVE = "prompt_tokens,output_tokens\n3,4\n5,6\n"
 TIMED = "arrival_s,prompt_tokens,output_tokens\n0,3,4\n0.5,5,6\n"
 AZURE = (
@@ -121,3 +123,12 @@ TRACELAB = lines(
     _round("claude:a", 1, [("tool_result", "31"), ("tool_result", "50.651"), ("text", "55.1")]),
     _round("codex:b", 0, [("reasoning", "21.151"), ("text", "20.651")]),
 )
+
+
+def of_clients(path):
+    """Write 200 requests of three clients, without arrivals; return the path."""
+    rng = np.random.default_rng(1)
+    rows = zip(rng.integers(10, 800, 200), 1 + rng.exponential(200, 200).astype(int), strict=True)
+    text = "\n".join(f"{p},{o},{number % 3}" for number, (p, o) in enumerate(rows))
+    path.write_text(f"prompt_tokens,output_tokens,client\n{text}\n")
+    return path

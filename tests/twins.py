@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from hypothesis import assume
 from literal_attempts import TieError, work
+from strategies import drawn_run
 from twins_alone import KINDS, Twin, World, alone, arrivals_of, unequal, vllm_outcome
 
-from optsched import Instance
+from optsched import Instance, OptschedError, run
 from optsched.clock import UNIT, get_clock
 from optsched.policies import get_policy, with_rule
 from optsched.problem.workers import as_workers, get_router
@@ -61,6 +63,22 @@ def twin_of(
         return _routed(instance, chosen, world, where, how)
     except TieError:
         return None
+
+
+def compare(seed: int, names: list[str]) -> None:
+    """Run a drawn policy and its twin; a case that is refused says nothing."""
+    instance, policy, options = drawn_run(np.random.default_rng(seed), names)
+    refused = ""
+    try:
+        found = run(instance, policy, **options)
+    except OptschedError as error:
+        refused = str(error)
+    # None but a-random goes by what is in the instance as a whole.
+    assert "instance as a whole" not in refused or policy.name == "a-random"
+    assume(not refused)
+    twin = twin_of(instance, policy, **options)
+    assume(twin is not None)
+    assert twin.differs(found) == "", (instance.to_json(), policy, options)
 
 
 def _routed(

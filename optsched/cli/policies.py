@@ -232,7 +232,7 @@ ENGINE_NAMES = cli.names_of(ENGINE[1:])
     runs=(
         "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
         "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
-        "simulate trace.csv --num-gpu-blocks 1031 --policy vllm --clock llama-2-70b-2xa100",
+        "simulate trace.csv --memory 16480 --policy sarathi --clock llama-2-70b-2xa100",
     ),
 )
 def simulate(output: Output, given: Options) -> int:

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import SERVING
 
 import optsched
 from optsched import Beliefs, Cluster, Instance, Workers, bound, compare, family, regret, run, solve
 from optsched._internal.arguments import as_count, checked
 from optsched.errors import InstanceError, OptschedError, PolicyError
-from optsched.policies import EnginePolicy, IntervalPolicy, RollingPolicy, VllmPolicy
+from optsched.policies import EnginePolicy, IntervalPolicy, RollingPolicy
 from optsched.simulate.cluster import BalanceRouting, Predictor
 
 INSTANCE = Instance([3, 2, 4, 1], [2, 4, 1, 3], 12, [0, 0, 1, 2], seconds_per_step=1.0)
@@ -35,7 +36,6 @@ COUNTED = {
     "engine": lambda n: (
         run(INSTANCE, EnginePolicy("e", "", max_num_seqs=n, block_size=n), clock="unit").makespan
     ),
-    "vllm": lambda n: VllmPolicy("v", "", block_size=n, max_num_seqs=n),
     "rolling": lambda n: RollingPolicy(window=n, horizon=n, scenarios=n),
     "patience": lambda n: run(INSTANCE, "alpha-greedy", patience=n).makespan,
     "threads": lambda n: optsched.SolveParams(threads=n, seed=n).threads,
@@ -43,6 +43,8 @@ COUNTED = {
     "max_num_seqs": lambda n: bound(INSTANCE, clock="unit", max_num_seqs=n).value,
     "gpus": lambda n: optsched.clock.hardware.memory_tokens("llama-2-7b", "a100-80gb", n),
 }
+if SERVING:
+    COUNTED["vllm"] = lambda n: optsched.policies.VllmPolicy("v", "", block_size=n, max_num_seqs=n)
 
 
 @pytest.mark.parametrize("what", COUNTED)

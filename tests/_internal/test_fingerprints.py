@@ -4,7 +4,7 @@ import copy
 import functools
 import os
 import threading
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from effort import examples
 from fresh import printed
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import with_serving
 
 from optsched import POLICIES, Beliefs, Cluster, Instance, PriorityPolicy, RunSettings, SolveParams
 from optsched._internal.fingerprints import fingerprint
@@ -19,7 +20,6 @@ from optsched.clock import FunctionClock, LinearClock
 from optsched.experiments.cells import portable
 from optsched.experiments.regret_cells import RegretTask, read_source
 from optsched.experiments.sweep_plan import Source, SweepRun
-from optsched.policies import VllmPolicy
 from optsched.problem.workers import ROUTERS, Workers
 
 FULL = Instance(
@@ -59,7 +59,7 @@ QUESTIONS = [
     Cluster(2, 30),
     RunSettings(clock=CLOCK, workers=2, router="jsq", intervals="exact"),
     SolveParams(),
-    VllmPolicy("engine", "", order=ORDER),
+    *(replace(POLICIES[name], order=ORDER) for name in with_serving("vllm")),
     SweepRun(
         Source((("trace", "t.csv"),), FULL), portable(ORDER), (("clock", CLOCK),), 3, bound=True
     ),

@@ -44,6 +44,7 @@ def test_a_kernel_returns_and_fails_as_if_it_were_called():
         aside.interruptible_kernel(turn_until_stopped, 10**6)()
 
 
+@pytest.mark.serving("vllm-*")
 @tabled()
 def test_kernels_of_every_kind_can_be_interrupted(policy, options, monkeypatch):
     run(REQUESTS, policy, **options)

@@ -5,6 +5,7 @@ import resource
 
 import numpy as np
 import pytest
+from installed import ENGINE
 
 import optsched
 from optsched import HindsightProgram, Instance, OptschedError, RollingPolicy, Schedule, family
@@ -68,7 +69,7 @@ EXTREMES = {
     "rate of a family": lambda: family("equal-prompts", n=1000, rate=1e-12),
     "outputs in steps": lambda: optsched.run(LONG, "area+window"),
     "outputs on a clock": lambda: optsched.run(
-        LONG.replace(seconds_per_step=1.0), "vllm", clock=CLOCK
+        LONG.replace(seconds_per_step=1.0), ENGINE, clock=CLOCK
     ),
     "outputs on workers": lambda: optsched.run(LONG, "area", workers=2),
     "outputs in a window": lambda: optsched.run(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from brute_force_clocked import EXACT, certificate_of, drawn, least_latency, least_latency_of_pool
 from effort import share
+from installed import ENGINE, with_serving
 
 from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify
 from optsched.bounds import on_clock
@@ -59,7 +60,7 @@ def test_no_bound_on_the_makespan_is_above_the_best_sequence_of_batches(seed):
     assert verify_on_clock(again, instance) == proven
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "area", "vllm"])
+@pytest.mark.parametrize("policy", ["fcfs", "area", *with_serving("vllm")])
 def test_no_run_ends_before_the_bound_on_the_makespan(policy):
     for load, since in ((None, 0), (0.5, 0), (1.1, 1_700_000_000)):
         made = family("chat-and-summaries", n=60, seed=3, load=load)
@@ -110,7 +111,7 @@ def test_a_limit_of_requests_proves_more_where_it_binds(served):
     assert free.value <= wide.value <= 1.01 * free.value
     assert four.value > 1.5 * free.value
     assert verify(read_certificate(four.certificate.to_json()), at_once) >= four.value
-    engine = replace(get_policy("vllm"), max_num_seqs=4)
+    engine = replace(get_policy(ENGINE), max_num_seqs=4)
     assert four.value <= run(at_once, engine, clock=clock).total_latency
 
 
@@ -274,7 +275,8 @@ def test_with_forecasts_the_expected_work_is_the_order():
 #: Every way to form batches: orders, thresholds, engines, batches as large as the flow.
 ON_CLOCKS = (
     *("fcfs", "mc-sf", "mc-sf-total", "area", "work", "sorted-f", "work+window"),
-    *("alpha-greedy", "alpha-beta-clearing", "mixed", "sarathi", "vllm-v0", "vllm", "vllm:work"),
+    *("alpha-greedy", "alpha-beta-clearing", "mixed", "sarathi", "vllm-v0"),
+    *with_serving("vllm", "vllm:work"),
     *("wait", "nested-wait"),
 )
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from brute_force_clocked import EXACT, drawn, least_latency
 from effort import share
+from installed import with_serving
 
 from optsched import Instance, OptschedError, bound, read_certificate, run, verify
 from optsched.clock import LinearClock
@@ -57,7 +58,7 @@ def test_its_verifier_agrees_in_integers(seed):
     finer, coarser = (verify(each, instance) for each in widths)
     assert coarser <= proven * (1 + 1e-12)
     assert proven <= finer * (1 + 1e-3)
-    for policy in ("fcfs", "work", "vllm"):
+    for policy in ("fcfs", "work", *with_serving("vllm")):
         assert finer <= sum(run(instance, policy, clock=CLOCK).latencies) * (1 + 1e-9)
 
 

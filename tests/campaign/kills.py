@@ -20,7 +20,6 @@ import optsched
 from campaign.case import one_of
 from optsched import SolveParams, family, read_sweep, solve, sweep
 from optsched.solvers import prepare
-from optsched_papers import reproduce_into
 
 TITLE = "kills"
 SECONDS = 180
@@ -281,6 +280,8 @@ def _disturb(command, number, rng, begun):
 
 @functools.cache
 def _reproduced(target):
+    from optsched_papers import reproduce_into  # of another distribution
+
     with tempfile.TemporaryDirectory() as folder:
         reproduce_into([target], folder, quick=True, jobs=1)
         return _claims(Path(folder), target)
@@ -327,6 +328,8 @@ def _reproduce_main(rng, folder, outcome):
 def _reproduce_worker(rng, folder, outcome):
     """A worker of `reproduce`: its cell is done again."""
     target = rng.choice(TARGETS)
+    from optsched_papers import reproduce_into  # of another distribution
+
     _reproduced(target)
     with killer(rng, 1.5, _is_worker) as killed:
         reproduce_into([target], folder / "out", quick=True, jobs=2)

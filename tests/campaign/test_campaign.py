@@ -50,6 +50,7 @@ def test_nothing_is_found(part, cases, tmp_path):
     assert findings == []
 
 
+@pytest.mark.papers
 def test_every_list_of_values_is_of_an_option():
     options = {option.name for command in COMMANDS.values() for option in command.params}
     assert set(command_line.VALUES) <= options

@@ -5,6 +5,7 @@ import re
 
 import pandas as pd
 import pytest
+from installed import with_serving
 from tabled import tabled
 
 import optsched
@@ -111,9 +112,9 @@ def test_model_and_gpu_say_memory_and_clock(refused, optsched_json):
     "command",
     [
         "compare --policies fcfs",
-        "simulate --policy vllm",
+        "simulate --policy sarathi",
         "bound",
-        "capacity --slo ttft:p99<=2 --policies vllm",
+        *with_serving("simulate --policy vllm", "capacity --slo ttft:p99<=2 --policies vllm"),
         "route --workers 2 --policies fcfs",
     ],
 )
@@ -141,22 +142,6 @@ def test_what_counts_in_steps_alone_takes_any_hardware(optsched_command, tmp_pat
     for made in (proof, plans / "fcfs.json"):
         found = ["check", given[0], made, *given[1:], "--clock", "unit"]
         assert optsched_command(*found)[0] == 0
-
-
-def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_json, tmp_path):
-    clock = tmp_path / "mine.json"
-    clock.write_text('{"name": "mine", "constant": 0.5, "hinges": [[4, 0.25]]}')
-    trace = tmp_path / "trace.csv"
-    trace.write_text("prompt_tokens,output_tokens,arrival_s,priority\n6,2,0,1\n3,1,0.1,0\n")
-    content = optsched_json(
-        *("simulate", trace, "--num-gpu-blocks", 9, "--block-size", 2, "--policy", "vllm"),
-        *("--no-async-scheduling", "--scheduling-policy", "priority", "--clock", clock),
-        *("--batches", tmp_path / "batches.csv", "--log", tmp_path / "log.csv"),
-    )
-    assert content["clock"] == "mine"
-    rows = (tmp_path / "batches.csv").read_text().splitlines()
-    assert rows[1:] == ["0.0,1.0,1,6,1,1,5,0,3", "1.0,1.5,2,4,2,1,2,0,4"]
-    assert "first_s,last_s" in (tmp_path / "log.csv").read_text()
 
 
 def test_a_bound_says_where_recomputing_may_be_cheaper_than_decoding(optsched_command, tmp_path):

@@ -1,25 +1,16 @@
-"""What a serving engineer decides by: margins, how to serve so, rates, clients, GPUs."""
-
-import json
+"""What a serving engineer decides by: margins, rates, clients."""
 
 import numpy as np
 import pytest
+from trace_samples import of_clients
 
 import optsched
 from optsched import Comparison, compare, run
-from optsched.policies import get_policy
-
-GPU = ("--llm", "llama-3.1-8b", "--gpu", "rtx4090-24gb")
 
 
-@pytest.fixture(scope="module")
-def lengths(tmp_path_factory):
-    rng = np.random.default_rng(1)
-    rows = zip(rng.integers(10, 800, 200), 1 + rng.exponential(200, 200).astype(int), strict=True)
-    path = tmp_path_factory.mktemp("trace") / "lengths.csv"
-    text = "\n".join(f"{p},{o},{number % 3}" for number, (p, o) in enumerate(rows))
-    path.write_text(f"prompt_tokens,output_tokens,client\n{text}\n")
-    return path
+@pytest.fixture
+def lengths(tmp_path):
+    return of_clients(tmp_path / "lengths.csv")
 
 
 @pytest.mark.slow
@@ -27,8 +18,8 @@ def test_a_margin_is_that_of_the_tenths_of_the_log():
     rng = np.random.default_rng(2)
     outputs, arrivals = 1 + rng.exponential(200, 200).astype(int), np.arange(200) * 20_000
     log = optsched.Instance([200] * 200, outputs, 6000, arrivals, seconds_per_step=1e-6)
-    both = ["vllm", "vllm:area+plan+learned"]
-    found = compare(log, [*both, "vllm:area+plan"], clock="llama-2-7b-a100")
+    both = ["vllm-v0", "mixed"]
+    found = compare(log, [*both, "area"], clock="llama-2-7b-a100")
     assert isinstance(found, Comparison)
     margin = found.margin
     best, other = found.best_deployable.policy, margin["against"]
@@ -42,43 +33,6 @@ def test_a_margin_is_that_of_the_tenths_of_the_log():
     assert margin["p99"][1] == pytest.approx(np.percentile(found[other].latencies, 99))
     assert any(f"{-margin['mean']:.4g} s less than with {other}" in line for line in found.headline)
     assert compare(log.take(range(99)), both, clock="unit").margin is None
-
-
-def test_the_best_says_how_to_serve_so(optsched_command, lengths):
-    code, out, _ = optsched_command(
-        "compare", lengths, *GPU, "--rate", 40, "--policies", "vllm,vllm:work+plan+learned"
-    )
-    assert code == 0
-    settings = json.loads(out.split("--additional-config '")[1].split("'")[0])
-    assert settings == {
-        "optsched": {"order": "work", "aging": None, "clock": "llama-3.1-8b-rtx4090"}
-    }
-    from optsched_serving.plugin.plan import Settings
-
-    served = Settings().updated(settings["optsched"])
-    assert served.policy().name == "work"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("vllm", "with vLLM as it is"),
-        ("vllm+fair", """OrderedScheduler --additional-config '{"optsched": {"fair": true}}'."""),
-        ("vllm:area,load+plan+learned", "PlannedScheduler --additional-config '{"),
-    ],
-)
-def test_each_engine_has_its_options(name, words):
-    assert words in get_policy(name).serving_options()
-
-
-def test_weights_are_in_what_is_advised(optsched_command, tmp_path):
-    log = tmp_path / "log.csv"
-    rows = (f"20,5,{i / 10},{i % 2},{1 + i % 2}" for i in range(60))
-    log.write_text("\n".join(["prompt_tokens,output_tokens,arrival_s,client,weight", *rows]))
-    words = ("compare", log, "--memory", 900, "--clock", "llama-2-7b-a100")
-    out = optsched_command(*words, "--policies", "vllm+fair")[1]
-    assert out.rstrip().endswith('In place of true say the weights of clients, such as {"a": 2}.')
-    assert "In place of true" not in optsched_command(*words, "--policies", "vllm")[1]
 
 
 def test_a_rate_gives_arrivals_to_requests_without_any(optsched_json, refused, lengths):
@@ -116,23 +70,3 @@ def test_clients_have_results_of_their_own(optsched_command, optsched_json, leng
     assert clients[1]["mean_latency"] == pytest.approx(alone.mean())
     _, out, _ = optsched_command(*words)
     assert "client 1: 67 of 67 requests, latency mean" in out
-
-
-def test_a_gpu_sets_it_in_comparisons_too(optsched_json, lengths):
-    words = (lengths, "--rate", 900, "--llm", "llama-3.1-8b", "--gpu", "h100-80gb")
-    one = optsched_json("simulate", *words, "--policy", "vllm")
-    several = optsched_json("compare", *words, "--policies", "vllm")
-    routed = optsched_json("route", *words, "--workers", 1, "--policies", "vllm")
-    means = one["mean_latency"], several["policies"][0]["mean_latency"]
-    assert means[0] == means[1] == pytest.approx(routed["routers"][0]["mean_latency"])
-
-
-def test_a_gpu_sets_what_vllm_serves_with(optsched_json, lengths):
-    words = ("simulate", lengths, "--policy", "vllm", "--rate", 900, "--llm", "llama-3.1-8b")
-    words += ("--gpu",)
-    small = optsched_json(*words, "rtx4090-24gb")
-    large = optsched_json(*words, "h100-80gb")
-    few = optsched_json(*words, "h100-80gb", "--max-num-seqs", 8)
-    assert few["mean_decodes"] <= 8 < small["mean_decodes"] < large["mean_decodes"]
-    less = optsched_json(*words, "rtx4090-24gb", "--gpu-memory-utilization", 0.75)
-    assert less["peak_memory"] < small["peak_memory"]

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from installed import ENGINE, with_papers
 
 FILES = {
     "input.csv": "input_tokens,output_tokens\n12,5\n20,6\n",
@@ -106,7 +107,7 @@ MISTAKES = [
     (f"comapre {FAMILY}", "Did you mean '(.*?)'", changed("comapre")),
     (f"bound {FAMILY} --json new/x.json", r"no folder (\S+); create it first", created),
     (f"compare {FAMILY} --policies a-min", r"pass intervals, such as (\S+)", added("--intervals")),
-    (f"simulate {FAMILY} --policy vllm", r"pass a clock, such as (\S+)", added("--clock")),
+    (f"simulate {FAMILY} --policy {ENGINE}", r"pass a clock, such as (\S+)", added("--clock")),
     (f"simulate {FAMILY} --policy fcfs --until 9", "(--clock); pass that", with_value("unit")),
     (f"{DUE} --lateness per-request", r"pass a penalty, such as (\d+)", added("--penalty")),
     (f"{DUE} --penalty 3", r"pass a lateness, such as ([\w-]+)", added("--lateness")),
@@ -121,10 +122,12 @@ MISTAKES = [
         "leave out (memory=99)",
         lambda found, line: line.replace(f",{found[1]}", ""),
     ),
-    (
-        "reproduce sorted-f-example-2 --quick --out new",
-        "did you mean '(.*?)'",
-        changed("sorted-f-example-2"),
+    *with_papers(
+        (
+            "reproduce sorted-f-example-2 --quick --out new",
+            "did you mean '(.*?)'",
+            changed("sorted-f-example-2"),
+        )
     ),
     (f"export {FAMILY} --out x.txt", r"must end in (\.mps) or", changed(".txt")),
     (f"export {FAMILY} --out x.lp --model batch", "add (--size) K", with_value("2")),

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from installed import ENGINE
 
 
 @pytest.mark.slow("solve")
@@ -11,7 +12,7 @@ import pytest
     ("command", "figures"),
     [
         (("compare", "{timed}", "--clock", "llama-2-7b-a100"), {"latency", "waiting"}),
-        (("simulate", "{timed}", "--policy", "vllm", "--clock", "llama-2-7b-a100"), {"batches"}),
+        (("simulate", "{timed}", "--policy", ENGINE, "--clock", "llama-2-7b-a100"), {"batches"}),
         (("simulate", "{requests}", "--policy", "area"), {"schedule"}),
         (("solve", "{requests}", "--time-limit", 2), {"history", "gap", "schedule"}),
     ],

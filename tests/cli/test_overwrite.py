@@ -1,6 +1,7 @@
 """Outputs replace what optsched wrote, and nothing else unless they are told to."""
 
 import pytest
+from installed import with_serving
 
 FAMILY = "family:uniform,n=4"
 MINE = "a log of mine\n"
@@ -12,7 +13,7 @@ OUTPUTS = {
     "solve --certificate": ("solve", FAMILY, "--certificate"),
     "simulate --log": ("simulate", FAMILY, "--policy", "area", "--log"),
     "export --out": ("export", FAMILY, "--model", "hindsight", "--out"),
-    "clock --json": ("clock", "--json"),
+    **dict(with_serving(("clock --json", ("clock", "--json")))),
     "policies --json": ("policies", "--json"),
 }
 ENDINGS = {"simulate --log": ".csv", "export --out": ".mps"}

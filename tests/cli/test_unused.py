@@ -15,7 +15,6 @@ FILES = {
     + "".join(f"[[type]]\nprompt = 10\noutput = {o}\nrate = {o}\n" for o in (20, 40, 80, 160)),
 }
 FAMILY = "family:uniform,n=5,seed=1"
-ENGINE = f"simulate {FAMILY} --clock unit"
 
 
 @pytest.fixture
@@ -26,6 +25,8 @@ def _files(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow("regret family:equal-prompts --horizons 60 --seeds 1 --jobs 1---resume")
+@pytest.mark.papers("reproduce *")
+@pytest.mark.serving("*--policy vllm:area-*")
 @pytest.mark.usefixtures("_files")
 @tabled()
 def test_what_contradicts_itself_is_refused_by_name(optsched_command, refused, line, ignored):
@@ -44,6 +45,7 @@ def test_what_contradicts_itself_is_refused_by_name(optsched_command, refused, l
     assert code == (2 if rest else 0), err
 
 
+@pytest.mark.serving("*--policy vllm-*")
 @pytest.mark.usefixtures("_files")
 @tabled()
 def test_what_has_no_effect_is_noted_by_name(optsched_command, line, ignored):
@@ -56,6 +58,7 @@ def test_what_has_no_effect_is_noted_by_name(optsched_command, line, ignored):
     assert (code, "no effect" in err) == (0, False), err
 
 
+@pytest.mark.papers("reproduce *")
 @pytest.mark.usefixtures("_files")
 @tabled()
 def test_the_other_hint_works_as_well(optsched_command, refused, line, hint, change):
@@ -78,10 +81,14 @@ def test_an_option_given_twice_is_noted(optsched_command, refused):
     code, out, err = optsched_command(*line)
     assert (code, err) == (0, "optsched: --memory was given twice; the last one counts\n")
     assert out[:15] == optsched_command("bound", FAMILY, "--memory", 90, "--json", "-")[1][:15]
-    switched = ("--async-scheduling", "--no-async-scheduling")
-    code, _, err = optsched_command(*shlex.split(f"{ENGINE} --policy vllm"), *switched)
-    assert (code, err) == (0, "optsched: --async-scheduling was given twice; the last one counts\n")
     refused(*line, "--method", "closd")
+
+
+@pytest.mark.serving
+def test_a_switch_and_its_opposite_are_noted(optsched_command):
+    line = f"simulate {FAMILY} --clock unit --policy vllm --async-scheduling --no-async-scheduling"
+    code, _, err = optsched_command(*line.split())
+    assert (code, err) == (0, "optsched: --async-scheduling was given twice; the last one counts\n")
 
 
 def test_a_family_of_types_has_the_seed_of_the_command(optsched_command):

@@ -41,6 +41,7 @@ def everything():
     }
 
 
+@pytest.mark.serving("capacity *")
 @pytest.mark.usefixtures("_files")
 @tabled()
 def test_a_wrong_input_is_one_sentence_and_costs_nothing(optsched_command, line, said):

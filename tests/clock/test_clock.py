@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import with_serving
 from tabled import tabled
 
 from optsched import Instance, RequestTypes, bound, get_clock, run
@@ -113,7 +114,7 @@ def test_what_bends_is_paid_for_tokens_of_the_batch(batch):
     assert math.isclose(BENT(batch), plain(batch) + more)
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "sarathi", "vllm", "vllm-v0", "a-min"])
+@pytest.mark.parametrize("policy", ["fcfs", "sarathi", *with_serving("vllm"), "vllm-v0", "a-min"])
 def test_compiled_simulators_know_hinges(policy):
     rng = np.random.default_rng(1)
     instance = Instance(rng.integers(1, 90, 40), rng.integers(1, 20, 40), 400)

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from installed import SERVING
 from tabled import tables
 
 from optsched import Instance, OptschedError, read_sweep, regret, sweep
@@ -13,14 +14,19 @@ from optsched.experiments import sweep_plan
 from optsched.experiments.cells import JsonFolder
 from optsched.experiments.regret import _tasks as tasks
 from optsched.experiments.sweep_plan import read_plan
-from optsched.policies import PriorityPolicy, VllmPolicy
+from optsched.policies import EnginePolicy, PriorityPolicy
 
 CLOCK = {"name": "c", "constant": 0.1, "prefill_tokens": 0.01, "hinges": [[8, 0.5]]}
-CLOCKS, TRACES, ENGINES = tables(__file__).values()
-ENGINES += [
-    {"order": PriorityPolicy("mine", "", lambda instance: instance.outputs)},
-    {"order": PriorityPolicy("mine", "", lambda instance: -instance.outputs)},
-]
+CLOCKS, TRACES, ENGINES, VLLM = tables(__file__).values()
+Engine = EnginePolicy
+if SERVING:
+    from optsched.policies import VllmPolicy as Engine
+
+    ENGINES += VLLM
+    ENGINES += [
+        {"order": PriorityPolicy("mine", "", lambda instance: instance.outputs)},
+        {"order": PriorityPolicy("mine", "", lambda instance: -instance.outputs)},
+    ]
 TRACE = Instance(
     *([4, 5, 6], [3, 2, 4], 40, [0, 1, 2]),
     labels="abc",
@@ -46,7 +52,7 @@ def keys_of_sweeps(folder):
         single += [{name: value} for value in values[1:]]
     for asked in (base | each for each in [*single, {"seed": 1}]):
         clock, trace = of_files(folder, asked["clock"], asked["trace"])
-        policy = VllmPolicy("engine", "", **asked["engine"])
+        policy = Engine("engine", "", **asked["engine"])
         table = {"name": policy, "clock": clock}
         config = {"instances": [{"trace": trace}], "policies": [table]}
         yield [run.key for run in read_plan(config, asked["seed"]).runs]

@@ -11,6 +11,7 @@ from effort import examples
 from fresh import printed
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import ENGINE
 
 import optsched
 from optsched import POLICIES, DecisionPolicy, OptschedError, PriorityPolicy, RollingPolicy, sweep
@@ -132,7 +133,7 @@ def test_a_fingerprint_is_the_same_in_another_process(module, tmp_path):
 
 
 def test_names_that_mean_the_same_everywhere_are_sent_as_names(module, monkeypatch):
-    for name in ("area", "area+backfill", "a-random", "rolling:relax-lp", "vllm", "sorted-f"):
+    for name in ("area", "area+backfill", "a-random", "rolling:relax-lp", ENGINE, "sorted-f"):
         assert carried(get_policy(name)) == name
     monkeypatch.setitem(POLICIES, "area", PriorityPolicy("area", "", order_by(2)))
     monkeypatch.setitem(POLICIES, "careful", module())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from effort import share
+from installed import ENGINE, with_serving
 
 from optsched import Cluster, DecisionPolicy, Execution, Instance, RunSettings, run
 from optsched.clock import LinearClock
@@ -18,8 +19,9 @@ TIMED = {"engine", "vllm", "wait"}
 MANY = [
     *sorted(set(POLICIES) - SOLVED - {"rolling"}),
     *("rolling:batch", "area+window", "fcfs+backfill", "nested-wait:3=1,12=2"),
-    *("vllm:fcfs", "vllm:area", "vllm+plan", "vllm:area+plan", "vllm:area,load", "vllm:fcfs,load"),
-    *("vllm+learned", "vllm:area+learned", "vllm:area+plan+learned", "vllm+fair"),
+    *with_serving("vllm:fcfs", "vllm:area", "vllm+plan", "vllm:area+plan", "vllm:area,load"),
+    *with_serving("vllm:fcfs,load", "vllm+learned", "vllm:area+learned", "vllm:area+plan+learned"),
+    *with_serving("vllm+fair"),
     DecisionPolicy("all-waiting", "which looks at nothing", lambda state: state.waiting),
     DecisionPolicy("told", "", lambda s: s.waiting[np.argsort(s.forecast.upper[s.waiting])]),
     DecisionPolicy(
@@ -142,7 +144,7 @@ ROUTED = [
 
 @pytest.mark.parametrize("router", ROUTED, ids=[getattr(each, "name", each) for each in ROUTED])
 def test_only_a_router_that_is_told_outputs_decides_by_them(router):
-    rng, small = np.random.default_rng(2), replace(get_policy("vllm"), block_size=1)
+    rng, small = np.random.default_rng(2), replace(get_policy(ENGINE), block_size=1)
     options = {"clock": CLOCK, "workers": 2, "router": router}
     found = [differs(small, options | {"seed": seed}, rng) for seed in range(share(100))]
     (told,) = {told for told, _ in found}
@@ -175,15 +177,6 @@ def test_a_cluster_is_told_what_its_routing_sees_and_its_memory_reserves(routing
     ]
     assert {said for said, _ in limited} == {"outputs"}
     assert any(differ for _, differ in limited)
-
-
-def test_learned_orders_are_told_what_clients_claim():
-    requests = Instance([4, 4, 4], [3, 5, 2], 40, [0, 1, 2], seconds_per_step=1.0)
-    claimed = requests.replace(output_estimates=[3, 4, 4])
-    for name in ("vllm+learned", "vllm:area+learned", "vllm+fair"):
-        policy = replace(get_policy(name), block_size=1)
-        told = [run(each, policy, clock=CLOCK).knows for each in (requests, claimed)]
-        assert told == ["nothing", "forecast"]
 
 
 @pytest.mark.parametrize("intervals", ["exact", "relative:0", "classes:1", "common:5,5"])

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from optsched import DecisionPolicy, PriorityPolicy, compare, family, run
-from optsched.policies import Decision, DynamicPolicy, get_policy
+from optsched import DecisionPolicy, compare, family, run
+from optsched.policies import Decision, DynamicPolicy
 
 INSTANCE = family("exponential", n=30, seed=1)
-TIMED = family("mixed", n=20, memory=20_000, rate=4, seed=3, seconds_per_step=1e-6)
 
 
 def shortest_prompt(state):
@@ -51,27 +50,3 @@ def test_a_decision_is_told_what_it_reads(decide, exact, bounded):
 def test_a_plan_of_memory_reads_the_outputs_for_a_key_that_does_not():
     policy = DynamicPolicy("waited", "", lambda state: -state.waited)
     assert run(INSTANCE, policy).knows == "outputs"
-
-
-@pytest.mark.parametrize(
-    ("key", "told"),
-    [
-        (lambda instance: instance.prompts, "nothing"),
-        (lambda instance: -instance.arrivals, "nothing"),
-        (lambda instance: instance.outputs, "outputs"),
-        (lambda instance: instance.peaks, "outputs"),
-        (lambda instance: instance.areas / instance.prompts, "outputs"),
-        (lambda instance: np.array(instance.columns()["outputs"]), "outputs"),
-        (lambda instance: instance.replace(name="x").outputs, "outputs"),
-        (lambda instance: instance.take(range(len(instance))).outputs, "outputs"),
-    ],
-)
-def test_an_order_in_an_engine_is_told_what_its_key_reads(key, told):
-    from dataclasses import replace
-
-    order = PriorityPolicy("mine", "", key)
-    engine = replace(get_policy("vllm"), order=order)
-    assert run(TIMED, engine, clock="llama-3.1-8b-rtx4090").knows == told
-    for word in ("nothing", "outputs"):  # as its author says
-        said = replace(engine, order=replace(order, reads=word))
-        assert said.knows(TIMED) == word

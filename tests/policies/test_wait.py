@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from effort import share
+from installed import with_serving
 
 from optsched import Instance, RequestTypes, get_clock, run
 from optsched.errors import ClockError, PolicyError
@@ -182,7 +183,8 @@ def test_thresholds_of_ones_own_by_name():
         assert one.tolist() == other.tolist()
     nested = get_policy("nested-wait:20=15,160=8")
     assert (nested.borders, nested.thresholds) == ((20, 160), (15, 8))
-    names = ["wait:20=1,160=2", "vllm:area,load+plan", "vllm:area,0.5", "fcfs"]
+    engines = with_serving("vllm:area,load+plan", "vllm:area,0.5")
+    names = ["wait:20=1,160=2", *engines, "fcfs"]
     assert split_names(",".join(names)) == split_names(" , ".join(names)) == names
     assert [get_policy(name).name for name in names] == names
     for name in ("wait:", "wait:15,14", "nested-wait:20=x"):

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,14 +9,14 @@ from brute_force_clocked import EXACT, drawn, least_latency
 from effort import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from installed import with_serving
 
 import optsched
 from optsched import Instance, Workers, bound, compare, get_clock, read_certificate, run, verify
 from optsched.clock import FunctionClock
 from optsched.errors import OptschedError, PolicyError
-from optsched.experiments.regret_cells import Cell, RegretTask, perform
-from optsched.policies import get_policies, get_policy
-from optsched.problem.premises import NOWHERE, strongest, uncovered
+from optsched.policies import get_policy
+from optsched.problem.premises import NOWHERE, uncovered
 from optsched.problem.work import arrival_times, going_on_from_a_cache
 
 CLOCK = "llama-2-7b-a100"
@@ -28,26 +27,6 @@ LATER = "next-batch"
 def crowded():
     """Three prompts of 16 fit where tokens are stored later, and two where they are at once."""
     return Instance([16] * 40, [1] * 40, memory=48)
-
-
-@pytest.mark.parametrize("clock", [CLOCK, "unit"])
-def test_an_engine_is_held_to_the_bound_of_its_own_storage(crowded, clock):
-    compared = compare(crowded, ["fcfs", "vllm"], clock=clock)
-    at_once, later = compared.bounds
-    engine = compared["vllm"]
-    assert engine.total_latency < at_once.value
-    assert later.value <= engine.total_latency
-    assert compared.covering("fcfs") == (at_once, None)
-    assert compared.covering("vllm") == (later, None)
-    assert min(compared.gap("fcfs"), compared.gap("vllm")) >= 0
-    assert strongest([at_once], engine.facts) == (
-        None,
-        "tokens are stored one batch later than the bound counts them",
-    )
-    content = compared.to_dict()
-    assert [each["premises"]["storage"] for each in content["bounds"]] == ["at-once", LATER]
-    assert content["bound"]["value"] == at_once.value
-    assert "vllm: tokens are stored one batch later than the papers count them" in str(compared)
 
 
 def test_a_bound_found_before_does_not_cover_what_it_knows_nothing_of(crowded):
@@ -61,28 +40,6 @@ def test_a_bound_found_before_does_not_cover_what_it_knows_nothing_of(crowded):
         compare(crowded.replace(memory=64), "fcfs", clock=CLOCK, bound=tight)
     with pytest.raises(PolicyError, match="is of another instance"):
         compare(crowded.replace(memory=64), "fcfs", bound=bound(crowded))
-
-
-def test_routers_and_regret_keep_worlds_apart(crowded):
-    found = optsched.routing_loss(crowded, 2, ["round-robin"], ["fcfs", "vllm"], clock=CLOCK)
-    fcfs, engine = found
-    assert min(fcfs.loss.low, engine.loss.low) >= 0
-    assert engine.best.low < fcfs.best.low == found.best.low
-    assert found.take is engine
-
-
-def test_regret_is_measured_in_the_world_of_each_policy(crowded):
-    source = SimpleNamespace(clock=get_clock(CLOCK), draw=lambda *drawn: crowded)
-    policies = get_policies(["fcfs", "vllm"])
-    cell = perform(
-        RegretTask(source, policies, load=1.0, rate=1.0, horizon=1, seed=0, time_limit=0)
-    )
-    assert cell.later["policies"] == ["vllm"]
-    assert cell.later["bound"] <= cell.later["best"] < cell.bound <= cell.best
-    for policy in cell.latencies:
-        low, high = cell.regret(policy)
-        assert 0 <= low <= high
-    assert Cell(**json.loads(json.dumps(cell.to_dict()))) == cell
 
 
 def certificates(instance, clock, storage, objective="total-latency"):
@@ -116,14 +73,17 @@ requests = st.lists(
 )
 
 
+ENGINES = (*with_serving("vllm", "vllm:area", "vllm:area+plan"), "vllm-v0", "sarathi", "mixed")
+
+
 @examples(60)
-@example([(1, 5, 0), (8, 6, 0)], 20, 4, CLOCK, "vllm")  # one finds its own tokens again
+@example([(1, 5, 0), (8, 6, 0)], 20, 4, CLOCK, ENGINES[0])  # one finds its own tokens again
 @given(
     requests,
     st.integers(20, 60),
     st.sampled_from([1, 2, 4]),
     st.sampled_from(["unit", CLOCK, "affine:0.01,0.002"]),
-    st.sampled_from(["vllm", "vllm:area", "vllm:area+plan", "vllm-v0", "sarathi", "mixed", "area"]),
+    st.sampled_from([*ENGINES, "area"]),
 )
 def test_no_run_is_below_a_bound_that_is_shown_beside_it(rows, memory, block, clock, name):
     prompts, outputs, arrivals = zip(*sorted(rows, key=lambda row: row[2]), strict=True)

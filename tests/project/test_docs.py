@@ -62,6 +62,7 @@ WITH_CODE = [
 
 
 @pytest.mark.slow
+@pytest.mark.serving("docs/seconds.md", "docs/gallery.md", "serving/*")
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from installed import SERVING
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-ON_REAL_DATA = [path for path in NOTEBOOKS if "`OPTSCHED_DATA`" in path.read_text("utf-8")]
+ON_REAL_DATA = [
+    path
+    for path in NOTEBOOKS
+    if "`OPTSCHED_DATA`" in path.read_text("utf-8") and (SERVING or path.stem != "09_vllm")
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +37,8 @@ def test_notebook_holds_on_real_data(path, execute, shared_data):
     execute.run(nbformat.read(path, as_version=4), OPTSCHED_DATA=str(shared_data))
 
 
+@pytest.mark.papers("11_*", "12_*", "13_*", "14_*", "15_*")
+@pytest.mark.serving("16_*", "17_*")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_finds_what_it_imports(path):
     cells = nbformat.read(path, as_version=4).cells

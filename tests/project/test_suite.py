@@ -18,8 +18,9 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def test_one_place_decides_where_the_data_is(tmp_path, monkeypatch):
     """It had been two, and 48 recordings of vLLM were never held against anything."""
-    here = {Path(__file__), Path(shared_data.__file__), TESTS / "project" / "test_benchmarks.py"}
-    for path in [*TESTS.rglob("*.py"), TESTS.parent / "conftest.py"]:
+    serving = TESTS.parent / "serving" / "tests"
+    here = {Path(__file__), Path(shared_data.__file__), serving / "test_benchmarks.py"}
+    for path in [*TESTS.rglob("*.py"), *serving.rglob("*.py"), TESTS.parent / "conftest.py"]:
         text = path.read_text(encoding="utf-8")
         assert path in here or 'OPTSCHED_DATA"' not in text, path
     monkeypatch.delenv("OPTSCHED_DATA", raising=False)
@@ -122,20 +123,11 @@ def test_last():
 def test_each_half_of_the_suite_runs_what_it_says(option, tried, tmp_path):
     """What `make test` leaves out or reduces, CI runs whole, and nothing twice."""
     (tmp_path / "test_halves.py").write_text(SUITE)
-    own = ["-c", "pyproject.toml", "--rootdir", ".", "-o", "pythonpath=tests", "-p", "conftest"]
+    # That of serving is a conftest, too.
+    own = ["-c", "pyproject.toml", "--override-ini", "pythonpath=tests", "--rootdir", "."]
+    own += ["-p", "conftest", "-p", "no:cacheprovider"]
     run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            *own,
-            "-p",
-            "no:cacheprovider",
-            "-n0",
-            "-sq",
-            option,
-            str(tmp_path),
-        ],
+        [sys.executable, "-m", "pytest", *own, "-n0", "-sq", option, str(tmp_path)],
         capture_output=True,
         text=True,
         cwd=TESTS.parent,

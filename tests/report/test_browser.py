@@ -3,10 +3,13 @@
 import shutil
 
 import pytest
+from installed import ENGINE, PAPERS, with_papers
 
 import optsched
 from optsched.policies import PriorityPolicy
-from optsched_papers import reproduce_into
+
+if PAPERS:
+    from optsched_papers import reproduce_into
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -18,7 +21,7 @@ pytestmark = [
 ]
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
-KINDS = ["compare", "clock", "cluster", "regret", "reproduce"]
+KINDS = ["compare", "clock", "cluster", "regret", *with_papers("reproduce")]
 OTHERS = ["hostile", "optimum", "run"]
 HOSTILE = "<script>document.title = 'taken over'</script>" + 4 * " and a name that goes on"
 
@@ -68,7 +71,7 @@ def pages(tmp_path_factory):
         folder / "clock.html"
     )
     optsched.solve(instance, time_limit=1).to_html(folder / "optimum.html")
-    optsched.run(timed, "vllm", clock="llama-2-7b-a100").to_html(folder / "run.html")
+    optsched.run(timed, ENGINE, clock="llama-2-7b-a100").to_html(folder / "run.html")
     cluster = optsched.Cluster(workers=4, slots=4)
     trace = optsched.family("lognormal", n=200, seed=1)
     optsched.compare(
@@ -78,9 +81,10 @@ def pages(tmp_path_factory):
         "family:exponential", ["fcfs", "area"], loads=[0.8], horizons=[100, 200], seeds=2
     )
     regret.to_html(folder / "regret.html")
-    targets = ["sorted-f-example-1", "robust-theorem-5-2", "bf-io-fig-5"]
-    reproduce_into(targets, folder / "out", quick=True, jobs=1)
-    (folder / "out" / "index.html").rename(folder / "reproduce.html")
+    if PAPERS:
+        targets = ["sorted-f-example-1", "robust-theorem-5-2", "bf-io-fig-5"]
+        reproduce_into(targets, folder / "out", quick=True, jobs=1)
+        (folder / "out" / "index.html").rename(folder / "reproduce.html")
     return folder
 
 
@@ -214,7 +218,12 @@ def test_rows_without_a_value_come_last_in_either_order(browser, pages):
 
 @pytest.mark.parametrize(
     ("kind", "policy"),
-    [("compare", "fcfs"), ("cluster", "fcfs"), ("regret", "fcfs"), ("reproduce", "a-l")],
+    [
+        ("compare", "fcfs"),
+        ("cluster", "fcfs"),
+        ("regret", "fcfs"),
+        *with_papers(("reproduce", "a-l")),
+    ],
 )
 def test_a_policy_that_is_picked_stands_out_in_all_plots(browser, pages, kind, policy):
     open_page(browser, pages / f"{kind}.html", DESKTOP)
@@ -306,7 +315,7 @@ def test_plots_over_time_zoom_together(browser, pages):
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-@pytest.mark.parametrize("kind", ["compare", "reproduce"])
+@pytest.mark.parametrize("kind", ["compare", *with_papers("reproduce")])
 def test_text_can_be_read_in_both_schemes(browser, pages, kind, scheme):
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
@@ -379,6 +388,7 @@ def test_long_names_leave_room_for_the_numbers(browser, pages):
     assert rows == 20  # although their names begin alike
 
 
+@pytest.mark.papers
 def test_print_and_no_script_show_pictures(browser, pages):
     page = pages / "reproduce.html"
     pictures = "return [...document.images].filter(i => i.offsetWidth > 200 && i.complete).length"
@@ -396,7 +406,7 @@ def test_print_and_no_script_show_pictures(browser, pages):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-@pytest.mark.parametrize("kind", ["compare", "reproduce"])
+@pytest.mark.parametrize("kind", ["compare", *with_papers("reproduce")])
 def test_a_page_prints_on_white_without_errors(browser, pages, kind):
     import base64
 

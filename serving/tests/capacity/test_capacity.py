@@ -8,7 +8,7 @@ import pytest
 from twins import twin_of
 
 import optsched
-from optsched import Instance, OptschedError, Slo, capacity, run
+from optsched import Instance, OptschedError, Slo, capacity, family, run, verify
 from optsched.clock import LinearClock
 from optsched_serving.capacity.bounds import Attempt
 from optsched_serving.capacity.capacity import fewest
@@ -310,3 +310,17 @@ def test_the_command_line_finds_proves_checks_and_runs_again(
         easy = [*given[:-1], "latency:max<=1e6steps", "--policies", "area"]
         assert optsched_command(*easy, *how, "--certificate", proof)[0] == 0
         assert optsched_command("check", trace, proof, "--memory", TRACE.memory)[0] == 0
+
+
+@pytest.mark.parametrize("clock", [None, "llama-2-70b-2xa100-hinges"])
+@pytest.mark.parametrize("shift", [1, 977, 1_750_000_000])
+def test_later_arrivals_change_nothing_but_instants(clock, shift):
+    """As those of traces in seconds since 1970."""
+    base = family("chat-and-summaries", n=60, seed=3, load=0.9).replace(seconds_per_step=1.0)
+    base = base.replace(arrivals=base.arrivals // (1 if clock is None else 40))
+    later = base.replace(arrivals=base.arrivals + shift)
+    slo = "latency:p90<=90s" if clock else "latency:p90<=4000steps"
+    policy, options = ("vllm", {"clock": clock}) if clock else ("area", {})
+    here, there = (capacity(each, slo, policy, loads=[2], **options) for each in (base, later))
+    assert str(there).splitlines()[5:] == str(here).splitlines()[5:]
+    assert verify(there.certificate, later) == verify(here.certificate, base)

@@ -5,8 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tabled import tabled
+from trace_samples import QWEN
 
-from optsched import Instance, OptschedError, Slo
+from optsched import Instance, OptschedError, Slo, read_trace
 from optsched.problem.execution import Times
 from optsched_serving.capacity.slo import as_percent, as_slos
 
@@ -83,3 +84,9 @@ def test_a_share_is_shown_as_it_is_or_rounded_down_once(count):
         shown = Fraction(as_percent(within / count).rstrip("%"))
         assert exact - Fraction(1, 100) < shown <= exact
         assert shown == exact or (100 * exact).denominator > 1
+
+
+def test_classes_of_a_trace_are_tenants(tmp_path):
+    path = tmp_path / "qwen.jsonl"
+    path.write_text(QWEN)
+    assert Slo("file/latency:max<=9").asked(read_trace(path, 999)).sum() == 1

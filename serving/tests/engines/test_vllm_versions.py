@@ -12,7 +12,7 @@ from vllm_runs import CLOCK, kernel_run
 from optsched.errors import PolicyError
 from optsched.policies import get_policy
 
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "vllm_versions.npz"
+RECORDINGS = Path(__file__).parents[1] / "recordings" / "vllm_versions.npz"
 VERSIONS = ("0.33", "0.32")
 #: Options that the later recordings of 0.33 have.
 MORE = {

@@ -6,6 +6,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import ENGINE
 from strategies import DYADIC, drawn_instance, instances
 
 from optsched import Instance, Schedule, get_clock, run
@@ -77,7 +78,8 @@ def test_a_run_on_several_workers_keeps_its_placement():
 
 def test_a_run_that_starts_cannot_describe_is_refused():
     crowded = Instance([30] * 6, [100] * 6, memory=400)
-    made = run(crowded, "vllm", clock="llama-2-7b-a100")
+    made = run(crowded, ENGINE, clock="llama-2-7b-a100")
     assert made.preemptions
-    with pytest.raises(ScheduleError, match="the run of vllm leaves requests unfinished, stops"):
+    said = f"the run of {ENGINE} leaves requests unfinished, stops"
+    with pytest.raises(ScheduleError, match=said):
         in_batches(made)

@@ -12,6 +12,7 @@ import pandas as pd
 import psutil
 import pytest
 from deadly_source import DeadlySource
+from installed import ENGINE
 from scipy import stats
 
 import optsched
@@ -276,11 +277,13 @@ def test_its_headline_names_the_best_that_can_be_deployed_first(tmp_path):
         f"latency, {able:,.4g} steps; it is told nothing of an output before it ends. {least}, "
         "told every true output, has "
     )
-    clocks = {"name": ["vllm", "area"], "clock": ["affine:0.01,0.0001", "affine:0.02,0.0001"]}
+    clocks = {"name": [ENGINE, "area"], "clock": ["affine:0.01,0.0001", "affine:0.02,0.0001"]}
     timed = config | {"instances": [{"family": "chat-and-summaries", "n": 30}]}
     result = sweep(timed | {"policies": [clocks]}, tmp_path / "clock", jobs=1)
     first, second, *_ = result.notes
-    assert first.startswith("clock affine:0.01,0.0001: Of the policies that can be deployed, vllm")
+    assert first.startswith(
+        f"clock affine:0.01,0.0001: Of the policies that can be deployed, {ENGINE} has"
+    )
     assert " s; it is told nothing of an output" in second
     assert "area, told every true output, has " in second
     assert result.to_dict()["means"][0]["knows"] == "nothing"

@@ -5,6 +5,7 @@ import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import SERVING
 
 from optsched import Instance, RunSettings, run
 from optsched.clock import LinearClock
@@ -13,7 +14,6 @@ from optsched.problem.work import arrival_times
 from optsched.problem.workers import ROUTERS, Load, Workers
 from optsched.simulate.runners import runner_of
 from optsched.simulate.settings import Task
-from optsched_serving.engines.policy import VllmPolicy
 
 CLOCK = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
 SMALL = {"max_num_seqs": 3, "max_num_batched_tokens": 8}
@@ -21,11 +21,16 @@ ENGINES = [
     EnginePolicy("mixed", "", "mixed", **SMALL),
     EnginePolicy("prefill", "", "prefill-first", **SMALL),
     EnginePolicy("chunked", "", "chunked", **SMALL),
-    VllmPolicy("vllm", "", block_size=4, async_scheduling=False, **SMALL),
-    VllmPolicy("vllm-async", "", block_size=4, **SMALL),
-    VllmPolicy("vllm-area", "", block_size=4, **SMALL).parsed("area"),
-    VllmPolicy("vllm-plan", "", block_size=4, **SMALL).with_options("plan"),
 ]
+if SERVING:
+    from optsched.policies import VllmPolicy
+
+    ENGINES += [
+        VllmPolicy("vllm", "", block_size=4, async_scheduling=False, **SMALL),
+        VllmPolicy("vllm-async", "", block_size=4, **SMALL),
+        VllmPolicy("vllm-area", "", block_size=4, **SMALL).parsed("area"),
+        VllmPolicy("vllm-plan", "", block_size=4, **SMALL).with_options("plan"),
+    ]
 LOOKING = sorted(name for name, router in ROUTERS.items() if router.looks)
 
 

@@ -7,6 +7,7 @@ import pytest
 from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import with_serving
 
 from optsched import Execution, Instance, PriorityPolicy, Workers, run
 from optsched.clock import UNIT, LinearClock
@@ -123,7 +124,7 @@ def test_clocks_of_workers_that_fit_nowhere_are_refused():
     assert (equal.clock, equal.clocks) == (CLOCK, ())
 
 
-@pytest.mark.parametrize("policy", ["vllm", "vllm:work", "mixed"])
+@pytest.mark.parametrize("policy", [*with_serving("vllm", "vllm:work"), "mixed"])
 def test_each_worker_does_on_its_own_clock_what_it_does_alone(policy):
     rng = np.random.default_rng(3)
     for _ in range(share(30)):

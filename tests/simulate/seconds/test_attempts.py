@@ -165,7 +165,7 @@ def test_a_clock_that_fails_ends_the_run_with_its_own_error():
 def test_engines_need_a_clock_and_backfill_has_none():
     instance = Instance([1], [1], 4)
     with pytest.raises(PolicyError, match="pass a clock"):
-        run(instance, "vllm")
+        run(instance, "sarathi")
     with pytest.raises(PolicyError, match="the rule 'backfill' is not offered"):
         run(instance, "area", rule="backfill", clock="unit")
     with pytest.raises(PolicyError, match="only runs on a clock can be stopped"):
