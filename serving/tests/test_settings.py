@@ -77,7 +77,7 @@ def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatc
 @pytest.fixture
 def plugin():
     """Return the plugin as vLLM loads it."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
     (entry,) = project["project"]["entry-points"]["vllm.general_plugins"].values()
     return EntryPoint("optsched", entry, "vllm.general_plugins").load()
 
