@@ -13,7 +13,7 @@ from typing import cast
 import click
 
 sys.path.insert(0, str(Path(__file__).parent))
-from execute import KEPT, stamp
+from execute import KEPT, runnable, stamp
 
 import optsched
 from optsched._internal.numbers import proven
@@ -51,10 +51,7 @@ nb_merge_streams = True
 
 smartquotes_action = "qe"  # two dashes are those of an option
 
-suppress_warnings = [
-    "ref.python",  # fields of one name, such as `memories`, in several classes
-    "toc.empty_glob",  # pages of a distribution that is not installed
-]
+suppress_warnings = ["ref.python"]  # fields of one name, such as `memories`, in several classes
 
 autosummary_generate = True
 autodoc_typehints = "none"  # signatures carry them
@@ -81,7 +78,8 @@ _FOLDERS = {
 def _copy_pages(_: object) -> None:
     """Bring in what stands beside docs, where Sphinx finds it."""
     for name, (source, package) in _FOLDERS.items():
-        files = {each.relative_to(source) for each in source.rglob("*.*") if find_spec(package)}
+        known = runnable() if name == "notebooks" else source.rglob("*.*")
+        files = {each.relative_to(source) for each in known if find_spec(package)}
         for file in files:
             copy = _HERE / name / file
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +103,10 @@ def _link_pages(_: object, page: str, source: list[str]) -> None:
         text, path, anchor = found.groups()
         target = (written.parent / path).resolve()
         for name, (folder, _) in _FOLDERS.items():
-            if target.is_relative_to(folder) and (_HERE / name).exists():
-                target = _HERE / name / target.relative_to(folder)
+            if not target.is_relative_to(folder):
+                continue
+            if (copy := _HERE / name / target.relative_to(folder)).exists():
+                target = copy
         place = os.path.relpath(target, shown.parent)
         apart = any(target.match(f"docs/{each}") for each in APART)
         if target.suffix in (".md", ".ipynb") and target.is_relative_to(_HERE) and not apart:
@@ -114,7 +114,10 @@ def _link_pages(_: object, page: str, source: list[str]) -> None:
         # A target of the papers by its name is one of many, and named alone.
         return f"`{text}`" if anchor == f"#{text}" else f"[{text}](path:{place})"
 
-    source[0] = _LINK.sub(link, source[0])
+    text = _LINK.sub(link, source[0])
+    for name, (_, package) in _FOLDERS.items():  # of what is not installed there are no pages
+        text = text if find_spec(package) else text.replace(f"\n{name}/*\n", "\n")
+    source[0] = text
 
 
 def _set_examples(_: object, __: object, epilog: list[str]) -> None:

@@ -16,6 +16,8 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import metadata
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
-SOURCES = (ROOT / "optsched", ROOT / "papers" / "optsched_papers")
+SOURCES = (
+    ROOT / "optsched",
+    ROOT / "papers" / "optsched_papers",
+    ROOT / "serving" / "optsched_serving",
+)
+#: What notebooks have in their code that need a distribution of its own.
+_SIGNS = {"optsched_papers": ("optsched_papers",), "optsched_serving": ('\\"vllm', "capacity(")}
 KEPT = ROOT / "build" / "notebooks"
 TIMEOUT = 600  # seconds for a cell
 
@@ -52,6 +60,17 @@ def stamp(sources: Iterable[Path] = SOURCES) -> str:
     installed = {f"{each.name} {each.version}" for each in metadata.distributions()}
     found.update("\n".join(sorted(installed)).encode())
     return found.hexdigest()[:16]
+
+
+def runnable() -> list[Path]:
+    """Return the notebooks for which everything is installed."""
+    absent = [_SIGNS[package] for package in _SIGNS if find_spec(package) is None]
+    signs = tuple(chain.from_iterable(absent))
+    return [
+        path
+        for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+        if not any(sign in path.read_text(encoding="utf-8") for sign in signs)
+    ]
 
 
 def run(notebook: nbformat.NotebookNode, **environment: str) -> float:
@@ -156,7 +175,7 @@ def main(write: bool) -> None:
         if old != folder:
             shutil.rmtree(old)
     cache = get_cache(folder)
-    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
+    paths = runnable()
     wrong = run_all(paths, cache)
     if not wrong:
         for path in paths:
