@@ -140,12 +140,13 @@ def test_a_kernel_is_compiled_anew_where_what_it_reaches_has_changed(package):
 def test_all_kernels_say_what_they_reach_alike_in_every_process():
     """Were it to name an address, its machine code would never be found again."""
     code = """
-import hashlib, importlib, pkgutil, re
+import hashlib, importlib, importlib.util, pkgutil, re
 from numba.extending import is_jitted
-import optsched
 from optsched._internal.compiled import _reached
-for found in pkgutil.walk_packages(optsched.__path__, "optsched."):
-    if not found.name.endswith("__main__") and ".vllm" not in found.name[8:14]:
+here = filter(importlib.util.find_spec, ("optsched", "optsched_serving"))
+for package in map(importlib.import_module, here):
+  for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if not found.name.endswith("__main__") and found.name != "optsched.vllm":
         for name, kernel in sorted(vars(importlib.import_module(found.name)).items()):
             if is_jitted(kernel):
                 said = "\\n".join(_reached(kernel, set()))
