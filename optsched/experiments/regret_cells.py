@@ -126,7 +126,7 @@ class RegretSource:
             instance = self._requests(count, rate * self.tick, seed + 2**32 * horizon)
             if instance.arrivals[-1] >= horizon / self.tick:
                 break
-            count += count // 4
+            count += max(1, count // 4)
         within = slice(int(np.searchsorted(instance.arrivals, horizon / self.tick)))
         return Instance(
             instance.prompts[within],

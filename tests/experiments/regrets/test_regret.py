@@ -172,6 +172,13 @@ def test_a_trace_is_drawn_from_with_replacement():
     assert drawn.rate(1.0) == pytest.approx(40 / ((5 * 2 + 3 + 9 * 7 + 28) / 2))
 
 
+def test_drawing_ends_where_a_horizon_brings_hardly_any_request(monkeypatch):
+    """Two requests that both came before it were drawn again and again."""
+    monkeypatch.setattr(regret_room, "_FEWEST", 0)
+    source = read_source(Instance([1], [2], memory=4, name="one"))
+    assert len(source.draw(0.07, 3, seed=1)) == 2
+
+
 def test_an_interrupted_run_keeps_its_cells(monkeypatch):
     def stop(progress):
         assert progress.count == 8
