@@ -81,7 +81,7 @@ class ThreadChannel:
 
     def __init__(self, job: Job, began: float) -> None:
         self._messages: SimpleQueue[Message] = SimpleQueue()
-        self._stop = threading.Event()
+        self._stop, self._answered = threading.Event(), False
         self._thread = threading.Thread(target=self._run, args=(job, began), daemon=True)
         self._thread.start()
 
@@ -101,13 +101,23 @@ class ThreadChannel:
                 os.kill(int(program), signal.SIGKILL)
 
     def end(self, *, interrupted: bool) -> None:
-        """Ask the solver to stop."""
+        """Ask the solver to stop, and end programs that it starts later, too."""
         self.stop()
+        if not self._answered:
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        """End programs for as long as there is a thread that nobody waits for any more."""
+        while self._thread.is_alive():
+            self.stop()
+            self._thread.join(_LOOK_EVERY)
 
     def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
         with contextlib.suppress(Empty):
-            return self._messages.get(timeout=timeout)
+            message = self._messages.get(timeout=timeout)
+            self._answered = not isinstance(message, base.Progress)
+            return message
         return None
 
 
