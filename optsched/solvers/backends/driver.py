@@ -495,13 +495,15 @@ class _Watch:
                     raise
                 self._interrupt()
                 continue
+            # From a terminal Ctrl-C reaches programs that solve, too, which may be gone before us.
+            ending = self.interrupted or bool(self.struck)
             if isinstance(message, BaseException):
-                if not self.interrupted:
+                if not ending:
                     raise message
                 return base.Answer(Stopped.INTERRUPTED, self.job.solver, "ended")
             if isinstance(message, base.Answer):
                 # Some solvers have one word for an interrupt and other causes.
-                unclear = self.interrupted and message.status is Stopped.UNKNOWN
+                unclear = ending and message.status is Stopped.UNKNOWN
                 return replace(message, status=Stopped.INTERRUPTED) if unclear else message
             asked = self.struck or (self.stop is not None and self.stop.is_set())
             if asked and not self.interrupted:

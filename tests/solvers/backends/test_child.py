@@ -302,6 +302,13 @@ def test_a_program_that_is_started_after_ctrl_c_is_ended_too():
     assert not left.is_alive()
 
 
+def test_a_program_that_ctrl_c_ends_before_us_was_interrupted():
+    """It was said to have failed, with a traceback."""
+    solution = run_fake("struck", in_child=False)
+    assert solution.status is Stopped.INTERRUPTED
+    assert_nothing_is_lost(solution)
+
+
 def test_children_end_with_the_process_that_started_them(tmp_path):
     script = textwrap.dedent(
         f"""
