@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -10,6 +11,7 @@ import numpy as np
 from optsched.errors import SolverError
 from optsched.models.program import Stopped
 from optsched.solvers.backends.base import Answer
+from optsched.solvers.backends.driver import GRACE
 
 
 def load():
@@ -21,6 +23,13 @@ def solve(model, options, start, reporter):
     reporter.report(5.0, 8.0, np.array([1.0, 0.0, 0.0]))
     if model.name == "deaf":
         time.sleep(60)
+    if model.name == "struck":  # a program that Ctrl-C ends at once
+        time.sleep(0.02)  # what was reported is heard, and the main thread waits again
+        os.kill(os.getpid(), signal.SIGINT)
+        raise SolverError("did not exit normally")
+    if model.name == "writing":  # what it hands to a program that it starts then, deaf meanwhile
+        time.sleep(2 * GRACE)
+        subprocess.run(["sleep", "60"], check=False)
     if model.name == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if model.name == "greedy":

@@ -295,7 +295,10 @@ def interruptible(function: Callable[..., T], *arguments: object) -> T:
     if threading.current_thread() is not threading.main_thread():
         return function(*arguments)  # the main thread hears it
     with heard() as struck:
-        return Aside(function, *arguments).result(struck)
+        found = Aside(function, *arguments).result(struck)
+    if struck:  # just before the end, or all of it was shorter than a look
+        raise KeyboardInterrupt
+    return found
 
 
 def interruptible_kernel(kernel: F, requests: int) -> F:

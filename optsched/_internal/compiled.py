@@ -220,6 +220,8 @@ class _Compiling(event.Listener):  # type: ignore[misc]
                     fcntl.lockf(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
                     self._here.turns[-1].append(byte)
                     return
+                if self._heard and threading.current_thread() is threading.main_thread():
+                    raise KeyboardInterrupt  # nothing is half made yet
                 time.sleep(0.01)
 
     def has_turn(self) -> bool:

@@ -41,8 +41,8 @@ def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        _note_written(memoryview(data))  # before it is there: a kill may come in between
         draft.replace(target)
-        _note_written(memoryview(data))
     except BaseException as error:  # such as a full disk, or Ctrl-C
         with suppress(OSError):
             draft.unlink()
@@ -75,9 +75,12 @@ def _note_written(data: bytes | memoryview) -> None:
     with suppress(OSError):
         (record := _record()).parent.mkdir(parents=True, exist_ok=True)
         with record.open("a") as file:
-            file.write(f"{hashlib.sha256(data).hexdigest()}\n")
+            # The last line may be cut off, where a disk was full.
+            file.write(f"\n{hashlib.sha256(data).hexdigest()}\n")
         if record.stat().st_size > _MOST_NOTED:
-            record.write_text("\n".join([*record.read_text().split()[_MOST_NOTED // 130 :], ""]))
+            shorter = record.with_name(f"{record.name}.{os.getpid()}.tmp")
+            shorter.write_text("\n".join([*record.read_text().split()[_MOST_NOTED // 130 :], ""]))
+            shorter.replace(record)
 
 
 def write_csv(path: str | Path, columns: Mapping[str, Iterable[object]]) -> None:

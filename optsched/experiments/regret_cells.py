@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from optsched.clock import LinearClock, get_clock
 from optsched.errors import InstanceError, OptschedError, PolicyError, ScheduleError, require
 from optsched.experiments.cells import loaded
 from optsched.optimum.solving import solve
+from optsched.optimum.state import SolveParams
 from optsched.policies import get_policy
 from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, strongest
@@ -129,7 +131,7 @@ class RegretSource:
             instance = self._requests(count, rate * self.tick, seed + 2**32 * horizon)
             if instance.arrivals[-1] >= horizon / self.tick:
                 break
-            count += count // 4
+            count += max(1, count // 4)
         within = slice(int(np.searchsorted(instance.arrivals, horizon / self.tick)))
         return Instance(
             instance.prompts[within],
@@ -401,8 +403,9 @@ def enclose(
 def _look_further(
     instance: Instance, best: Schedule, proven: Bound, time_limit: float
 ) -> tuple[Schedule, Bound]:
-    found = solve(instance, time_limit=time_limit)
-    if found.status == "interrupted":
+    stop = threading.Event()  # which Ctrl-C sets, also where the optimum is proven by then
+    found = solve(instance, time_limit=time_limit, params=SolveParams(stop=stop))
+    if stop.is_set():
         raise KeyboardInterrupt
     if found.schedule.total_latency < best.total_latency:
         best = replace(_check(found.schedule), policy="hindsight")

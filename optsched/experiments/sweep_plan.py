@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import threading
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -148,7 +149,10 @@ def _solved(run: SweepRun, instance: Instance) -> JSON:
 
     options = dict(run.options)
     own = {name: options.pop(name) for name in OF_SOLVE if name in options}
-    result = solve(instance, params=SolveParams(seed=run.seed, **options), **own)
+    stop = threading.Event()  # which Ctrl-C sets: what was found by then is no result to keep
+    result = solve(instance, params=SolveParams(seed=run.seed, stop=stop, **options), **own)
+    if stop.is_set():
+        raise KeyboardInterrupt
     return {
         "knows": "outputs",
         "status": OK,

@@ -154,6 +154,9 @@ def go_through(state: SolveState) -> None:
         finally:  # whatever happens, the stages go on no longer
             state.close()
             working.give_up()
+            if struck:  # perhaps when all had ended: whoever has the token is to know
+                state.stop.set()
+                end_idle()
 
 
 def _work_and_leave(state: SolveState) -> None:

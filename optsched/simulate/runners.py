@@ -118,7 +118,8 @@ def run_planned(task: Task) -> Attempts:
     rates = _rates(task, policy, np.maximum(known.upper, instance.outputs))
     given = requests, lower, known.upper, rates, rules
     attempts, running, log = _timed(task, chance.run_planned, given)
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
+    log = batches.BatchLog(*log).finished()
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log)
 
 
 def _timed(task: Task, kernel: Kernel, given: tuple[object, ...]) -> tuple[Any, ...]:
@@ -134,7 +135,8 @@ def _run(task: Task, kernel: Kernel, rules: tuple[object, ...]) -> tuple[Attempt
     worker = decisions.new_worker(len(task.instance))
     attempts, log, *rest = _timed(task, kernel, (requests, rules, worker))
     running = int(worker.now.active[0])
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished()), rest
+    log = batches.BatchLog(*log).finished()
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log), rest
 
 
 def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:

@@ -181,6 +181,28 @@ def test_an_interrupt_waits_until_the_kernel_is_compiled():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_ctrl_c_is_heard_while_another_process_compiles(package):
+    """It had to wait for up to a minute."""
+    code = """
+import os, signal, subprocess, sys, threading, time
+from optsched.called import inner
+hold = "import fcntl, os; file = os.open('optsched/turns', os.O_CREAT | os.O_RDWR); "
+hold += "fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+other = subprocess.Popen([sys.executable, "-c", hold], **pipes)
+other.stdout.readline()
+threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+began = time.monotonic()
+try:
+    inner(1)
+except KeyboardInterrupt:
+    print(time.monotonic() - began < 20)
+other.kill()
+print(inner(1))
+"""
+    assert runs(package, code) == ["True", "2"]
+
+
 @pytest.mark.parametrize("left", [None, 0, 20, 2000])
 def test_damaged_machine_code_is_compiled_anew(package, left):
     """As after a process or a machine that was stopped while it wrote."""

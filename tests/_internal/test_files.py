@@ -1,12 +1,14 @@
 """Files that are whole or not there."""
 
 import os
+from pathlib import Path
 
 import pytest
 from tiny_models import knapsack
 
 from optsched import Instance, OptschedError, sweep, write_model
-from optsched._internal.files import write_whole
+from optsched._internal import files
+from optsched._internal.files import is_foreign, write_whole
 
 CONFIG = {"instances": [{"family": "uniform", "n": 4}], "policies": [{"name": "area"}]}
 
@@ -21,6 +23,51 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatc
         write_whole(tmp_path / "file", b"after")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"before"
+
+
+def test_a_file_is_known_as_ours_as_soon_as_it_is_there(tmp_path, monkeypatch):
+    """A kill just after that left a whole file that the same command would not replace."""
+    replace, known = Path.replace, []
+
+    def watched(draft, target):
+        replace(draft, target)
+        known.append(not is_foreign(target))
+
+    monkeypatch.setattr(Path, "replace", watched)
+    write_whole(tmp_path / "file", os.urandom(9))
+    assert known == [True]
+
+
+def test_a_note_that_is_cut_off_spoils_no_later_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    write_whole(tmp_path / "one", "one")
+    (record,) = tmp_path.glob("*/written")
+    os.truncate(record, record.stat().st_size - 9)
+    write_whole(tmp_path / "two", "two")
+    assert [is_foreign(tmp_path / name) for name in ("one", "two")] == [True, False]
+
+
+def test_what_is_noted_of_files_is_shortened_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A disk found full at that moment had left nothing of it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(files, "_MOST_NOTED", 700)
+    written = [tmp_path / str(number) for number in range(12)]
+    for path in written[:10]:
+        write_whole(path, path.name)
+    write_text = Path.write_text
+
+    def full(path, text):
+        write_text(path, text[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    write_whole(written[10], "10")
+    assert not any(map(is_foreign, written))
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(files, "_MOST_NOTED", 700)
+    write_whole(written[11], "11")
+    assert [is_foreign(path) for path in written] == [True] * 5 + [False] * 7
 
 
 @pytest.mark.parametrize("stop", [OSError(28, "No space left on device"), KeyboardInterrupt()])

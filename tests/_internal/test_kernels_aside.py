@@ -1,12 +1,15 @@
 """Ctrl-C while machine code runs."""
 
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
 from interrupts import ctrl_c
-from tabled import tabled
+from numba import types
+from numba.extending import is_jitted
+from tabled import tabled, tables
 
 from optsched import family, run
 from optsched._internal import aside
@@ -56,3 +59,31 @@ def test_kernels_of_every_kind_can_be_interrupted(policy, options, monkeypatch):
     monkeypatch.setattr(aside.Aside, "result", struck)
     with pytest.raises(KeyboardInterrupt):
         run(REQUESTS, policy, **options)
+
+
+def _from_python():
+    """Return what kernels that Python has called so far return, by the names of the kernels."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("optsched.")]
+    kernels = {each for module in modules for each in vars(module).values() if is_jitted(each)}
+    return {
+        each.py_func.__name__: [signature.return_type for signature in each.nopython_signatures]
+        for each in kernels
+    }
+
+
+def _parts(kind):
+    """Return a type with all that it consists of."""
+    inner = list(kind) if isinstance(kind, types.BaseTuple) else []
+    return [kind, *(part for each in inner for part in _parts(each))]
+
+
+def test_no_kernel_makes_a_named_tuple_for_python():
+    """Numba makes it by calls into Python: Ctrl-C before that was a segmentation fault."""
+    _, *rows = tables(__file__)["test_kernels_of_every_kind_can_be_interrupted"]
+    for policy, options in rows:
+        run(REQUESTS, policy, **options)
+    returned = _from_python()
+    assert all(returned[name] for name in ("run_planned", "run_by_chance", "run_to_threshold"))
+    for name, kinds in returned.items():
+        made = [part for kind in kinds for part in _parts(kind)]
+        assert not any(isinstance(part, types.BaseNamedTuple) for part in made), name

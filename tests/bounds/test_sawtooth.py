@@ -111,6 +111,23 @@ def test_better_charges_gain_where_few_requests_are_large_and_stop_when_told():
 
 
 @pytest.mark.few
+def test_one_worker_is_the_instance_with_its_memory():
+    """So a certificate of one is one of the other, and no schedule is below it."""
+    rng = np.random.default_rng(12)
+    for _ in range(share(40)):
+        instance, _ = tiny_joint(rng)
+        memory = int(instance.peaks.max() + rng.integers(3))
+        pooled, worker = instance.replace(memory=memory), Workers([memory])
+        for objective in ("total-latency", "weighted-latency"):
+            certificate = bound(pooled, "sawtooth", objective).certificate
+            proven = verify(certificate, instance, worker)
+            assert proven == verify(certificate, pooled) == certificate.value
+            assert proven <= joint_optima(instance, worker)[objective]
+            with pytest.raises(CertificateError, match="belongs to another"):
+                verify(certificate, instance, Workers([memory + 1]))
+
+
+@pytest.mark.few
 def test_nor_is_any_schedule_on_several_workers():
     rng = np.random.default_rng(5)
     for _ in range(share(300)):

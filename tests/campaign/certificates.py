@@ -37,11 +37,12 @@ class Problem(NamedTuple):
     workers: Workers | None = None
 
     @property
-    def fingerprint(self):
-        """What certificates of this problem name."""
+    def fingerprints(self):
+        """What certificates of this problem may name; one worker is the instance of its memory."""
         if self.workers is None:
-            return self.instance.fingerprint
-        return self.workers.fingerprint(self.instance)
+            return [self.instance.fingerprint]
+        alone = [self.workers.pool(self.instance).fingerprint] if len(self.workers) == 1 else []
+        return [*alone, self.workers.fingerprint(self.instance)]
 
     def least(self, objective):
         """Return the optimum, by trying everything."""
@@ -94,7 +95,7 @@ def _made(problem, rng):
         if workers.equal:  # sizes and prices of one of them
             alone = instance.replace(memory=workers.memories[0])
             found = configuration_bound(alone, phases=2, iterations=16).certificate
-            again = found and replace(found, fingerprint=problem.fingerprint)
+            again = found and replace(found, fingerprint=workers.fingerprint(instance))
             made.append(again and replace(again, value=verify(again, *problem)))
         return made
     prices = bound(instance, "lagrangian")
@@ -131,7 +132,7 @@ def mutate(certificate, problem, rng, outcome):
         outcome.check(one_sentence(error), "message", error)
         return
     outcome.note("mutants that prove no more than is true")
-    mine = mutant.fingerprint == problem.fingerprint
+    mine = mutant.fingerprint in problem.fingerprints
     outcome.check(mine, "accepted for another problem:", content, problem)
     _hold_against_the_truth(mutant, problem, proven, outcome)
 
@@ -187,8 +188,9 @@ def _another_problem(content, problem, rng):
             workers.allowed(instance)
     except optsched.OptschedError:
         return problem  # there is no such problem
-    content["fingerprint"] = Problem(instance, workers).fingerprint
-    return Problem(instance, workers)
+    problem = Problem(instance, workers)
+    content["fingerprint"] = str(rng.choice(problem.fingerprints))
+    return problem
 
 
 def _hold_against_the_truth(certificate, problem, proven, outcome):

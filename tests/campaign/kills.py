@@ -338,12 +338,16 @@ def _reproduce_worker(rng, folder, outcome):
 
 
 def _named_file(rng, folder, outcome):
-    """The main process while it writes the file that it was asked for: whole, or as before."""
+    """The main process while it writes the file that it was asked for: whole, or as before.
+
+    What was there before is not optsched's, but what it wrote is, also if it was killed just then.
+    """
     option, path = rng.choice(["--html", "--json"]), folder / "named"
     path.write_text("before")
     command = [sys.executable, "-m", "optsched", "compare", "family:uniform,n=30"]
     command += ["--policies", "area,mc-sf", option, str(path)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    told = [*command, "--overwrite"]
+    process = subprocess.Popen(told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     limit = time.monotonic() + SECONDS
     while process.poll() is None and not list(folder.glob(".named.*")):
         time.sleep(1e-4)
@@ -358,7 +362,8 @@ def _named_file(rng, folder, outcome):
     if content != "before":
         whole = content.rstrip().endswith("</html>" if option == "--html" else "}")
         outcome.check(whole, "a part of a file:", option, content[-200:])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    again = told if content == "before" else command
+    done = subprocess.run(again, capture_output=True, text=True, timeout=SECONDS)
     good = done.returncode == 0 and path.read_text() != "before"
     outcome.check(good, "again:", done.returncode, done.stderr)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Callback: TypeAlias = Callable[..., float]
     #: How long batches take: coefficients of a clock, or a function; of workers a row for each.
     Timer: TypeAlias = tuple[FloatArray, Callback]
+    #: What a `BatchLog` consists of.
+    LogArrays: TypeAlias = tuple[IntArray, FloatArray, IntArray, FloatArray, IntArray]
 
 
 _PASSED, _CALLED, _COME = range(3)  # requests passed by, those in the heap, those that came
@@ -249,6 +251,16 @@ def with_room(log: BatchLog) -> BatchLog:
         spans[row, 0], spans[row, 1] = log.spans[row, 0], log.spans[row, 1]
         usage[row] = log.usage[row]
     return BatchLog(contents, spans, usage, log.now, log.state)
+
+
+@allocating_inside
+def apart(log: BatchLog) -> LogArrays:
+    """Return what a log consists of, as kernels return it.
+
+    A named tuple is made by calls into Python, and if one raises what Ctrl-C raises, numba goes on
+    with nothing in place of the tuple, which ends the process.
+    """
+    return log.contents, log.spans, log.usage, log.now, log.state
 
 
 @compiled_inside

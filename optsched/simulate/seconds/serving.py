@@ -22,6 +22,7 @@ from optsched.simulate.seconds.batches import (
     BatchLog,
     EngineProgress,
     add_batch,
+    apart,
     new_log,
     timing,
     with_room,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from optsched.policies.priorities import EnginePolicy
     from optsched.policies.wait import TypeQueues
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import EngineRequests, Timer
+    from optsched.simulate.seconds.batches import EngineRequests, LogArrays, Timer
 
 BATCHING = ("mixed", "prefill-first", "chunked")  # of `EnginePolicy`
 MIXED, PREFILL_FIRST, CHUNKED = range(3)
@@ -378,7 +379,7 @@ def serve_waiting(
         log = interruptible_kernel(_run, len(prompts))(
             state, new_log(), timer, memory, queues, until
         )
-    return served, log.finished()
+    return served, BatchLog(*log).finished()
 
 
 @allocating
@@ -389,7 +390,7 @@ def _run(
     memory: int,
     queues: TypeQueues,
     until: float,
-) -> BatchLog:
+) -> LogArrays:
     now, arrivals = state.now[0], state.arrivals
     while True:
         while now.released < len(arrivals) and arrivals[now.released] <= log.now[0]:
@@ -399,12 +400,12 @@ def _run(
             now.released += 1
         now.flushing = now.released == len(arrivals)
         if log.now[0] >= until:
-            return log
+            return apart(log)
         period = np.searchsorted(queues.changes, log.now[0], side="right") - 1
         levels = queues.thresholds[period]
         if not _invite(state, levels):
             if now.flushing:
-                return log
+                return apart(log)
             log.now[0] = arrivals[now.released]
             continue
         while not _fit(state, memory):
@@ -413,7 +414,7 @@ def _run(
         row = log.state[0]
         log = with_room(log)
         if not _take_in(state, log, timer):
-            return log
+            return apart(log)
         for segment in state.segments:
             if segment.takes >= 0:
                 _let_leave(state, segment, row)

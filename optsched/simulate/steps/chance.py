@@ -18,7 +18,7 @@ import numpy as np
 
 from optsched._internal.compiled import allocating, allocating_inside, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, push_by_key, sink_by_key
-from optsched.simulate.seconds.batches import add_batch, next_batch, with_room
+from optsched.simulate.seconds.batches import add_batch, apart, next_batch, with_room
 from optsched.simulate.steps.decisions import (
     RUNS,
     WAITS,
@@ -34,7 +34,7 @@ from optsched.simulate.steps.decisions import (
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.problem import forecasts
-    from optsched.simulate.seconds.batches import BatchLog, EngineRequests, Timer
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests, LogArrays, Timer
     from optsched.simulate.steps.decisions import Worker
 
 TOLERANCE = 1e-6  # tokens: what rounding may add to a sum that fits exactly
@@ -286,7 +286,7 @@ def run_by_chance(
     log: BatchLog,
     timer: Timer,
     until: float,
-) -> tuple[IntArray, BatchLog]:
+) -> tuple[IntArray, LogArrays]:
     """Run all requests to completion, or until a time."""
     prompts, arrivals, outputs, memory = requests
     count, last, chance = len(prompts), rows.beliefs.beyond.shape[1] - 1, rows.chance
@@ -316,12 +316,12 @@ def run_by_chance(
             _admit(requests, worker, rows, load, passed)
         if now.active == 0:
             if now.released == count:
-                return all_attempts(worker, ended), log
+                return all_attempts(worker, ended), apart(log)
             log.now[0] = arrivals[now.released]
             continue
         log = with_room(log)
         if log.now[0] >= until or not add_batch(log, timer, next_batch(now), now.tokens):
-            return all_attempts(worker, ended), log
+            return all_attempts(worker, ended), apart(log)
         place, batch = 0, now.batch
         while place < now.active:
             request = running[place]
@@ -399,7 +399,7 @@ def run_planned(
     log: BatchLog,
     timer: Timer,
     until: float,
-) -> tuple[IntArray, int, BatchLog]:
+) -> tuple[IntArray, int, LogArrays]:
     """Run all requests to completion, or until a time; `rates` are as of `_urgency`."""
     prompts, arrivals, outputs, memory = requests
     mean, outlived, preempt, reserve, seed = rules
@@ -516,7 +516,7 @@ def run_planned(
                 active = kept
         if active == 0:
             if released == count:
-                return ended[:, :logged].copy(), 0, log
+                return ended[:, :logged].copy(), 0, apart(log)
             log.now[0] = arrivals[released]
             continue
         log = with_room(log)
@@ -527,7 +527,7 @@ def run_planned(
                 start = starts[request]
                 ended = log_attempt(ended, logged, request, start, clock - start)
                 logged += 1
-            return ended[:, :logged].copy(), active, log
+            return ended[:, :logged].copy(), active, apart(log)
         clock += 1
         plan[clock & (size - 1)] = 0
         held += active

@@ -32,6 +32,7 @@ from optsched.problem.work import arrival_times
 from optsched.simulate.seconds.batches import (
     BATCH,
     add_batch,
+    apart,
     new_log,
     next_batch,
     start,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from optsched.problem.forecasts import Forecast
     from optsched.problem.instance import Instance
-    from optsched.simulate.seconds.batches import BatchLog, EngineRequests, Timer
+    from optsched.simulate.seconds.batches import BatchLog, EngineRequests, LogArrays, Timer
     from optsched.simulate.settings import Task
 
 
@@ -637,7 +638,7 @@ def run_to_threshold(
     log: BatchLog,
     timer: Timer,
     until: float,
-) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
+) -> tuple[IntArray, LogArrays, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete."""
     prompts, arrivals, memory = requests.prompts, requests.arrivals, requests.memory
     threshold, clears, patience = rules.threshold, rules.clears, rules.patience
@@ -665,13 +666,13 @@ def run_to_threshold(
         if now.active == 0 and clears >= 1.0:
             if overflows and before[0] == now.done and before[1] == now.released:
                 ended = all_attempts(worker, attempts)
-                return ended, log, LOOPS, emptied, time - emptied, overflowing
+                return ended, apart(log), LOOPS, emptied, time - emptied, overflowing
             before = (now.done, now.released)
             emptied = time
         idle = now.batch - progress
         if idle > patience:
             now.active = 0
-            return all_attempts(worker, attempts), log, STALLED, time, float(idle), none
+            return all_attempts(worker, attempts), apart(log), STALLED, time, float(idle), none
         while now.waiting > 0:
             request = waiting[0]
             if now.tokens + now.active + prompts[request] + 1 > threshold:
@@ -681,14 +682,14 @@ def run_to_threshold(
         if now.active == 0:
             ended = all_attempts(worker, attempts)
             if now.waiting > 0:
-                return ended, log, LOOPS, time, 0.0, waiting[:1].copy()
+                return ended, apart(log), LOOPS, time, 0.0, waiting[:1].copy()
             if now.released == count:
-                return ended, log, COMPLETE, time, 0.0, none
+                return ended, apart(log), COMPLETE, time, 0.0, none
             log.now[0] = arrivals[now.released]
             continue
         log = with_room(log)
         if time >= until or not add_batch(log, timer, next_batch(now), now.tokens):
-            return all_attempts(worker, attempts), log, STOPPED, time, 0.0, none
+            return all_attempts(worker, attempts), apart(log), STOPPED, time, 0.0, none
         done = now.done
         attempts = _let_go(requests, worker, attempts)
         if now.done > done:

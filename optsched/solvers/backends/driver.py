@@ -81,7 +81,7 @@ class ThreadChannel:
 
     def __init__(self, job: Job, began: float) -> None:
         self._messages: SimpleQueue[Message] = SimpleQueue()
-        self._stop = threading.Event()
+        self._stop, self._answered = threading.Event(), False
         self._thread = threading.Thread(target=self._run, args=(job, began), daemon=True)
         self._thread.start()
 
@@ -101,13 +101,23 @@ class ThreadChannel:
                 os.kill(int(program), signal.SIGKILL)
 
     def end(self, *, interrupted: bool) -> None:
-        """Ask the solver to stop."""
+        """Ask the solver to stop, and end programs that it starts later, too."""
         self.stop()
+        if not self._answered:
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        """End programs for as long as there is a thread that nobody waits for any more."""
+        while self._thread.is_alive():
+            self.stop()
+            self._thread.join(_LOOK_EVERY)
 
     def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
         with contextlib.suppress(Empty):
-            return self._messages.get(timeout=timeout)
+            message = self._messages.get(timeout=timeout)
+            self._answered = not isinstance(message, base.Progress)
+            return message
         return None
 
 
@@ -485,13 +495,15 @@ class _Watch:
                     raise
                 self._interrupt()
                 continue
+            # From a terminal Ctrl-C reaches programs that solve, too, which may be gone before us.
+            ending = self.interrupted or bool(self.struck)
             if isinstance(message, BaseException):
-                if not self.interrupted:
+                if not ending:
                     raise message
                 return base.Answer(Stopped.INTERRUPTED, self.job.solver, "ended")
             if isinstance(message, base.Answer):
                 # Some solvers have one word for an interrupt and other causes.
-                unclear = self.interrupted and message.status is Stopped.UNKNOWN
+                unclear = ending and message.status is Stopped.UNKNOWN
                 return replace(message, status=Stopped.INTERRUPTED) if unclear else message
             asked = self.struck or (self.stop is not None and self.stop.is_set())
             if asked and not self.interrupted:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +18,7 @@ from optsched.clock import FunctionClock
 from optsched.experiments import regret_cells as regret_room
 from optsched.experiments.regret import Regret
 from optsched.experiments.regret_cells import Cell, RegretTask, enclose, perform, read_source
+from optsched.optimum import plan
 from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_policies
 from optsched.problem.work import load_on_clock
 
@@ -170,6 +173,28 @@ def test_a_trace_is_drawn_from_with_replacement():
     )
     assert len(instance) == pytest.approx(600, abs=120)
     assert drawn.rate(1.0) == pytest.approx(40 / ((5 * 2 + 3 + 9 * 7 + 28) / 2))
+
+
+def test_drawing_ends_where_a_horizon_brings_hardly_any_request(monkeypatch):
+    """Two requests that both came before it were drawn again and again."""
+    monkeypatch.setattr(regret_room, "_FEWEST", 0)
+    source = read_source(Instance([1], [2], memory=4, name="one"))
+    assert len(source.draw(0.07, 3, seed=1)) == 2
+
+
+def test_ctrl_c_while_an_optimum_is_proven_ends_all(monkeypatch):
+    """The next seed began."""
+    work = vars(plan)["_work"]
+
+    def struck(state):
+        work(state)
+        assert state.proven
+        os.kill(os.getpid(), signal.SIGINT)  # and all ends before somebody looks
+
+    monkeypatch.setattr(plan, "_work", struck)
+    instance = family("uniform", n=6, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        enclose(instance, [run(instance, "fcfs").schedule], time_limit=60)
 
 
 def test_an_interrupted_run_keeps_its_cells(monkeypatch):

@@ -19,6 +19,7 @@ import optsched
 from optsched import DecisionPolicy, OptschedError, read_sweep, sweep
 from optsched.experiments.cells import on_local_cores, sealed, unsealed
 from optsched.experiments.sweep_plan import SweepRun, killed, perform, read_plan
+from optsched.optimum import plan
 from optsched.policies import Decision
 
 CONFIG = {
@@ -108,6 +109,22 @@ def test_traces_and_hindsight(tmp_path):
         assert rows.total_latency.iloc[1] == best.objective
         assert rows.iloc[1].proven_optimal
         assert rows.iloc[1].gap == 0
+
+
+def test_what_solve_had_found_at_ctrl_c_is_no_row(tmp_path, monkeypatch):
+    """It was kept as a result, the sweep went on, and no --resume did the run again."""
+    work = vars(plan)["_work"]
+
+    def struck(state):
+        work(state)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    config = {"instances": [{"family": "uniform", "n": 5}], "policies": [{"name": "hindsight"}]}
+    monkeypatch.setattr(plan, "_work", struck)
+    found = sweep(config, tmp_path, jobs=1)
+    assert (found.status, found.done) == ("interrupted", 0)
+    monkeypatch.undo()
+    assert sweep(config, tmp_path, jobs=1, resume=True).done == 1
 
 
 def test_a_failing_run_is_a_row(tmp_path):

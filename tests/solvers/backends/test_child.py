@@ -291,6 +291,24 @@ def test_ctrl_c_ends_a_deaf_child():
     assert_nothing_is_lost(solution)
 
 
+def test_a_program_that_is_started_after_ctrl_c_is_ended_too():
+    """CBC went on for as long as it took where its model was still being written."""
+    before = set(threading.enumerate())
+    with ctrl_c(0.1):
+        solution = run_fake("writing", in_child=False)
+    assert solution.status is Stopped.INTERRUPTED
+    (left,) = (each for each in set(threading.enumerate()) - before if "(_run)" in each.name)
+    left.join(20)
+    assert not left.is_alive()
+
+
+def test_a_program_that_ctrl_c_ends_before_us_was_interrupted():
+    """It was said to have failed, with a traceback."""
+    solution = run_fake("struck", in_child=False)
+    assert solution.status is Stopped.INTERRUPTED
+    assert_nothing_is_lost(solution)
+
+
 def test_children_end_with_the_process_that_started_them(tmp_path):
     script = textwrap.dedent(
         f"""
