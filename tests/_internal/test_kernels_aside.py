@@ -63,7 +63,7 @@ def test_kernels_of_every_kind_can_be_interrupted(policy, options, monkeypatch):
 
 def _from_python():
     """Return what kernels that Python has called so far return, by the names of the kernels."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("optsched.")]
+    modules = [module for name, module in sys.modules.items() if name.startswith("optsched")]
     kernels = {each for module in modules for each in vars(module).values() if is_jitted(each)}
     return {
         each.py_func.__name__: [signature.return_type for signature in each.nopython_signatures]
