@@ -14,7 +14,9 @@ from optsched.report import plot_comparison, plot_latency
 
 def draw_comparison(path: Path) -> None:
     """Draw all policies on a family: total latency over the bound, and latency of requests."""
-    comparison = optsched.compare(optsched.family("chat-and-summaries", n=2000, seed=1))
+    comparison = optsched.compare(
+        optsched.family("chat-and-summaries", n=2000, seed=1), list(optsched.policies.BASIC)
+    )
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.3), layout="constrained")
     figure.get_layout_engine().set(wspace=0.06)
     plot_comparison(comparison, left)

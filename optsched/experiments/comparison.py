@@ -320,8 +320,9 @@ def compare(
         seed of its own.
     policies
         A name, a policy object, a function (as for `run`), or a list of them. None: the basic ones,
-        which take milliseconds; under intervals those that need no outputs; on a clock "work" and
-        "mixed" too; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
+        which take milliseconds, and "alpha-beta-clearing", which is told nothing; under intervals
+        those that need no outputs; on a clock "work" and "mixed" too; on a cluster "fcfs", "jsq",
+        "lpt" and "bf-io".
     settings
         How they are run; None: in steps. Beliefs are for policies that ask what is likely, at least
         one of which must be there.
@@ -520,7 +521,9 @@ def compared(policies: Any, settings: RunSettings) -> Sequence[Any]:
         return get_policies(UNDER_INTERVALS)
     prefix = settings.rule == "prefix"
     basic = [each for each in get_policies() if prefix or "+" not in each.name]
-    return [*basic, *get_policies(["work", "mixed"])] if timed else basic
+    # With one that is told nothing and completes all: an answer is one that can be deployed.
+    more = ["work", "mixed"] if timed else ["alpha-beta-clearing"] * prefix
+    return [*basic, *get_policies(more)] if more else basic
 
 
 def _check(found: Run, warm_up: Any) -> None:

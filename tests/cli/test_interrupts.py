@@ -28,7 +28,7 @@ def test_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
     code, out, err = optsched_command("compare", "family:uniform,n=22", "--json", "-")
     assert code == 130
     assert [entry["policy"] for entry in json.loads(out)["policies"]] == ["fcfs"]
-    assert "interrupted after 1 of 6 policies" in err
+    assert "interrupted after 1 of 7 policies" in err
 
 
 def test_a_kernel_that_an_interrupt_left_half_compiled_is_an_interrupt(monkeypatch, capsys):
