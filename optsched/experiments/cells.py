@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
 import pickle
 import shutil
 import signal
@@ -289,6 +290,9 @@ _IDLE_SECONDS = 20.0  # after which a process ends, also if the one that started
 _TASK_SECONDS = 0.3  # of a Dask task, so that its cost of about a millisecond does not show
 
 
+_LEFT_BEHIND = "ignore:resource_tracker"
+
+
 def on_local_cores(
     function: Callable[[Cell], Result],
     cells: Mapping[str, Cell],
@@ -374,6 +378,9 @@ def _started(
     import joblib
     from joblib.externals.loky import get_reusable_executor
 
+    # What Ctrl-C leaves loky's tracker takes away; it would warn of that beside our own line.
+    given = os.environ.get("PYTHONWARNINGS", "").split(",")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, dict.fromkeys([*given, _LEFT_BEHIND])))
     ensure_running()  # which would undo the mask
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # of processes: the caller ends them
     # A process that ends idle is replaced; joblib would warn of it in a thread of its own.

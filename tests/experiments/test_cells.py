@@ -117,3 +117,16 @@ def test_ctrl_c_of_a_terminal_leaves_no_thread_and_prints_nothing():
 def test_jobs_are_a_whole_number_from_1(jobs):
     with pytest.raises(OptschedError, match=r"^jobs is .*, but must be a whole number from 1 to"):
         Places(jobs)
+
+
+@pytest.mark.slow
+def test_nothing_is_said_of_semaphores_that_ctrl_c_left():
+    """The tracker of loky warned of them, below our own line."""
+    code = """
+from optsched.experiments.cells import on_local_cores
+from joblib.externals.loky.backend import resource_tracker
+print(dict(on_local_cores(abs, {"one": -1, "two": -2}, 2, abs)))
+resource_tracker.register("/loky-nobody", "semlock")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.stdout.strip(), run.stderr) == ("{'one': 1, 'two': 2}", "")
