@@ -516,14 +516,21 @@ def add_bonus(state: KernelState, sizes: IntArray, cost: int, bonus: IntArray) -
             bonus[position] = np.int64(most * share * share)
 
 
-_step_in_python, _keep_to_memory = allocating(_step_now), compiled(keep_to_memory)
+_keep_to_memory = compiled(keep_to_memory)
+
+
+@allocating
+def _step_apart(state: KernelState, believed: IntArray | None) -> tuple[IntArray, ...]:
+    """Return the step as arrays: numba makes named tuples by calls into Python, deaf to errors."""
+    step = _step_now(state, believed)
+    return step.loads, step.slots, step.sizes, step.growth, step.slowness, step.bonus
 
 
 def choose_solved(
     routing: BalanceRouting, state: KernelState, believed: IntArray | None, _: bool
 ) -> IntArray:
     """Choose workers as `_balanced` does, by a solver at every step."""
-    step = _step_in_python(state, believed)
+    step = _Step(*_step_apart(state, believed))
     chosen = np.full(len(step.sizes), NONE)
     if step.slots.any():
         chosen = solve_step(step, routing)
