@@ -178,5 +178,7 @@ def test_keys_that_order_nothing_are_refused():
             run(instance, mine)
 
 
-def test_only_the_basic_ones_are_compared_unless_named():
-    assert [s.policy for s in compare(family("uniform", n=5)).schedules] == list(BASIC)
+def test_only_the_basic_ones_and_one_told_nothing_are_compared_unless_named():
+    found = compare(family("uniform", n=5))
+    assert [s.policy for s in found.schedules] == [*BASIC, "alpha-beta-clearing"]
+    assert found.best_deployable.policy == "alpha-beta-clearing"
