@@ -63,7 +63,8 @@ _HARMLESS = {
 }
 #: After this the arguments of a server follow.
 _STARTS = re.compile(
-    r"(?:^|[\s/=])vllm serve\s|\bvllm\.entrypoints\.\S*api_server\s|vllm/vllm-openai\S*\s"
+    r"(?:^|[\s/=;\"'])vllm\s+serve\s|\bvllm\.entrypoints\.(?:\S*api_server|cli\.main\s+serve)\s"
+    r"|vllm/vllm-openai\S*\s"
 )
 _ENDS = {"|", "||", "&", "&&", ";", "<"}
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -103,7 +104,12 @@ def read_served(text: str) -> Served:
     if content.lstrip().startswith("{"):
         given, facts = _of_meta(content, text)
     elif logged := re.findall(r"non-default args: (\{.*\})", content):
-        given = ast.literal_eval(logged[-1])
+        try:
+            given = ast.literal_eval(logged[-1])
+        except (ValueError, SyntaxError):
+            raise OptschedError(
+                f"--serve: the arguments that {text} logged cannot be read; pass the command line"
+            ) from None
         facts = {"tokens": _last(r"GPU KV cache size: ([\d,]+) tokens", content)}
     else:
         given = _of_command(content, text)
@@ -139,7 +145,13 @@ def _of_command(content: str, text: str) -> dict[str, Any]:
     lines = re.sub(r"\\\s*\n", " ", content).splitlines()
     for line in reversed(lines):
         if started := [*_STARTS.finditer(f"{line} ")]:
-            return _arguments(shlex.split(line[started[-1].end() :], comments=True))
+            before, rest = line[: started[-1].end()], line[started[-1].end() :]
+            for quote in "\"'":  # as in sh -c '...'
+                rest = rest[: rest.rfind(quote)] if before.count(quote) % 2 else rest
+            try:
+                return _arguments(shlex.split(rest, comments=True))
+            except ValueError as error:
+                raise OptschedError(f"--serve: the line of vllm serve has {error}") from None
     what = text if len(text) < 60 else f"{text[:57]}..."
     raise OptschedError(
         f"--serve {what!r} has no 'vllm serve MODEL ...', no arguments that vLLM logged ('non-"

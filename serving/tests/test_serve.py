@@ -37,6 +37,9 @@ TOLD = [
     (f"vllm serve {MODEL} --scheduling-policy priority", {"scheduling_policy": "priority"}),
     (UNIT, {"max_num_seqs": 64, "max_num_batched_tokens": 4000, "async_scheduling": False}),
     (f"vllm serve old --max-num-seqs 1\nvllm serve {MODEL} --max-num-seqs 8", MANY),
+    (f": 1764230000:0;vllm serve {MODEL} --max-num-seqs 8", MANY),
+    (f"ssh gpu 'nohup /opt/bin/vllm  serve {MODEL} --max-num-seqs 8'", MANY),
+    (f"python -m vllm.entrypoints.cli.main serve {MODEL} --max-num-seqs 8", MANY),
     (LOG, {"max_num_seqs": 64}),
 ]
 
@@ -67,6 +70,7 @@ def test_lines_are_read_as_a_shell_and_vllm_read_them(line, settings, tmp_path):
         ("--max-num-seq 3", "did you mean --max-num-seqs?"),
         ("--max-num-seqs many", "must be a number"),
         ("--config serve.yaml", "put the arguments of that file on the line"),
+        ("--chat-template 'left open", "No closing quotation"),
     ],
 )
 def test_what_the_model_lacks_is_refused_by_name(arguments, said):
