@@ -11,7 +11,7 @@ from twins import Routed, Twin, compare, twin_of
 
 from optsched import Instance, run
 from optsched.clock import LinearClock
-from optsched.policies import POLICIES
+from optsched.policies import POLICIES, get_policy
 
 
 @pytest.mark.few
@@ -77,3 +77,13 @@ def test_a_router_sees_requests_run_until_the_worker_preempts_them(policy):
     routed = run(instance, policy, workers=1, router=router, **options)
     assert routed.preemptions > 0
     assert seen[-1] == ([2], [10], [0])
+
+
+def test_requests_that_ask_for_the_same_work_are_equal():
+    """Rounding had told them apart, where the seed is to decide."""
+    columns = [2, 3, 1, 4, 2, 0, 1, 2], [6, 1, 5, 3, 1, 4, 4, 4]
+    requests = Instance(*columns, 8, [2, 2, 2, 2, 4, 4, 6, 7], seconds_per_step=0.5)
+    policy, options = get_policy("work-posterior"), {"seed": 4, "clock": DYADIC}
+    options["intervals"] = "exact"
+    found = run(requests, policy, **options)
+    assert twin_of(requests, policy, **options).differs(found) == ""

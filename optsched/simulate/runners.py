@@ -153,7 +153,9 @@ def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
     rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, clock))
     most = (np.abs(rates) * np.stack([zeros + 1.0, longest, longest.astype(np.float64) ** 2])).max()
     # Up to the longest outputs, urgencies stay within 64 bits.
-    whole: IntArray = np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
+    # A power of two rounds least: requests that ask for the same work stay equal where they can.
+    scale = 2.0 ** np.floor(np.log2(_MAX_URGENCY / most))
+    whole: IntArray = np.rint(rates * scale).astype(np.int64)
     return whole
 
 
