@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import signal
+import sys
 import time
 import warnings
 from collections import deque
@@ -358,6 +359,14 @@ def _parallel(
                 results.close()
 
 
+def _end_idle() -> None:
+    """End processes that have nothing to do: after Ctrl-C in the last moment none may be left."""
+    loky = sys.modules.get("joblib.externals.loky.reusable_executor")
+    if (idle := getattr(loky, "_executor", None)) is not None:
+        with _held():
+            idle.shutdown(kill_workers=True)
+
+
 @contextmanager
 def _held() -> Iterator[None]:
     """Hold Ctrl-C back while modules come in and processes start."""
@@ -610,4 +619,6 @@ def finish(
         if not is_interrupt(stop):
             raise
         return INTERRUPTED
+    finally:
+        _end_idle()
     return COMPLETE

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -130,3 +131,13 @@ resource_tracker.register("/loky-nobody", "semlock")
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (run.stdout.strip(), run.stderr) == ("[('one', 1), ('two', 2)]", "")
+
+
+@pytest.mark.slow
+def test_no_process_waits_for_cells_after_the_end():
+    """Struck by Ctrl-C in its last moment, a sweep in Python had left them for twenty seconds."""
+    store = Store()
+    assert finish(abs, {"one": -1, "two": -2}, store, Places(2)) == COMPLETE
+    assert sorted(store.items()) == [("one", 1), ("two", 2)]
+    names = {type(each).__name__ for each in threading.enumerate()} - {"_MainThread"}
+    assert "_ExecutorManagerThread" not in names
