@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 from difflib import get_close_matches
@@ -35,7 +36,7 @@ _OTHER_NAMES = {
     "policy": "scheduling_policy",
 }
 #: What the simulated scheduler lacks, by name: with the values that ask for nothing.
-_NOTHING = ("", "none", "false", "0", "1", "{}", "null", "auto", "generate", "balanced", "native")
+_NOTHING = ("", "none", "false", "0", "{}", "null", "auto", "generate", "balanced", "native")
 _LACKS = {
     "scheduler_cls": "name the policy instead, such as --policy vllm:area,load+plan+learned",
     "data_parallel_size": "leave that out, and give the ranks to route or capacity as --workers",
@@ -96,10 +97,10 @@ def read_served(text: str) -> Served:
     >>> served.settings, served.llm, served.gpus
     ({'max_num_seqs': 128}, 'llama-3.1-8b', 2)
     """
-    path = Path(text)
-    if not any(map(str.isspace, text)) and path.suffix and not path.is_file():
+    is_file = os.path.isfile(text)  # False, too, of a line too long for a name
+    if not is_file and not any(map(str.isspace, text)) and Path(text).suffix:
         raise OptschedError(f"--serve: there is no file {text}; check its name")
-    content = path.read_text("utf-8", "replace") if len(text) < 4096 and path.is_file() else text
+    content = Path(text).read_text("utf-8", "replace") if is_file else text
     facts: dict[str, Any] = {}
     if content.lstrip().startswith("{"):
         given, facts = _of_meta(content, text)
@@ -205,7 +206,8 @@ def _served(given: dict[str, Any], facts: dict[str, Any]) -> Served:
         if name in known:
             looked[name] = _value(name, value)
         elif name in _LACKS:
-            if str(value).lower() not in _NOTHING:
+            one = str(value) == "1" and name.endswith(("_parallel_size", "_prefills"))
+            if str(value).lower() not in _NOTHING and not one:
                 raise OptschedError(f"--serve has {option} {value}: {_LACKS[name]}")
         elif near := get_close_matches(name, {*known, *_LACKS}, n=1, cutoff=0.9):
             raise OptschedError(
@@ -252,12 +254,8 @@ def _memory(looked: dict[str, Any], llm: str | None, tokens: int | None) -> int 
     if tokens is not None:
         return tokens
     if "num_gpu_blocks" in looked:
-        return int(looked["num_gpu_blocks"] - 1) * int(
-            looked.get("block_size", 16)
-        )  # one is not used
-    if (held := looked.get("kv_cache_memory_bytes")) is not None and llm is not None:
-        held *= looked.get("tensor_parallel_size", 1)  # it is of each GPU
-        return int(held // model_facts(llm).kv_bytes_per_token)
+        size: int = looked.get("block_size", 16)
+        return (int(looked["num_gpu_blocks"]) - 1) * size  # one is not used
     changed = [
         f"--{name.replace('_', '-')} {looked[name]}"
         for name, usual in (
@@ -272,4 +270,7 @@ def _memory(looked: dict[str, Any], llm: str | None, tokens: int | None) -> int 
             f"--serve has {changed[0]}, with which the memory is not known; add "
             "--num-gpu-blocks-override N, as the server logs its blocks"
         )
+    if (held := looked.get("kv_cache_memory_bytes")) is not None and llm is not None:
+        held *= looked.get("tensor_parallel_size", 1)  # it is of each GPU
+        return int(held // model_facts(llm).kv_bytes_per_token)
     return None

@@ -133,7 +133,7 @@ def unbounded(rng):
 
 
 def with_ray(rng, model):
-    """Give a model two columns more, which gain as they grow, by a row alike, at any other row."""
+    """Add two columns to a model, which gain as they grow, by a row alike, at any other row."""
     sign = 1 if model.sense == "min" else -1
     entries, count = rng.integers(-3, 4, len(model.row_lower)).astype(float), len(model.cost)
     matrix = np.hstack([model.matrix.toarray(), entries[:, None], -entries[:, None]])
