@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --duratio
 
 .PHONY: demo test test-rest test-all test-long check format docs notebooks benchmarks library campaign reproduce validate validate-cpu clean
 
-demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
+demo: .venv/papers .venv/serving  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
 	$(BIN)/optsched compare family:chat-and-summaries,n=2000,seed=1 --html demo/report.html
 	@echo "open demo/report.html in a browser"
