@@ -27,6 +27,7 @@ from optsched._internal.aside import shown_by
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+sys.path.append(str(Path(__file__).parent))  # where child processes find functions of tests
 hypothesis.settings.register_profile(
     "thorough",  # what make test-long asks for; tests/effort.py scales what a test asks for alike
     max_examples=100,

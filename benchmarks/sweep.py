@@ -1,4 +1,4 @@
-"""Speed of a sweep of 1,000 short runs on two processes over one, by joblib and by Dask.
+"""Speed of a sweep of 1,000 short runs on two processes over one, here and by Dask.
 
     python benchmarks/sweep.py [rounds]
 
@@ -62,7 +62,7 @@ def cluster() -> Iterator[list[str]]:
 
 WAYS = {
     "one process": lambda: nullcontext(["--jobs", "1"]),
-    "two processes, joblib": lambda: nullcontext(["--jobs", "2"]),
+    "two processes": lambda: nullcontext(["--jobs", "2"]),
     "two workers, Dask": cluster,
 }
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import os
 import pickle
 import shutil
 import signal
-import sys
 import time
-import warnings
+import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from multiprocessing.connection import Connection, wait
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
 
 from optsched._internal.arguments import as_count
 from optsched._internal.aside import untimed, watched
+from optsched._internal.children import Child, cores, listen
 from optsched._internal.files import JSON, is_draft, write_whole
 from optsched._internal.fingerprints import Identity, fingerprint
 from optsched._internal.imports import need
@@ -287,11 +288,97 @@ Cell = TypeVar("Cell")
 #: Seconds within which a scheduler must answer, and then a worker be there.
 CONNECT_WITHIN = 3.0
 
-_IDLE_SECONDS = 20.0  # after which a process ends, also if the one that started it was killed
-_TASK_SECONDS = 0.3  # of a Dask task, so that its cost of about a millisecond does not show
+_TASK_SECONDS = 0.3  # of what is sent at once, so that its cost of about a millisecond is hidden
+_PAYS = 4.0  # seconds of work left from which all cores pay, as a process takes about one to start
 
 
-_LEFT_BEHIND = "ignore:resource_tracker"
+def serve_cells(fd: int) -> NoReturn:
+    """Carry out cells until the user's process closes the connection: what a child runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller ends us
+    connection, messages = Connection(fd), SimpleQueue[bytes]()
+    listen(connection, messages.put)
+    key = function = None
+    while True:
+        try:
+            function = function or pickle.loads(messages.get())
+            key, cell = pickle.loads(messages.get())
+            content = pickle.dumps((key, function(cell), None))
+        except Exception as error:
+            if not isinstance(error, OptschedError):
+                error.add_note(traceback.format_exc())  # which does not travel
+            content = pickle.dumps((key, None, _that_travels(error)))
+        connection.send_bytes(content)
+
+
+def _that_travels(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # picklers raise anything
+        return OptschedError(f"{type(error).__name__}: {error}")
+    return error
+
+
+class _Pool(Generic[Cell, Result]):
+    """Processes of this machine, each with the keys of the cells that it was given."""
+
+    def __init__(self, function: Callable[[Cell], Result], cells: Mapping[str, Cell]) -> None:
+        import cloudpickle
+
+        self.waiting, self._cells, self._dumps = deque(cells), cells, cloudpickle.dumps
+        self._function = self._dumps(function)
+        self._children: dict[Connection, tuple[Child, deque[str]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with untimed():
+            for child, _keys in self._children.values():
+                child.ended(kill=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any process has a cell."""
+        return any(keys for _, keys in self._children.values())
+
+    def hand_out(self, number: int, most: int) -> None:
+        """Give so many processes cells that follow one another, as they may share an instance."""
+        while self.waiting and len(self._children) < number:
+            with untimed():
+                child = Child(serve_cells)
+                self._children[child.connection] = child, deque()
+            self._send(child.connection, self._function)
+        for connection, (_, keys) in self._children.items():
+            count = min(most, len(self.waiting) // (2 * number) + 1, len(self.waiting))
+            for _ in range(count if len(keys) <= 1 else 0):  # the one that it is at
+                keys.append(self.waiting.popleft())
+                self._send(connection, self._dumps((keys[-1], self._cells[keys[-1]])))
+
+    @staticmethod
+    def _send(connection: Connection, content: bytes) -> None:
+        with suppress(OSError):  # of a process that has died, which shows where it does not answer
+            connection.send_bytes(content)
+
+    def answers(self, seconds: float | None) -> Iterator[tuple[str, Result | None, bool]]:
+        """Wait for cells that are done, and for those at which a process has died."""
+        for ready in wait(list(self._children), seconds):
+            connection = cast("Connection", ready)
+            child, keys = self._children[connection]
+            try:
+                key, result, error = pickle.loads(connection.recv_bytes())
+            except (EOFError, OSError):
+                with untimed():
+                    del self._children[connection]
+                    child.ended(kill=True)
+                if keys:
+                    fatal, *others = keys
+                    self.waiting.extendleft(reversed(others))
+                    yield fatal, None, False
+                continue
+            if error is not None:
+                raise error
+            keys.remove(key)
+            yield key, result, True
 
 
 def on_local_cores(
@@ -300,110 +387,34 @@ def on_local_cores(
     jobs: int | None,
     killed: Callable[[Cell], Result],
 ) -> Generator[tuple[str, Result], None, None]:
-    """Carry cells out in processes of this machine; with one job in this process itself."""
-    with _held():
-        import joblib
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
+    """Carry cells out in processes of this machine; with one job in this process itself.
 
-    jobs = joblib.cpu_count() if jobs is None else jobs
+    Where nobody says in how many, one begins, and takes the others in where that pays.
+    """
     if jobs == 1:
         for key, cell in cells.items():
             yield key, function(cell)
         return
-    left = dict(cells)
-    while left:
-        before = len(left)
-        try:
-            with closing(_parallel(function, left.copy(), jobs)) as results:
-                for key, result in results:
-                    del left[key]
-                    yield key, result
-        except TerminatedWorkerError:
-            if len(left) < before:
-                continue
-            # Some cell kills its process before any other is done: the first ones each by itself.
-            for key in list(left)[: 2 * jobs]:
-                cell = left.pop(key)
-                try:
-                    yield next(_parallel(function, {key: cell}, jobs))
-                except TerminatedWorkerError:
-                    yield key, killed(cell)
-
-
-def _end_processes(queue: Any) -> None:
-    """End the processes that would wait for more cells."""
-    from joblib.externals.loky import get_reusable_executor
-
-    get_reusable_executor(reuse=True, kill_workers=True).shutdown(kill_workers=True)
-    with suppress(AttributeError, OSError):  # a thread would wait for ever for who reads the cells
-        queue._reader.close()  # noqa: SLF001
-
-
-def _parallel(
-    function: Callable[[Cell], Result], cells: Mapping[str, Cell], jobs: int
-) -> Generator[tuple[str, Result], None, None]:
-    results = queue = None
-    try:
-        with _held():
-            results, queue = _started(function, cells, jobs)
-        # "yield from" would close the results before warnings are caught.
-        for result in results:  # noqa: UP028
-            yield result
-    except BaseException:
-        _end_processes(queue)
-        raise
-    finally:
-        with warnings.catch_warnings():  # ended in the middle, joblib advises its caller
-            warnings.simplefilter("ignore", UserWarning)
-            if results is not None:
-                results.close()
-
-
-def _end_idle() -> None:
-    """End processes that have nothing to do: after Ctrl-C in the last moment none may be left."""
-    loky = sys.modules.get("joblib.externals.loky.reusable_executor")
-    if (idle := getattr(loky, "_executor", None)) is not None:
-        with _held():
-            idle.shutdown(kill_workers=True)
-
-
-@contextmanager
-def _held() -> Iterator[None]:
-    """Hold Ctrl-C back while modules come in and processes start."""
-    with untimed():
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _started(
-    function: Callable[[Cell], Result], cells: Mapping[str, Cell], jobs: int
-) -> tuple[Generator[tuple[str, Result], None, None], Any]:
-    """Return results to come, and the queue on which their cells go to processes."""
-    from multiprocessing.resource_tracker import ensure_running
-
-    import joblib
-    from joblib.externals.loky import get_reusable_executor
-
-    # What Ctrl-C leaves loky's tracker takes away; it would warn of that beside our own line.
-    given = os.environ.get("PYTHONWARNINGS", "").split(",")
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, dict.fromkeys([*given, _LEFT_BEHIND])))
-    ensure_running()  # which would undo the mask
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # of processes: the caller ends them
-    # A process that ends idle is replaced; joblib would warn of it in a thread of its own.
-    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-    with joblib.parallel_config("loky", idle_worker_timeout=_IDLE_SECONDS):
-        # Arguments travel with their calls: joblib's memory maps would outlive a killed process.
-        pool = joblib.Parallel(jobs, return_as="generator_unordered", max_nbytes=None)
-    calls = (joblib.delayed(_keyed)(function, key, cell) for key, cell in cells.items())
-    results: Generator[tuple[str, Result], None, None] = pool(calls)
-    return results, getattr(get_reusable_executor(reuse=True), "_call_queue", None)
-
-
-def _keyed(function: Callable[[Cell], Result], key: str, cell: Cell) -> tuple[str, Result]:
-    return key, function(cell)
+    suspects, alone, done, number, pace = deque[str](), None, 0, jobs or 1, _PAYS
+    first = time.perf_counter()  # then of the first answer, which kernels are loaded for
+    with _Pool(function, cells) as pool:
+        while pool.waiting or pool.busy or suspects:
+            if not pool.waiting and not pool.busy:
+                pool.waiting.append(alone := suspects.popleft())
+            pool.hand_out(number, max(1, int(_TASK_SECONDS / (pace * number))))
+            for key, result, answered in pool.answers(None if jobs else _PAYS / 4):
+                if answered:
+                    done, first = done + 1, first if done else time.perf_counter()
+                    yield key, cast("Result", result)
+                elif key == alone:
+                    yield key, killed(cells[key])
+                else:  # perhaps its process was ended from outside
+                    suspects.append(key)
+            seconds = time.perf_counter() - first
+            pace = seconds / (done - 1) if done > 1 else max(seconds, _TASK_SECONDS)
+            told = done > 1 or seconds > _PAYS / 2
+            if jobs is None and told and pace * len(pool.waiting) > _PAYS:
+                number = min(cores(), len(cells))
 
 
 def on_dask(
@@ -619,6 +630,4 @@ def finish(
         if not is_interrupt(stop):
             raise
         return INTERRUPTED
-    finally:
-        _end_idle()
     return COMPLETE

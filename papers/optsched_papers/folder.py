@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.children import cores
 from optsched._internal.files import write_whole
 from optsched._internal.fingerprints import fingerprint
 from optsched._version import __version__
@@ -111,9 +112,7 @@ def _largest_first(names: Sequence[str], jobs: int | None) -> list[str]:
 
     A process that takes whole targets is never idle between their cells, nor while one is drawn.
     """
-    import joblib
-
-    jobs, last = joblib.cpu_count() if jobs is None else jobs, last_verdicts()
+    jobs, last = cores() if jobs is None else jobs, last_verdicts()
     seconds = {name: last.get(name, NOT_RUN)["seconds"] for name in names}
     if jobs == 1 or not names or None in seconds.values():
         return []

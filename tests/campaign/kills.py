@@ -112,7 +112,7 @@ def _is_solver(parent, words):
 
 
 def _is_worker(parent, words):
-    return "popen_loky" in words
+    return "serve_cells" in words
 
 
 def _solver_child(rng, folder, outcome):

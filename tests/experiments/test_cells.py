@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from optsched import OptschedError
+from optsched._internal.children import cores
 from optsched.experiments.cells import COMPLETE, INTERRUPTED, JsonFolder, Places, Store, finish
 
 CALLS = []
@@ -29,6 +33,14 @@ def deadly(x):
 def interrupted(x):
     os.kill(os.getpid(), signal.SIGINT)
     return {"square": x * x}
+
+
+def pid_of(x):
+    return os.getpid()
+
+
+def divide(x):
+    return 1 // x
 
 
 def cells(*numbers):
@@ -58,6 +70,7 @@ def test_an_interrupt_keeps_what_is_done():
     assert kept == {"cell-1": {"square": 1}}
 
 
+@pytest.mark.slow
 def test_the_number_of_jobs_changes_nothing():
     found = []
     for jobs in (1, 2):
@@ -75,6 +88,7 @@ def test_a_cell_that_kills_its_process_is_an_error_and_the_others_are_kept():
     assert all(kept[key] == {"square": x * x} for key, x in cells(1, 2, 4).items() if key in kept)
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_left_to_the_process_that_started_the_others():
     kept = Store()
     assert finish(interrupted, cells(1, 2, 3), kept, Places(2)) == COMPLETE
@@ -120,24 +134,41 @@ def test_jobs_are_a_whole_number_from_1(jobs):
         Places(jobs)
 
 
-@pytest.mark.slow
-def test_nothing_is_said_of_semaphores_that_ctrl_c_left():
-    """The tracker of loky warned of them, below our own line."""
-    code = """
-from optsched.experiments.cells import on_local_cores
-from joblib.externals.loky.backend import resource_tracker
-print(sorted(on_local_cores(abs, {"one": -1, "two": -2}, 2, abs)))
-resource_tracker.register("/loky-nobody", "semlock")
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (run.stdout.strip(), run.stderr) == ("[('one', 1), ('two', 2)]", "")
+def children():
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[stat.parent.name] = stat.read_text().rpartition(")")[2].split()[1]
+    return {child for child, parent in parents.items() if int(parent) == os.getpid()}
 
 
 @pytest.mark.slow
 def test_no_process_waits_for_cells_after_the_end():
     """Struck by Ctrl-C in its last moment, a sweep in Python had left them for twenty seconds."""
-    store = Store()
+    store, before = Store(), children()
+    threads = threading.active_count()
     assert finish(abs, {"one": -1, "two": -2}, store, Places(2)) == COMPLETE
     assert sorted(store.items()) == [("one", 1), ("two", 2)]
-    names = {type(each).__name__ for each in threading.enumerate()} - {"_MainThread"}
-    assert "_ExecutorManagerThread" not in names
+    assert (children() - before, threading.active_count()) == (set(), threads)
+
+
+def slow(x):
+    time.sleep(1.0)
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_all_cores_join_only_where_that_pays():
+    """Forty-eight short cells took twice the CPU seconds in two processes."""
+    short, long = Store(), Store()
+    assert finish(pid_of, cells(*range(300)), short, Places(None)) == COMPLETE
+    assert finish(slow, cells(*range(12)), long, Places(None)) == COMPLETE
+    assert len(set(short.values())) == 1
+    assert len(set(long.values())) == min(cores(), 12)
+
+
+@pytest.mark.slow
+def test_an_error_of_a_cell_is_raised_with_where_it_came_from():
+    with pytest.raises(ZeroDivisionError) as caught:
+        finish(divide, cells(1, 0), Store(), Places(2))
+    assert "in divide" in caught.value.__notes__[0]

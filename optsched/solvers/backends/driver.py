@@ -10,21 +10,19 @@ import math
 import os
 import pickle
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from optsched._internal import aside
 from optsched._internal.arrays import FloatArray, require_nonzeros
 from optsched._internal.aside import stopwatch
+from optsched._internal.children import Child, listen
 from optsched.errors import SolverError, nearest
 from optsched.models.program import Solution, Stopped
 from optsched.solvers.backends import base, cpsat, highs, pyomo
@@ -46,7 +44,6 @@ GRACE = 0.5
 _STOP = b"stop "  # before the number of a job
 _BEGUN = "begun"  # news of a job whose back end is imported
 _STARTS = 30.0  # seconds within which a child has to begin a job
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,8 @@ class ThreadChannel:
     """A job in a thread of this process: no start-up, but only programs can be ended if deaf."""
 
     def __init__(self, job: Job, began: float) -> None:
-        self._messages: SimpleQueue[Message] = SimpleQueue()
+        # Ctrl-C as time is up would block a SimpleQueue for ever (CPython 3.11).
+        self._messages: Queue[Message] = Queue()
         self._stop, self._answered = threading.Event(), False
         self._thread = threading.Thread(target=self._run, args=(job, began), daemon=True)
         self._thread.start()
@@ -121,23 +119,12 @@ class ThreadChannel:
         return None
 
 
-class _Child:
-    """A fresh interpreter that does one job after another, until it is killed or we leave."""
+class _Child(Child):
+    """A child that does one job after another, and keeps what it imported."""
 
-    # It never imports the user's script, as `multiprocessing` would, and keeps what it imported.
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve_jobs; "
+        super().__init__(serve_jobs)
         self.owner, self.jobs, self.started = os.getpid(), 0, time.perf_counter()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"{code}serve_jobs({theirs.fileno()})"],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # whatever it starts can be ended with it
-            env=os.environ | dict.fromkeys(_THREADS, "1"),
-        )
-        theirs.close()
-        self.connection = Connection(ours.detach())
         self._sending = threading.Lock()
 
     def send(self, message: bytes) -> None:
@@ -149,19 +136,6 @@ class _Child:
                 self.connection.send_bytes(message)
 
         threading.Thread(target=sending, daemon=True).start()
-
-    def ended(self, *, kill: bool) -> tuple[int, int]:
-        """Wait for its end; return its wait status and the most kilobytes that it held."""
-        if kill:
-            with contextlib.suppress(OSError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        status = kilobytes = 0
-        with contextlib.suppress(ChildProcessError):
-            _, status, usage = os.wait4(self.process.pid, 0)
-            kilobytes = usage.ru_maxrss
-        self.process.returncode = os.waitstatus_to_exitcode(status)
-        self.connection.close()
-        return status, kilobytes
 
 
 _idle: list[_Child] = []
@@ -279,18 +253,14 @@ def serve_jobs(fd: int) -> NoReturn:
     jobs: SimpleQueue[tuple[threading.Event, bytes]] = SimpleQueue()
     stops: list[threading.Event] = []  # of each job
 
-    def listen() -> None:
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                message = connection.recv_bytes()
-                if message.startswith(_STOP):
-                    stops[int(message.removeprefix(_STOP)) - 1].set()
-                else:
-                    stops.append(threading.Event())
-                    jobs.put((stops[-1], message))
-        os.killpg(0, signal.SIGKILL)  # the caller no longer waits, and what we started ends with us
+    def take(message: bytes) -> None:
+        if message.startswith(_STOP):
+            stops[int(message.removeprefix(_STOP)) - 1].set()
+        else:
+            stops.append(threading.Event())
+            jobs.put((stops[-1], message))
 
-    threading.Thread(target=listen, daemon=True).start()
+    listen(connection, take)
     for number in itertools.count(1):
         stop, message = jobs.get()
         if stop.is_set():  # nobody waits for it any more

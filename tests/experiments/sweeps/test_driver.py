@@ -384,7 +384,7 @@ def test_a_process_killed_in_the_middle_loses_nothing(tmp_path):
         if progress.done == 10:
             for child in psutil.process_iter(["ppid", "cmdline"]):  # also over those that end now
                 ours = child.info["ppid"] == os.getpid()
-                if ours and "popen_loky" in " ".join(child.info["cmdline"] or ()):
+                if ours and "serve_cells" in " ".join(child.info["cmdline"] or ()):
                     child.kill()
                     killed.append(child.pid)
                     break

@@ -387,3 +387,27 @@ def test_children_of_several_threads_do_not_mix():
     for thread in threads:
         thread.join()
     assert found == {name: 7 if name % 2 else 5 for name in range(8)}
+
+
+SIGNALS = """
+import signal, threading
+from optsched.solvers.backends.driver import ThreadChannel
+
+class Job:
+    def solve(self, *_):
+        threading.Event().wait()
+
+channel = ThreadChannel(Job(), 0.0)
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 1e-4, 1.03e-4)
+print({channel.receive(1e-4) for _ in range(6000)})
+signal.setitimer(signal.ITIMER_REAL, 0)  # the end of Python is no handler
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_as_time_is_up_does_not_block_for_ever():
+    """Ctrl-C in that moment was heard when CBC had ended by itself: in up to a minute."""
+    code = [sys.executable, "-c", SIGNALS]
+    run = subprocess.run(code, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "{None}"
