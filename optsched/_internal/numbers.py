@@ -7,6 +7,8 @@ from fractions import Fraction
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple, SupportsFloat
 
+from optsched._internal.aside import untimed
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -133,7 +135,8 @@ class ConfidenceInterval(NamedTuple):
 
 def student(probability: float, count: int) -> float:
     """Return the quantile of Student's t for a mean of so many values."""
-    from scipy.special import stdtrit
+    with untimed():
+        from scipy.special import stdtrit
 
     return float(stdtrit(count - 1, probability))
 

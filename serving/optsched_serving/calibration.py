@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import as_count
+from optsched._internal.aside import untimed
 from optsched.clock import ClockFit, get_clock
 from optsched.errors import ClockError
 from optsched.problem.execution import Times
@@ -178,7 +179,8 @@ def calibrated(
     The mean latency, TTFT and TPOT of every second request are met as closely as the two numbers
     allow; the errors are those of the latencies of the other requests.
     """
-    from scipy.optimize import minimize
+    with untimed():
+        from scipy.optimize import minimize
 
     base = get_clock(clock)
     if base.coefficients is None:

