@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -341,8 +342,13 @@ class RollingPolicy(Policy):
         plans the whole window.
     replan_interval
         Least number of steps between two reviews.
+    work
+        Seconds' worth of work of the search for one decision, on a slow core; by default 0.0015.
+        The same work and seed give the same run at any speed; other planners without a solver do
+        what they do. Solvers go by time.
     budget
-        Seconds for one decision. At 0 the fallback decides alone.
+        Seconds for one decision, in place of work: a plan that takes twice as long is not used. By
+        default 0.02 for solvers. At 0 the fallback decides alone.
     fallback
         The order of admission where there is no plan: "area", "mc-sf", "mc-sf-total", "fcfs", or a
         `PriorityPolicy`; by the prefix rule, or by the window rule as in "area+window".
@@ -359,7 +365,7 @@ class RollingPolicy(Policy):
     >>> instance = family("uniform", n=30, seed=1)
     >>> run(instance, "area").total_latency
     3757
-    >>> run(instance, RollingPolicy(budget=1)).total_latency < 3700
+    >>> run(instance, RollingPolicy(work=0.1)).total_latency < 3700
     True
     """
 
@@ -368,7 +374,8 @@ class RollingPolicy(Policy):
     window: int = 64
     horizon: int | None = None
     replan_interval: int = 1
-    budget: float = 0.02
+    work: float | None = None
+    budget: float | None = None
     fallback: str | PriorityPolicy = "area"
     length_estimate: LengthEstimate = "posterior"
     scenarios: int = 8
@@ -391,11 +398,19 @@ class RollingPolicy(Policy):
         for name in ("window", "horizon", "replan_interval", "scenarios"):
             if (value := getattr(self, name)) is not None:
                 as_count(name, value, int(name != "scenarios"), error=PolicyError)
-        if not (np.isfinite(self.budget) and self.budget >= 0):
+        if self.budget is not None and not (np.isfinite(self.budget) and self.budget >= 0):
             raise PolicyError(
                 f"the budget of a decision is {self.budget} seconds, but must be a number of at "
                 "least 0"
             )
+        if self.work is not None:
+            searched = (self.model, self.method) == ("hindsight", "auto") and self.budget is None
+            as_number("work", self.work, lambda work: work > 0, "above 0", PolicyError)
+            if not searched:
+                raise PolicyError(
+                    f"work is {self.work:g}, but limits only the search of the model hindsight; "
+                    "leave it out, or leave out model, method and budget"
+                )
         order = self.order
         if order.rule.partition(":")[0] not in ("prefix", "window"):
             plain = order.name.partition("+")[0]
@@ -403,6 +418,13 @@ class RollingPolicy(Policy):
                 f"the fallback {order.name!r} has the rule {order.rule!r}, but must be a plain "
                 f"order, such as {plain!r}, or one with a window, such as '{plain}+window'"
             )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds for one decision; infinite where planning goes by work."""
+        by_time = self.method != "auto" or self.model == "hindsight-exact"
+        given = self.budget if self.budget is not None or not by_time else _SOLVING
+        return math.inf if given is None else given
 
     @property
     def order(self) -> PriorityPolicy:
@@ -422,4 +444,5 @@ class RollingPolicy(Policy):
         return replace(self, model=parameters, name=f"{self.name}:{parameters}")
 
 
+_SOLVING = 0.02  # seconds that a solver has for one decision, unless it is said
 ROLLING = (RollingPolicy(),)

@@ -234,8 +234,8 @@ def plot_decision_times(decisions: Decisions, ax: Axes | None = None) -> Axes:
     times = 1e3 * np.sort(decisions.counts.seconds)
     longer = 1 - np.arange(len(times)) / max(len(times), 1)
     ax.step(times, longer, where="pre", color=common.BLUE, label=f"{len(times):,} decisions")
-    if decisions.policy.budget:
-        budget = 1e3 * decisions.policy.budget
+    if 0 < decisions.policy.seconds < math.inf:
+        budget = 1e3 * decisions.policy.seconds
         ax.axvline(budget, color=common.LIMIT, linewidth=1, label=f"budget, {budget:g} ms")
         ax.axvline(
             2 * budget, color=common.LIMIT, linewidth=1, linestyle="--", label="twice the budget"

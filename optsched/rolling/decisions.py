@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,14 +67,14 @@ class Decisions:
     @property
     def over_budget(self) -> int:
         """Decisions that took more than twice the budget."""
-        return int((np.array(self.counts.seconds) > 2 * self.policy.budget).sum())
+        return int((np.array(self.counts.seconds) > 2 * self.policy.seconds).sum())
 
     def to_dict(self) -> dict[str, Any]:
         """Return settings and counts as plain data; seconds are None where nothing was decided."""
         policy, counts = self.policy, self.counts
         seconds = np.array(counts.seconds)
         some = len(seconds) > 0
-        settings = ("window", "horizon", "replan_interval", "budget")
+        settings = ("window", "horizon", "replan_interval", "work", "budget")
         counted = ("planned", "failed", "late", "overruled", "without_budget", "cut")
         return {
             "model": policy.model if isinstance(policy.model, str) else "own",
@@ -124,10 +125,13 @@ class Decisions:
             )
         lines += [f"  {count:,} times: {reason}" for reason, count in facts["reasons"].items()]
         if facts["median_seconds"] is not None:
+            over = ""
+            if (budget := self.policy.seconds) < math.inf:
+                over = f"; {facts['over_budget']:,} took more than twice the budget of "
+                over += duration(budget)
             lines.append(
                 f"  a decision took {duration(facts['median_seconds'])} in the median, "
-                f"{duration(facts['max_seconds'])} at most; {facts['over_budget']:,} took more "
-                f"than twice the budget of {duration(facts['budget'])}"
+                f"{duration(facts['max_seconds'])} at most{over}"
             )
         if facts["cut"]:
             lines.append(

@@ -16,7 +16,7 @@ from optsched.problem.instance import Instance
 from optsched.rolling.decisions import Counts, Decisions
 from optsched.rolling.planners import planner_of
 from optsched.rolling.scenarios import Past, plan_is_worse
-from optsched.rolling.window import Window, prices_of_rest
+from optsched.rolling.window import WORK, Window, prices_of_rest
 from optsched.search.annealing import add_all, admit_now
 from optsched.simulate.runners import Runner, in_steps, of_attempts, run_decided
 from optsched.simulate.seconds.execution import ClockedRun
@@ -162,14 +162,15 @@ class Driver:
             ),
             order=np.searchsorted(members, ordered[:size]),
             hint=np.where((hint == _NEW) | (hint == _LATER), -1, hint - self._step),
-            seconds=_PLANNING * self.policy.budget,
+            seconds=_PLANNING * self.policy.seconds,
+            work=self.policy.work or WORK,
             seed=self.seed + len(self.counts.seconds),
             rule=self.policy.order.rule,
             method=self.policy.method,
         )
         self.counts.requests.append(size)
         plan = self._solve(window, state, began)
-        self._open = self.policy.budget > 0 and (plan is None or size < len(waiting))
+        self._open = self.policy.seconds > 0 and (plan is None or size < len(waiting))
         planned = plan is not None
         if plan is None:  # then the fallback orders all waiting requests
             plan = self._all(known, running, ordered)
@@ -192,7 +193,7 @@ class Driver:
 
     def _solve(self, window: Window, state: State, began: float) -> IntArray | None:
         """Plan a window; None leaves it to the fallback."""
-        counts, budget = self.counts, self.policy.budget
+        counts, budget = self.counts, self.policy.seconds
         if budget == 0:
             counts.without_budget += 1
             return None
@@ -241,7 +242,7 @@ class Driver:
 
 def _finishing(driver: Driver) -> Callable[[State], IntArray]:
     """Repeat what a driver decided until Ctrl-C, and leave the rest to the fallback."""
-    started, policy = iter(driver.started), replace(driver.policy, budget=0)
+    started, policy = iter(driver.started), replace(driver.policy, work=None, budget=0)
     rest = Driver(policy, driver.seed, driver.on_progress, sure=driver.sure)
 
     def decide(state: State) -> IntArray:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # Of the beam: the share of the memory its prices are for, starts for each slice, and its width.
 _SHARE, _STARTS, _WIDTH = 0.93, 0.5, 10
 _COMPLETE = (Stopped.OPTIMAL, Stopped.WITHIN_TOLERANCE)  # whatever prices add up to in doubles
+_BUSY = 0.1  # of the time is work enough for: the rest is for whatever else the machine does
 _ITERATIONS = 15  # steps of the subgradient method that a budget of some milliseconds allows
 
 
@@ -49,7 +50,8 @@ def by_hindsight(window: Window) -> Plan:
         window.price_sums,
         window.order,
         window.hint,
-        seconds=window.seconds,
+        work=window.work if math.isinf(window.seconds) else _BUSY * window.seconds,
+        deadline=stopwatch() + window.seconds,
         seed=window.seed,
     )
 

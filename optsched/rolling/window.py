@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Plan = tuple[IntArray, bool]
 
 
+WORK = 0.0015  # for one decision, unless a policy says otherwise
 _PRICE = 2.0**-16  # unit of prices for a solver that knows whole numbers only
 
 
@@ -45,6 +46,7 @@ class Window:
     seed: int
     rule: Rule = "prefix"
     method: str = "auto"
+    work: float = WORK  # of the search, in seconds' worth
 
     def __len__(self) -> int:
         return len(self.prompts)

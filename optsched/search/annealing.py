@@ -621,7 +621,6 @@ def move_starts(
     return spent
 
 
-_SHARE = 0.1  # of the time is work enough for: the rest is for whatever else the machine does
 _CHUNKS = 20  # looks at the clock
 _WINDOW_HOT, _WINDOW_COLD = 0.15, 0.01  # temperatures, in mean outputs
 
@@ -635,11 +634,11 @@ def search_window(
     order: IntArray,
     hint: IntArray,
     *,
-    seconds: float,
+    work: float,
+    deadline: float,
     seed: int = 0,
 ) -> tuple[IntArray, bool]:
     """Find starts of small cost, and whether the time was up before the work was done."""
-    deadline = stopwatch() + seconds
     last = np.lexsort((np.argsort(order), hint))
     plans = [(order, True), (order, False)] + [(last, False)] * bool((hint >= 0).any())
     best, least = np.zeros(0, dtype=np.int64), np.inf
@@ -661,11 +660,10 @@ def search_window(
     state = Moves.of(best, none, usage, 1, least)
     random, longest = new_random(seed), int(outputs.max())
     cooling = Cooling(float(outputs.mean()), _WINDOW_HOT, _WINDOW_COLD)
-    work = _SHARE * seconds * WORK_PER_SECOND / _CHUNKS
     for chunk in range(_CHUNKS):
         if stopwatch() >= deadline:
             return state.best, True
-        leg = cooling.leg(work, chunk / _CHUNKS, (chunk + 1) / _CHUNKS)
+        leg = cooling.leg(work * WORK_PER_SECOND / _CHUNKS, chunk / _CHUNKS, (chunk + 1) / _CHUNKS)
         move_starts(requests, places, prices, state, 0.0, longest, random, leg)
     return state.best, False
 

@@ -8,7 +8,7 @@ import pytest
 from effort import share
 from literal_balance import draw_state, imbalance, least_imbalance
 
-import optsched.search.annealing
+import optsched.rolling.planners
 from optsched import Instance, OptschedError, RollingPolicy, SolveParams, family, run, solve
 from optsched.models import BalanceProgram, BatchSelection, HindsightProgram, LatencyRelaxation
 from optsched.optimum.programs import kind_of
@@ -121,7 +121,7 @@ def test_the_relaxation_is_solved_where_fractions_can_be_represented(method):
 @pytest.mark.parametrize("model", ROLLING_MODELS)
 @pytest.mark.parametrize("method", ["auto", "dp", "highs", "cp-sat"])
 def test_a_rolling_horizon_plans_by_each_model_and_solver(model, method, monkeypatch):
-    monkeypatch.setattr(optsched.search.annealing, "_SHARE", 1e-4)  # else it searches for seconds
+    monkeypatch.setattr(optsched.rolling.planners, "_BUSY", 1e-4)  # else it searches for seconds
     if method not in ROLLING_MODELS[model]:
         with pytest.raises(OptschedError, match="of this rolling horizon is planned by 'auto'"):
             RollingPolicy(model=model, method=method)

@@ -9,7 +9,7 @@ from effort import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import optsched.search.annealing
+import optsched.rolling.planners
 from optsched import Instance, Schedule, solve
 from optsched.errors import ModelError
 from optsched.models import HindsightProgram, Running
@@ -22,7 +22,7 @@ from optsched.solvers.backends import cpsat
 def unhurried():
     """Let searches have far more time than their work takes, so that the clock cuts none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optsched.search.annealing, "_SHARE", 1e-4)
+        patch.setattr(optsched.rolling.planners, "_BUSY", 1e-4)
         yield
 
 
