@@ -11,6 +11,7 @@ from scipy import sparse
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, prefix_sums
+from optsched._internal.views import draw
 from optsched.errors import InstanceError, ModelError, require_known
 from optsched.models.linear import (
     Family,
@@ -25,6 +26,7 @@ from optsched.models.program import Program
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from matplotlib.axes import Axes
 
     from optsched.models.linear import Blocks
 
@@ -521,6 +523,10 @@ class BalanceProgram(Program):
         placed = np.flatnonzero(chosen != WAITING)
         np.add.at(loads, chosen[placed], self.state.tokens[placed])
         return loads * self.state.slowness[:, None]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the load of each worker before anything is admitted, now and H steps ahead."""
+        return draw("plot_balance", self, np.full(len(self.state.waiting), WAITING), ax)
 
     def cost(self, worker: npt.ArrayLike) -> int:
         """Return imbalance less bonus, exactly.

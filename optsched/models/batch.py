@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import FloatArray, IntArray, as_integers
-from optsched.errors import ModelError, require_known
+from optsched.errors import InfeasibleError, ModelError, require_known
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program, Solution, Stopped
 from optsched.problem.instance import Instance
@@ -59,6 +59,8 @@ class BatchSelection(Program):
     size
         Number :math:`k` of members; None for the best of all sizes, for which there is no one
         linear program.
+    own
+        Rows of one's own, which each of these programs gets; `with_rows` adds some.
 
     Raises
     ------
@@ -83,6 +85,7 @@ class BatchSelection(Program):
     memory: int
     fit: Fit = "peak"
     size: int | None = None
+    own: tuple[Rows, ...] = ()
 
     def __post_init__(self) -> None:
         require_known("fit", self.fit, FITS)
@@ -122,7 +125,48 @@ class BatchSelection(Program):
             running = self.outputs >= steps[:, None]
             usage = (self.prompts + steps[:, None]) * running
         memory = Rows(family, {"take": usage}, upper=self.memory)
-        return LinearModel.build(f"batch of {size}", [take], [count, memory])
+        return LinearModel.build(f"batch of {size}", [take], [count, memory, *self.own])
+
+    def with_rows(
+        self,
+        name: Family | str,
+        coefficients: npt.ArrayLike,
+        lower: npt.ArrayLike = -np.inf,
+        upper: npt.ArrayLike = np.inf,
+    ) -> BatchSelection:
+        """Add rows over ``take``, to the programs of all sizes.
+
+        Parameters
+        ----------
+        name
+            Their name, or a `Family` that says what tells them apart.
+        coefficients
+            Shape (rows, n), or (n,) for one row.
+        lower, upper
+            Bounds; numbers hold for every row.
+
+        Examples
+        --------
+        Of the requests 0 and 1, which are of one client, at most one:
+
+        >>> from optsched import solve
+        >>> from optsched.models import BatchSelection
+        >>> selection = BatchSelection([1, 1, 5], [2, 4, 2], memory=9)
+        >>> solve(selection).answer.requests
+        array([0, 1])
+        >>> solve(selection.with_rows("client", [1, 1, 0], upper=1)).answer.requests
+        array([2])
+        """
+        table = np.atleast_2d(np.asarray(coefficients, dtype=np.float64))
+        if table.shape[1:] != (len(self),):
+            raise ModelError(
+                f"rows {name!r}: the coefficients have shape {table.shape}, but should have a "
+                f"column for each of the {len(self)} requests"
+            )
+        family = name if isinstance(name, Family) else Family.of(name)
+        if not isinstance(name, Family) and len(table) > 1:
+            family = Family.of(name, row=range(len(table)))
+        return replace(self, own=(*self.own, Rows(family, {"take": table}, lower, upper)))
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of the linear model into a batch, by ascending output (Alg. 1 line 5)."""
@@ -137,8 +181,12 @@ class BatchSelection(Program):
         return point
 
     def fits(self, batch: npt.ArrayLike) -> bool:
-        """Return whether a batch fits by definition: (3), or (4) when each member completes."""
+        """Return whether a batch keeps (3), or (4) when each member completes, and own rows."""
         members = _members(batch)
+        for rows in self.own:
+            sums = rows.blocks["take"][:, members].sum(axis=1)
+            if (sums < rows.lower).any() or (sums > rows.upper).any():
+                return False
         prompts, outputs = self.prompts[members], self.outputs[members]
         if self.fit == "peak":
             return int((prompts + outputs).sum()) <= self.memory
@@ -156,6 +204,11 @@ class BatchSelection(Program):
 
         `solve` solves the linear model of one size. The second value is proven: no batch has a
         lower F. Where time or memory ran out, the batch is the best that was found, or is empty.
+
+        Raises
+        ------
+        InfeasibleError
+            If no batch keeps the rows of one's own.
         """
         # A batch of k holds at least this at its first completion.
         at_first = self.prompts + (self.outputs if self.fit == "peak" else int(self.outputs.min()))
@@ -163,7 +216,7 @@ class BatchSelection(Program):
         least = np.cumsum(np.sort(self.outputs))[:largest].tolist()
         bounds = sorted((Fraction(least[k - 1], k * k), -k) for k in range(1, largest + 1))
         best: tuple[Fraction, int] | None = None
-        answer, proven = np.zeros(0, dtype=np.int64), bounds[-1][0]
+        answer, proven = np.zeros(0, dtype=np.int64), None
         for floor, negative in bounds:
             if best is not None and (floor, negative) >= best:
                 break
@@ -171,18 +224,23 @@ class BatchSelection(Program):
                 continue
             found = solve(replace(self, size=-negative).to_linear())
             if found.status is Stopped.INFEASIBLE:
-                largest = -negative - 1
+                if not self.own:  # which may ask for more members
+                    largest = -negative - 1
                 continue
             over = found.status in _OVER
             known = Fraction(0) if over or found.bound is None else Fraction(found.bound)
-            proven = min(proven, max(floor, known / negative**2))
+            least_here = max(floor, known / negative**2)
+            proven = least_here if proven is None else min(proven, least_here)
             if found.values is not None:
                 batch = self.read(found.values)
                 if best is None or (self.ratio(batch), negative) < best:
                     best, answer = (self.ratio(batch), negative), batch
             if over:  # larger sizes have no lower floor
                 break
-        return answer, proven if best is None else min(proven, best[0])
+        else:
+            if best is None:
+                raise InfeasibleError("no batch of any size keeps the rows of your own")
+        return answer, min(each for each in (proven, best and best[0]) if each is not None)
 
 
 def _members(batch: npt.ArrayLike) -> IntArray:

@@ -755,8 +755,12 @@ def _assemble(
         elif table.ndim == 1:
             table = table.reshape((-1, 1) if shape[1] == 1 else (1, -1))
         if table.shape != shape:
+            by_family = ""
+            if block == "matrix" and len(others) > 1:
+                names = ", ".join(f'"{other.name}": ...' for other in others)
+                by_family = f", or be given by family: {{{names}}}, those without entries left out"
             raise ModelError(
-                f"{what}: the {block} has shape {table.shape}, but should have {shape}"
+                f"{what}: the {block} has shape {table.shape}, but should have {shape}{by_family}"
             )
         return sparse.csr_array(table, dtype=np.float64)
 

@@ -221,7 +221,7 @@ def _solve_batch(
 
         def read(values: FloatArray) -> selection.Batch:
             members = program.read(values)
-            return selection.Batch(members, program.ratio(members), method)
+            return selection.Batch(members, program.ratio(members), method, selection=program)
 
         return found.with_answer(read)
     options = params.options(time_limit)

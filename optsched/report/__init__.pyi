@@ -9,6 +9,7 @@ from .pages import routing_page as routing_page
 from .pages import run_page as run_page
 from .pages import summary_page as summary_page
 from .runs import plot_backlogs as plot_backlogs
+from .runs import plot_balance as plot_balance
 from .runs import plot_batches as plot_batches
 from .runs import plot_clock_comparison as plot_clock_comparison
 from .runs import plot_clocked_usage as plot_clocked_usage

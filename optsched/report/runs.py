@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from optsched.experiments.regret import Regret
     from optsched.experiments.regret_cells import OverloadThreshold
     from optsched.experiments.results import ClusterComparison, Comparison
-    from optsched.models import Equilibrium, NestedWaitPlan, SegmentDesign, WaitPlan
+    from optsched.models import BalanceProgram, Equilibrium, NestedWaitPlan, SegmentDesign, WaitPlan
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.routing import RoutingLoss
     from optsched.optimum.state import Optimum
@@ -382,6 +382,28 @@ def plot_trajectories(
     ax.plot([], [], color=colour, linewidth=0.8, label=f"each worker, {plain(policy)}")
     ax.set(xlim=(0, None), ylim=(0, None))
     return finish(ax, "time (steps)", "load (tokens)", counts="xy")
+
+
+def plot_balance(program: BalanceProgram, worker: IntArray, ax: Axes | None = None) -> Axes:
+    """Plot the loads of workers, as they are and as an assignment makes them."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax = prepare(ax)
+    none = np.full(len(worker), -1)
+    before, after = program.loads(none), program.loads(worker)
+    places, ahead = np.arange(len(after)), after.shape[1] - 1
+    parts = {"running": before[:, 0].astype(np.float64)}
+    if (worker != -1).any():
+        parts["admitted"] = (after[:, 0] - before[:, 0]).astype(np.float64)
+    common.stack_bars(ax, places, parts)
+    if ahead:
+        label = f"{ahead} step{'s' * (ahead > 1)} ahead"
+        (line,) = ax.plot(places, after[:, -1], "_", color="black", markersize=12, label=label)
+        hover(line, "%{y:,.0f} tokens on worker %{x}")
+    most = ax.axhline(after[:, 0].max(), color="black", linewidth=0.8, label="heaviest now")
+    most.set_linestyle(common.DASHED)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return finish(ax, "worker", "load (tokens)", counts="y")
 
 
 def plot_power(runs: ClusterRun | Iterable[ClusterRun], ax: Axes | None = None) -> Axes:

@@ -8,13 +8,14 @@ worker :math:`g` can at most be filled to :math:`u_g(h)`, so that the imbalance 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.arrays import IntArray, frozen
 from optsched._internal.aside import stopwatch
+from optsched._internal.views import draw
 from optsched.errors import SolverError, require_known
 from optsched.models.balance import WAITING, BalanceProgram, BalanceState
 from optsched.models.program import Solution, Stopped
@@ -27,6 +28,8 @@ from optsched.solvers.balance_kernels import UNLIMITED, assign, assign_profiles
 
 if TYPE_CHECKING:
     import threading
+
+    from matplotlib.axes import Axes
 
 
 _SEARCHES = ("swap", "greedy")
@@ -44,6 +47,7 @@ class Assignment:
     worker: IntArray
     value: int
     method: str
+    program: BalanceProgram | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "worker", frozen(np.asarray(self.worker, dtype=np.int64)))
@@ -55,6 +59,10 @@ class Assignment:
     def admitted(self) -> int:
         """Number of requests admitted."""
         return int((self.worker != WAITING).sum())
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the load of each worker: what it runs, what is admitted, and H steps ahead."""
+        return draw("plot_balance", self.program, self.worker, ax)
 
 
 class _Found(NamedTuple):
@@ -103,7 +111,7 @@ def assign_balanced(
             found = _solve(program, found, method, options, on_progress, stop)
     answer = None
     if found.worker is not None:
-        answer = Assignment(found.worker, int(found.value), found.method)
+        answer = Assignment(found.worker, int(found.value), found.method, program)
     return Solution(
         Stopped.OPTIMAL if found.proven and answer is not None else found.status,
         found.method,

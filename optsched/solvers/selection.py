@@ -14,9 +14,9 @@ Here outputs are rounded, :math:`v_i = \lfloor o_i / \delta \rfloor`, and peaks 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,12 @@ from optsched._internal.small_kernels import ABSENT, leftmost_below, new_tree, p
 from optsched.errors import InfeasibleError, SolverError, require_known
 from optsched.models.program import Solution, Stopped
 from optsched.problem.instance import Instance
+from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.models.batch import BatchSelection, Fit
@@ -151,6 +154,7 @@ class Batch:
     ratio: Fraction
     method: str
     bound: Fraction | None = None
+    selection: BatchSelection | None = field(default=None, repr=False)
 
     @property
     def factor(self) -> float | None:
@@ -159,6 +163,13 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.requests)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the tokens that its requests hold if all start together, and the memory."""
+        asked = cast("BatchSelection", self.selection)
+        members = Instance(asked.prompts[self.requests], asked.outputs[self.requests], asked.memory)
+        starts = np.zeros(len(members), dtype=np.int64)
+        return Schedule(members, starts, f"batch by {self.method}").plot(ax)
 
 
 def select_batch(
@@ -194,7 +205,7 @@ def suited(selection: BatchSelection, method: str) -> str:
         return method
     width = min(selection.memory, int(_peaks(selection).sum()))
     small = len(selection) * _largest(selection) * width <= _SMALL_TABLE
-    return "dp" if small and selection.fit == "peak" else "highs"
+    return "dp" if small and selection.fit == "peak" and not selection.own else "highs"
 
 
 def select_here(selection: BatchSelection, method: str, epsilon: float, seed: int) -> Batch:
@@ -204,6 +215,8 @@ def select_here(selection: BatchSelection, method: str, epsilon: float, seed: in
             f"method {method!r} knows only fit='peak'; use 'highs' or 'cp-sat' for "
             f"{selection.fit!r}"
         )
+    if selection.own:
+        raise SolverError(f"method {method!r} takes no rows of your own; use 'highs' or 'cp-sat'")
     if selection.size is not None and method != "dp":
         raise SolverError(
             f"method {method!r} chooses the size of the batch itself; leave size out, or use 'dp', "
@@ -220,7 +233,8 @@ def select_here(selection: BatchSelection, method: str, epsilon: float, seed: in
         members = _quantile(selection, np.random.default_rng(seed))
     members = members[np.argsort(selection.outputs[members], kind="stable")]
     ratio = selection.ratio(members)
-    return Batch(members, ratio, method, None if factor is None else ratio / Fraction(factor))
+    proven = None if factor is None else ratio / Fraction(factor)
+    return Batch(members, ratio, method, proven, selection)
 
 
 def select_by_programs(
@@ -243,8 +257,10 @@ def select_by_programs(
 
     members, bound = selection.best(solved)
     if not len(members):  # out of time: some request fits alone
+        if selection.own:
+            raise SolverError(f"{method} found no batch in time that keeps the rows of your own")
         members = np.array([np.argmin(selection.outputs)])
-    return Batch(members, selection.ratio(members), method, bound)
+    return Batch(members, selection.ratio(members), method, bound, selection)
 
 
 def _peaks(selection: BatchSelection) -> IntArray:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched.errors import InstanceError, ModelError
+from optsched import solve as solve_any
+from optsched.errors import InstanceError, ModelError, SolverError
 from optsched.models import BatchSelection
 from optsched.models.batch import FITS
 from optsched.models.program import Solution, Stopped
@@ -84,6 +85,27 @@ def test_what_is_proven_when_time_runs_out_holds(selection, solves, known):
     assert not len(batch) or (selection.fits(batch) and selection.ratio(batch) >= least)
 
 
+@pytest.mark.few
+@given(selections(), st.data())
+@examples(100)
+def test_rows_of_ones_own_are_kept_by_all_sizes(selection, data):
+    count = len(selection)
+    row = np.array(data.draw(st.lists(st.integers(-2, 3), min_size=count, max_size=count)))
+    lower = data.draw(st.integers(-3, 4))
+    own = selection.with_rows("own", row, lower, lower + 2)
+    allowed = [
+        batch for batch in batches(selection) if lower <= row[list(batch)].sum() <= lower + 2
+    ]
+    found = solve_any(own, method=data.draw(st.sampled_from(["auto", "highs", "cp-sat"])))
+    if not allowed:
+        assert found.status == "infeasible"
+        return
+    least = min(map(selection.ratio, allowed))
+    assert (found.proven_optimal, found.answer.ratio, found.answer.bound) == (True, least, least)
+    assert own.fits(found.answer.requests)
+    assert found.answer.plot().get_ylabel()
+
+
 def test_a_size_that_does_not_fit_leaves_the_next_smaller_one_to_be_tried():
     """All seven hold 30 tokens at step 5; F of six is 26/36, of five 21/25."""
     selection = BatchSelection([0] * 7, [1] + [5] * 6, memory=25, fit="profile")
@@ -119,4 +141,9 @@ def test_what_is_wrong_is_refused_in_one_sentence():
         BatchSelection([1, 1], [1, 1], 5, size=3)
     with pytest.raises(ModelError, match="a linear program for one size only"):
         BatchSelection([1, 1], [1, 1], 5).to_linear()
+    with pytest.raises(ModelError, match=r"rows 'own': the coefficients have shape \(1, 3\), but"):
+        BatchSelection([1, 1], [1, 1], 5).with_rows("own", [1, 1, 1])
+    own = BatchSelection([1, 1], [1, 1], 5).with_rows("own", [1, 1], lower=2)
+    with pytest.raises(SolverError, match="method 'dp' takes no rows of your own; use 'highs'"):
+        solve_any(own, method="dp")
     assert repr(BatchSelection([1], [1], 5)) == "<BatchSelection of 1 requests, memory 5, peak fit>"

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from optsched import Cluster, compare, family
+from optsched import Cluster, compare, family, solve
 from optsched._internal.views import text
 from optsched.errors import InstanceError
 from optsched.experiments.comparison import compare_lookaheads
+from optsched.models import BalanceProgram, BalanceState
 from optsched.report import cluster_page, plot_loads, plot_lookahead, plot_power
 
 CLUSTER = Cluster(4, 8)
@@ -84,3 +85,15 @@ def test_a_page_shows_runs_of_one_step_and_leaves_out_what_was_not_recorded():
     assert "Load of every worker" not in page
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, flags=re.DOTALL).group(1))
     assert figures["power"]["data"][0]["mode"] == "markers"
+
+
+def test_loads_of_a_step_are_drawn_before_and_after_an_assignment(ax):
+    state = BalanceState(alive=[[9, 10], [4, 0]], free=[0, 1], waiting=[3, 7])
+    program = BalanceProgram(state)
+    program.plot(ax)
+    assert [bar.get_height() for bar in ax.patches] == [9, 4]
+    ax.clear()
+    solve(program).answer.plot(ax)
+    assert [bar.get_height() for bar in ax.patches] == [9, 4, 0, 7]
+    drawn = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert sorted(drawn) == ["1 step ahead", "admitted", "heaviest now", "running"]

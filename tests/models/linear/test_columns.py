@@ -48,6 +48,12 @@ def brute_optimum(model):
     return None if not len(costs) else costs.min() if model.sense == "min" else costs.max()
 
 
+def test_a_matrix_of_one_family_alone_is_answered_by_how_to_name_families():
+    model = knapsack().with_columns("fee", cost=-1)
+    with pytest.raises(ModelError, match=r'should have \(1, 4\), or be given by family: {"take": '):
+        model.with_rows("r", [1, 1, 1])
+
+
 def test_a_number_fills_a_block_and_a_list_is_its_one_row_or_column():
     model = knapsack().with_columns("fee", cost=-1).with_columns("late", upper=np.ones(2))
     assert model.column_names()[3:] == ["fee", "late[0]", "late[1]"]
