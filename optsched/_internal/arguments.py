@@ -177,7 +177,11 @@ def checked(
         def call(*given: object, **named: object) -> Any:
             fitting = [fit(name, value) for name, value in zip(names, given, strict=False)]
             named = {name: fit(name, value) for name, value in named.items()}
-            return function(*fitting, *given[len(names) :], **named)
+            found = function(*fitting, *given[len(names) :], **named)
+            if not door and hasattr(found, "to_html"):  # the foot of its page says what was called
+                said = [*map(shown, given), *(f"{name}={shown(named[name])}" for name in named)]
+                vars(found)["called"] = f"{entry.__name__}({', '.join(said)})"
+            return found
 
         if not door:
             return cast("Entry", call)

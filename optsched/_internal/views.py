@@ -23,7 +23,9 @@ def _view(name: str) -> Any:
 
 def draw(plot: str, *arguments: object, **how: Any) -> Axes:
     """Draw with the plot of that name."""
-    return cast("Axes", _view(plot)(*arguments, **how))
+    axes = cast("Axes", _view(plot)(*arguments, **how))
+    vars(axes.figure.figure)["shows"] = arguments[0]  # for `save_figure`
+    return axes
 
 
 def text(table: str, result: object) -> str:
@@ -51,7 +53,7 @@ class View:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot it, on the given axes or a new figure."""
-        return draw(self._view[1], self, ax)
+        return draw(self._view[1], self, ax=ax)
 
     def to_html(self, path: str | Path) -> None:
         """Write it as one HTML file that needs no network."""

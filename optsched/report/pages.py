@@ -6,7 +6,6 @@ import gzip
 import html
 import json
 import math
-import platform
 import re
 from base64 import b64encode
 from functools import cache, partial
@@ -20,7 +19,7 @@ from optsched._version import __version__
 from optsched.errors import OptschedError, PolicyError
 from optsched.problem.work import load_on_clock
 from optsched.report import runs, tables
-from optsched.report.style import MAX_STACKED, growing_bars, plot_means, step_unit
+from optsched.report.style import MAX_STACKED, growing_bars, made_by, plot_means, step_unit
 from optsched.simulate.cluster.results import ClusterRun
 from optsched.simulate.dispatch import RoutedRun
 
@@ -455,7 +454,7 @@ def summary_page(result: Replications | Sweep) -> str:
     shown |= {"said": result.notes, "policies": []}
     figures = {"means": drawn_for([], plot_means, result)}
     content = result.to_dict()
-    return render_page("summary.html.j2", figures=figures, content=content, **shown)
+    return render_page("summary.html.j2", result=result, figures=figures, content=content, **shown)
 
 
 def routing_page(result: RoutingLoss) -> str:
@@ -626,8 +625,9 @@ def _owned(figure: Figure, policy: str) -> Figure:
 
 def render_page(template: str, package: str = "", **content: object) -> str:
     """Return a page from a template of this room, or of another package that extends one."""
+    made = made_by(content.get("result"))
     return _template(template, package).render(
-        plotly=_plotly(), version=__version__, python=platform.python_version(), **content
+        plotly=_plotly(), version=__version__, made=made, **content
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +15,7 @@ import numpy as np
 
 from optsched._internal.imports import data_frame
 from optsched._internal.numbers import ConfidenceInterval
+from optsched._version import __version__
 from optsched.errors import InstanceError, OptschedError, nearest
 
 if TYPE_CHECKING:
@@ -56,6 +60,7 @@ DASHED = (0, (4, 2))
 #: Looks of a line that others are compared with.
 REFERENCE: dict[str, Any] = {"color": LIMIT, "linewidth": 1, "linestyle": DASHED}
 
+_NAMED = 3  # traces in a foot
 TEXT_SIZE = 9  # points
 _LEGEND: dict[str, Any] = {
     "frameon": False,
@@ -302,12 +307,57 @@ def share_legend(figure: Figure) -> None:
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, **_LEGEND)
 
 
-def save_figure(drawn: Axes | Figure, path: str | Path, dpi: int = 300) -> None:
-    """Write a figure in the format that the path ends with, its fonts as publishers ask for."""
+def made_by(result: object) -> dict[str, str]:
+    """Return what makes a result again: version, command or call, and instances."""
+    made = {"Made by": f"optsched {__version__}, Python {platform.python_version()}"}
+    click: Any = sys.modules.get("click")
+    if click is not None and click.get_current_context(silent=True) is not None:
+        made["Command"] = shlex.join(["optsched", *sys.argv[1:]])
+    elif (called := getattr(result, "called", None)) is not None:
+        made["Call"] = called
+    several = getattr(result, "runs_by_policy", None)
+    one = result if hasattr(result, "instance") else getattr(result, "schedule", None)
+    of = next(iter(several.values())) if several else [one]
+    named = dict.fromkeys(each.instance for each in of if hasattr(each, "instance"))
+    if names := [f"{each.name}, SHA-256 {each.fingerprint}" for each in named]:
+        more = f"; and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        made["Requests"] = "; ".join(names[:_NAMED]) + more
+    if (settings := getattr(result, "settings", None)) is not None:
+        made["Seed"] = str(settings.seed)
+    return made
+
+
+_METADATA = {"png": ("Software", "Description"), "pdf": ("Creator", "Subject")}
+_METADATA["svg"] = ("Creator", "Description")
+
+
+def save_figure(
+    drawn: Axes | Figure, path: str | Path, dpi: int = 300, *, foot: bool = False
+) -> None:
+    """Write a figure in the format that the path ends with, its fonts as publishers ask for.
+
+    Parameters
+    ----------
+    drawn
+        What `plot` of a result returned, or its figure.
+    path
+        A png, pdf or svg says in its metadata what made it: version, command or call, requests.
+    dpi
+        Dots per inch.
+    foot
+        Also say that below the figure.
+    """
     from matplotlib import rc_context
 
+    figure = drawn.figure.figure  # the whole, of axes in a part of it too
+    made = made_by(getattr(figure, "shows", None))
+    lines = [f"{what}: {said}" for what, said in made.items()]
+    keys = _METADATA.get(str(path).rpartition(".")[2].lower(), ())
+    metadata = dict(zip(keys, (made["Made by"], "\n".join(lines)), strict=False)) or None
+    if foot:
+        figure.supxlabel(plain("\n".join(lines)), x=0.01, ha="left", fontsize=5, color=LIMIT)
     with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42}):
-        drawn.figure.figure.savefig(path, dpi=dpi)  # the whole, of axes in a part of it too
+        figure.savefig(path, dpi=dpi, metadata=metadata)
 
 
 def finish(

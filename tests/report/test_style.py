@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tabled import tables
 
 import optsched.report
+from optsched import compare, family
 from optsched.experiments.comparison import UNDER_INTERVALS
 from optsched.policies import BASIC, POLICIES
 from optsched.policies.priorities import ENGINES
@@ -108,10 +110,20 @@ def test_figures_are_written_in_any_format_with_fonts_that_publishers_take(kind,
     assert path.read_bytes().startswith(begin)
     assert b"/Type3" not in path.read_bytes()
     if kind == "png":
-        from PIL import Image
-
         with Image.open(path) as image:
             assert image.size[0] == pytest.approx(300 * ax.figure.get_figwidth(), abs=1)
+
+
+def test_a_figure_says_what_made_it(tmp_path):
+    instance = family("uniform", n=9, seed=1)
+    drawn = compare(instance, ["area"], seed=3).plot()
+    save_figure(drawn, tmp_path / "figure.png", dpi=30, foot=True)
+    with Image.open(tmp_path / "figure.png") as image:
+        said = image.text["Description"]
+    call = "Call: compare(<Instance 'uniform': 9 requests, memory 100>, ['area'], seed=3)"
+    for line in (call, f"Requests: uniform, SHA-256 {instance.fingerprint}", "Seed: 3"):
+        assert line in said
+        assert line in drawn.figure.get_supxlabel()
 
 
 @pytest.mark.parametrize("alike", [True, False])
