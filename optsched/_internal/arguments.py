@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_origin
 
 import numpy as np
 
-from optsched.errors import InstanceError, OptschedError, shown
+from optsched.errors import InstanceError, OptschedError, nearest, shown
 
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ def checked(
         function = cast("Callable[..., Any]", getattr(entry, door) if door else entry)
         parameters = inspect.signature(function).parameters
         names = [name for name, each in parameters.items() if each.kind != each.VAR_KEYWORD]
+        closed = len(names) == len(parameters)
         kinds = {name: _kinds(parameters[name].annotation, entry) for name in names}
 
         def fit(name: str, value: object) -> Any:
@@ -176,6 +177,9 @@ def checked(
         @functools.wraps(function)
         def call(*given: object, **named: object) -> Any:
             fitting = [fit(name, value) for name, value in zip(names, given, strict=False)]
+            if closed and (unknown := [name for name in named if name not in names]):
+                known = nearest(unknown[0], [name for name in names if name != "self"])
+                raise error(f"{entry.__name__} has no argument {unknown[0]!r}: {known}")
             named = {name: fit(name, value) for name, value in named.items()}
             found = function(*fitting, *given[len(names) :], **named)
             if not door and hasattr(found, "to_html"):  # the foot of its page says what was called

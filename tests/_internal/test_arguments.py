@@ -134,3 +134,12 @@ def test_annotations_that_may_be_anything_are_left_to_the_function():
     assert entry(one=1) == (1, None, {})
     with pytest.raises(TypeError):
         entry()
+
+
+def test_an_argument_that_is_none_is_answered_by_the_one_that_was_meant():
+    with pytest.raises(
+        OptschedError, match="solve has no argument 'timelimit': did you mean 'time_l"
+    ):
+        solve(INSTANCE, timelimit=3)
+    with pytest.raises(PolicyError, match="RollingPolicy has no argument 'windows': did you mean"):
+        RollingPolicy(windows=3)

@@ -3,7 +3,10 @@
 import ast
 import builtins
 import dis
+import doctest
 import functools
+import importlib
+import inspect
 import json
 import re
 from pathlib import Path
@@ -90,6 +93,49 @@ def test_the_page_on_solve_lists_its_stages():
     page = (ROOT / "docs/how-solve-works.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
     assert rows == [f"| {each.what} | {each.when} | {each.budget} |" for each in STAGES]
+
+
+def _imported(code):
+    """Name what code takes from optsched, with its module."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("optsched"):
+            yield from ((node.module, each.name) for each in node.names)
+        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "optsched":
+            yield "optsched", node.attr
+
+
+def _examples():
+    """Return the code of all pages but those of papers, and the examples of all docstrings."""
+    for page in PAGES:
+        if SITE["papers"] not in page.parents:
+            yield from re.findall(r"```python\n(.*?)```", _text(page), re.DOTALL)
+    for file in [*ROOT.glob("optsched/**/*.py"), *ROOT.glob("serving/optsched_serving/**/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                found = doctest.DocTestParser().get_examples(ast.get_docstring(node) or "")
+                yield "".join(each.source for each in found)
+
+
+@pytest.mark.serving
+def test_the_reference_has_all_that_pages_and_examples_use():
+    listed = r"^\.\. auto\w+:: ([\w.]+)$"
+    known = {
+        name.split(".")[-1] for page in PAGES for name in re.findall(listed, _text(page), re.M)
+    }
+    used = {
+        (module, name)
+        for code in _examples()
+        for module, name in _imported(code)
+        if "_internal" not in module and not module.startswith("optsched_papers")
+    }
+    missing = [
+        f"{module}.{name}"
+        for module, name in sorted(used)
+        if name not in known
+        and not inspect.ismodule(getattr(importlib.import_module(module), name, None))
+        and importlib.util.find_spec(f"{module}.{name}") is None
+    ]
+    assert not missing
 
 
 def test_links_lead_somewhere():
