@@ -554,14 +554,18 @@ _SPREAD = 1.035  # factor by which policies are set apart, so that none hides an
 def plot_regret(result: Regret, load: float, ax: Axes | None = None) -> Axes:
     """Plot the regret interval of each policy against the horizon, at one load."""
     ax = _intervals(result, load, ax, "low", "high", "floor", "ceiling")
+    bands = [each for each in result.bands() if each.load == load]
+    drawn = np.array([[each.low, each.high, each.floor, each.ceiling] for each in bands])
+    drawn = drawn[np.isfinite(drawn)]  # of one seed there are no limits
+    top = max(1.15 * float(drawn.max()), 10 * _FLAT)
+    bottom = drawn.min() / 2 if drawn.min() > _FLAT else 0.0  # the part around 0 is linear
     ax.set_yscale("symlog", linthresh=_FLAT)
-    ax.set_ylim(bottom=0)
-    top = max(ax.get_ylim()[1], 10 * _FLAT)
-    powers = np.arange(np.log10(_FLAT), np.ceil(np.log10(top)) + 1)
-    ax.set_yticks([0.0, *(10.0**powers).tolist()])
+    first = np.log10(_FLAT) if bottom == 0 else np.floor(np.log10(bottom))
+    powers = 10.0 ** np.arange(first, np.ceil(np.log10(top)) + 1)
+    ax.set_yticks([0.0, *powers.tolist()] if bottom == 0 else powers.tolist())
     ax.minorticks_off()
     ax.yaxis.set_major_formatter("{x:,.10g}")
-    ax.set(ylim=(0, top), ylabel=f"regret ({result.unit} per request)")
+    ax.set(ylim=(bottom, top), ylabel=f"regret ({result.unit} per request)")
     return ax
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 
 from optsched._internal.imports import data_frame
-from optsched._internal.numbers import ConfidenceInterval
+from optsched._internal.numbers import ConfidenceInterval, number
 from optsched._version import __version__
 from optsched.errors import InstanceError, OptschedError, nearest
 
@@ -669,9 +669,25 @@ def plot_means(result: Replications | Sweep, ax: Axes | None = None) -> Axes:
         rows.append({"policy": entry["policy"], "setting": setting, "mean": mean["mean"], **ends})
     table = data_frame(rows)
     by = "policy" if (table.setting != table.policy).any() else None
-    return plot_bars(
-        table, x="setting", y="mean", by=by, low="low", high="high", ax=ax, ylabel="mean latency"
-    )
+    look: dict[str, Any] = {"low": "low", "high": "high", "ylabel": "mean latency"}
+    ax = plot_bars(table, x="setting", y="mean", by=by, ax=ax, **look)
+    if by is None:
+        for bar, style in zip(ax.patches, line_styles(table.policy), strict=True):
+            bar.set_facecolor(style.colour)
+        _note_differences(ax, result.means, table.high.to_list())
+    return ax
+
+
+def _note_differences(ax: Axes, means: Sequence[Mapping[str, Any]], tops: Sequence[float]) -> None:
+    """Write what each mean is above the best, paired; intervals of means overlap more."""
+    for at, (entry, top) in enumerate(zip(means, tops, strict=True)):
+        if (of := entry.get("difference")) is not None and of["low"] is not None:
+            low, mean, high = (number(of[end], 4) for end in ("low", "mean", "high"))
+            said = f"{'+' * (of['mean'] > 0)}{mean}\n({low} to {high})"
+            ax.annotate(
+                said, (at, top), (0, 3), textcoords="offset points", ha="center", fontsize=7
+            )
+    ax.margins(y=0.16)
 
 
 def plot_stack(

@@ -180,7 +180,8 @@ class Capacity(View):
             for best, knowing in zip(each.best, ("", " told all outputs"), strict=True):
                 if best is not None and (entry := f"at most {best.workers:,}") not in most:
                     most.append(entry + knowing)
-            found.append(f"Arriving {load:g} times as fast: {', '.join(most)}.")
+            pace = "as they do" if load == 1 else f"{load:g} times as fast"
+            found.append(f"Arriving {pace}: {', '.join(most)}.")
         return found + short
 
     def _costs(self, workers: int | None, *, up: bool = True) -> str:

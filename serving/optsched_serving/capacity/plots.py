@@ -92,7 +92,7 @@ def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
             ax.plot([plan.workers], [at], "o", color=look.colour, markersize=10, fillstyle="none")
     wanted = {slo.share for slo in result.slos if slo.share is not None}
     if len(wanted) == 1:
-        ax.axhline(100 * float(*wanted), **common.REFERENCE)
+        ax.axhline(100 * float(*wanted), label="target", **common.REFERENCE)
     low, high = ax.get_ylim()
     if result.at_least is not None and result.at_least > 1:
         few = [0.5, result.at_least - 0.5]
