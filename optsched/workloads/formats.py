@@ -634,7 +634,8 @@ def _check_unread(
     form: TraceFormat, keys: list[str], present: Mapping[str, str], plain: bool, where: str
 ) -> None:
     """Refuse a column that is there twice, and one that is not read but seems to be meant."""
-    own, used = NATIVE.columns, set(present.values())
+    own = NATIVE.columns
+    used = {*present.values(), *(own[role] for role in MEASURED if role in own)}
     if twice := next((name for name in used if keys.count(name) > 1), None):
         times = f"is there {keys.count(twice)} times"
         raise InstanceError(f"{where}: column {twice!r} {times}", column=twice)
