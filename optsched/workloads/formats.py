@@ -31,6 +31,7 @@ from optsched._internal.arrays import Array, instead
 from optsched._internal.imports import need
 from optsched.errors import InstanceError, nearest_column, require, require_known
 from optsched.workloads.reports import chosen, flat, places
+from optsched.workloads.spans import has_spans, requests_in
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -138,6 +139,7 @@ class Table:
     content: Any = None  # of JSON: the document, or its first lines
     records: Iterable[tuple[int, Any]] = ()  # what JSON holds, with the numbers of its lines
     place: str = "line"  # what rows are called
+    note: str = ""  # on what stands in the file
 
     def rows(self, form: TraceFormat, size: int, keep: Keep, gone: Counter[str]) -> Iterator[Block]:
         """Yield the cells of the JSON that `keep` takes, `size` rows at a time; count the rest."""
@@ -180,12 +182,16 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
         head = [text, more, *itertools.islice(stream, _SAMPLE)]
         lines = enumerate(itertools.chain(io.BytesIO(b"".join(head)), stream), 1)
         known = [each for line in head if isinstance(each := _loaded(line), dict)]
+        if any(map(has_spans, known)):
+            return _of_spans((n, _loaded(line)) for n, line in lines if line.strip())
         return Table([], known, ((n, _loaded(line)) for n, line in lines if line.strip()))
     if not isinstance(content, dict):  # of several lines
         text += stream.read()
         content = _loaded(text)
     if isinstance(content, list):
         return _listed(content)
+    if has_spans(content):
+        return _of_spans([(1, content)])
     if "prompts" in content if content else (first == b"{" and b'"prompts"' in text):
         return text
     if content is None:
@@ -193,6 +199,11 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
         raise InstanceError(f"{path}, line 1: {said}")
     lists = any(isinstance(value, list) for value in flat(content).values())
     return Table([], content, [(1, content)], "entry" if lists else "line")
+
+
+def _of_spans(documents: Iterable[tuple[int, object]]) -> Table:
+    requests, note = requests_in(documents)
+    return Table([], [row for _, row in requests], requests, "span", note)
 
 
 def _listed(rows: list[Any]) -> Table:

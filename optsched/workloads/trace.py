@@ -561,7 +561,7 @@ def _read(
                 )
             return _head(_from_json(path, table, memory), limit), [], None
         where = f"{path}, line 1" if table.place == "line" else str(path)
-        said: list[str] = []
+        said = [table.note] if table.note else []
         form = formats.recognised(table, given, time_unit, measured, where, said.append)
         if memory is None:
             raise InstanceError(
