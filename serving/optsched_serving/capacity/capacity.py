@@ -20,7 +20,9 @@ from optsched._internal.views import View, draw, text
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.policies import get_policies
+from optsched.policies.registry import takes_forecasts
 from optsched.problem.execution import Times
+from optsched.problem.forecasts import ROUGH, rough_forecasts
 from optsched.problem.instance import Instance
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
 from optsched.problem.workers import MAX_WORKERS, Router, get_routers
@@ -68,6 +70,9 @@ class Capacity(View):
         The requests, batches and engines that the proof is about.
     loads
         The same where the requests arrive so many times as fast.
+    rough
+        Where the best plan is told the outputs, what it comes to with as many workers and rough
+        forecasts in their place; None if there can be none.
     cost
         Cost of a worker per hour, where it is known.
 
@@ -90,6 +95,7 @@ class Capacity(View):
     cost: float | None = None
     interrupted: bool = False
     loads: dict[float, Capacity] = field(default_factory=dict)
+    rough: Attempt | None = None
     _view = ("capacity_table", "plot_attainment", "capacity_page")
 
     @property
@@ -160,6 +166,10 @@ class Capacity(View):
         if told is not None:
             costs = self._costs(told.workers)
             found.append(f"Told all outputs, {told} needs {told.workers:,}{costs}.")
+            if (rough := self.rough) is not None:
+                attains = f"attains {as_percent(rough.attained)} with {told.workers:,}"
+                comes = "so many are enough, too" if rough.met else f"it {attains}"
+                found[-1] = f"{found[-1][:-1]}; with rough forecasts (log-error {ROUGH}) {comes}."
         if self.proof is None:
             found.append("No bound is known on a clock that is a function.")
         elif self.proof.workers == 1:
@@ -194,6 +204,19 @@ class Capacity(View):
         met = sorted((plan for plan in self.plans if plan.workers), key=lambda p: p.workers or 0)
         blind = next((plan for plan in met if plan.knows != "outputs"), None)
         return blind, next((plan for plan in met if plan.knows == "outputs"), None)
+
+    @property
+    def with_rough_forecasts(self) -> dict[str, Any] | None:
+        """What rough forecasts in place of the outputs make of the best plan, as `rough` says."""
+        _, told = self.best
+        if self.rough is None or told is None:
+            return None
+        plan = {"policy": told.policy, "router": told.router, "workers": told.workers}
+        return plan | {
+            "log_error": ROUGH,
+            "met": self.rough.met,
+            "attained": self.rough.attained,
+        }
 
     def _short(self, plan: CapacityPlan) -> str:
         """Say how far a plan comes that has no number of workers."""
@@ -231,6 +254,7 @@ class Capacity(View):
             "at_most": self.at_most,
             "estimate": self.estimate,
             "plans": [plan.to_dict(self.slos) for plan in self.plans],
+            "with_rough_forecasts": self.with_rough_forecasts,
             "possible": self.possible,
             "impossible": list(self.impossible),
             "seconds": self.seconds,
@@ -377,7 +401,8 @@ class PlanSearch:
         self._alone: dict[str, Attempt | None] = {}
         self.found: list[CapacityPlan] = []
 
-    def _run(self, policy: Policy, router: Router, workers: int) -> Attempt:
+    def attempt(self, policy: Policy, router: Router, workers: int) -> Attempt:
+        """Run so many workers."""
         self._tell(f"{router.name} with {policy.name} on {workers:,} workers")
         found, how = [], replace(self._settings, workers=workers, router=router)
         for number, instance in enumerate(self._instances):
@@ -438,10 +463,25 @@ class PlanSearch:
         tried: dict[int, Attempt] = {}
         try:
             if workers is not None or (self._proven.possible and not late):
-                fewest(lambda count: self._run(policy, router, count), least, most, guess, tried)
+                fewest(lambda count: self.attempt(policy, router, count), least, most, guess, tried)
         finally:
             if tried or alone:
                 self._keep(policy, router, tried, alone)
+
+    def roughly(
+        self, found: Capacity, policies: Sequence[Policy], routers: Sequence[Router]
+    ) -> Attempt | None:
+        """Run the plan that needs the fewest workers, told outputs, with rough forecasts."""
+        blind, told = found.best
+        if told is None or told.workers is None or (blind and blind.workers == told.workers):
+            return None
+        policy = next(each for each in policies if each.name == told.policy)
+        router = next(each for each in routers if each.name == told.router)
+        if not takes_forecasts(policy) or router.knows == "outputs":
+            return None
+        guessed = [rough_forecasts(each, at) for at, each in enumerate(self._instances)]
+        how = replace(self._settings, intervals="column", beliefs=None)
+        return PlanSearch(guessed, found, how, self._tell).attempt(policy, router, told.workers)
 
     def _keep(
         self, policy: Policy, router: Router, tried: dict[int, Attempt], alone: Attempt | None
@@ -554,6 +594,8 @@ def capacity(
     try:
         for pair in () if at_least_only else itertools.product(chosen, several):
             plans.fewest(*pair, number)
+        found = replace(found, plans=tuple(plans.found))
+        found = replace(found, rough=plans.roughly(found, chosen, several))
         for load, some in faster.items() if found.possible else ():
             scaled[load] = capacity(
                 some,
