@@ -188,10 +188,11 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
     if not isinstance(content, dict):  # of several lines
         text += stream.read()
         content = _loaded(text)
+    documents = content if isinstance(content, list) else [content]
+    if any(map(has_spans, documents)):
+        return _of_spans(enumerate(documents, 1))
     if isinstance(content, list):
         return _listed(content)
-    if has_spans(content):
-        return _of_spans([(1, content)])
     if "prompts" in content if content else (first == b"{" and b'"prompts"' in text):
         return text
     if content is None:

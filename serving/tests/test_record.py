@@ -163,7 +163,8 @@ def test_a_folder_of_several_runs_or_of_none_that_ended_is_refused(
     check = ("clock", "check", "unit", tmp_path, "--memory", 99)
     served(tmp_path, drawn(), later=False, start=9.0)
     assert "has the requests of 2 engines or starts of one; name a file of it" in refused(*check)
-    optsched_json("clock", "fit", tmp_path)  # of the batches of both
+    served(tmp_path, [], later=False, start=5.0)  # an engine that was never asked
+    optsched_json("clock", "fit", tmp_path)  # of all batches
     for each in tmp_path.glob("requests*.jsonl"):
         each.unlink()
     assert "has no requests: none was complete" in refused(*check)

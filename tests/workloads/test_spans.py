@@ -74,6 +74,8 @@ def test_units_and_names_are_told_and_packed_exports_are_read(trace):
     found = read_trace(packed, 1000, note=notes.append)
     assert found == read_trace(plain, 1000)
     assert found.arrivals.tolist() == [0, 20]
+    listed = f"[{first}, {second}]"
+    assert read_trace(trace(listed, "a.json"), 1000) == found
     times = read_measured(packed, 1000)[1]
     assert times.first_token.tolist() == TTFT[:2]
     assert times.latency.tolist() == LATENCY[:2]
