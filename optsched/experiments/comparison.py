@@ -168,7 +168,8 @@ class Replications(View):
         if any(each.get("policy") != self.least for each in found):
             return None
         keys = "mean_latency", "p99_latency"
-        return found[0] | {key: sum(each[key] for each in found) / len(found) for key in keys}
+        means = (np.mean([each[key] for each in found], axis=0).tolist() for key in keys)
+        return found[0] | dict(zip(keys, means, strict=True))
 
     @property
     def _count(self) -> str:
@@ -216,8 +217,7 @@ class Replications(View):
             ]
             said = deployable(rows, number)
             if said and (rough := self.with_rough_forecasts) is not None:
-                tails = [part.p99(rough["policy"]) for part in self.parts]
-                said[-1] = with_rough(said[-1], rough, float(np.mean(tails)), "")
+                said[-1] = with_rough(said[-1], rough, "")
             found += said
         missing = dict.fromkeys(run.policy for part in self.parts for run in part.incomplete)
         return found + [f"{name} does not complete all requests everywhere." for name in missing]

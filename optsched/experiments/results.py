@@ -289,23 +289,20 @@ class Comparison(View):
 
     @property
     def with_rough_forecasts(self) -> JSON | None:
-        """Mean and p99 latency of the best policy where forecasts stand in place of the outputs.
+        """Mean and p99 latency of the best policy, told outputs, and told forecasts in their place.
 
-        Their logarithm has a normal error of a standard deviation "log_error". None where the best
-        policy is told no outputs, or can only be told the true ones.
+        The logarithm of these has a normal error of a standard deviation "log_error". None where
+        the best policy is told no outputs, or can only be told the true ones.
         """
         if self.rough is None:
             return None
+        sides = self[self.rough.policy], self.rough
         return {
             "policy": self.rough.policy,
             "log_error": ROUGH,
-            "mean_latency": self.rough.mean_latency,
-            "p99_latency": float(np.percentile(self.rough.latencies, 99)),
+            "mean_latency": [run.mean_latency for run in sides],
+            "p99_latency": [float(np.percentile(run.latencies, 99)) for run in sides],
         }
-
-    def p99(self, policy: str) -> float:
-        """Return the 99th percentile of the latencies of a run that left no request."""
-        return float(np.percentile(self[policy].latencies, 99))
 
     @property
     def headline(self) -> list[str]:
@@ -317,7 +314,7 @@ class Comparison(View):
         unit = self.best.unit
         found = deployable(rows, lambda value: f"{numbers.number(value)} {unit}")
         if found and (rough := self.with_rough_forecasts) is not None:
-            found[-1] = with_rough(found[-1], rough, self.p99(rough["policy"]), f" {unit}")
+            found[-1] = with_rough(found[-1], rough, f" {unit}")
         if (margin := self.margin) is not None and margin["mean"]:
             less, least, most = (
                 f"{numbers.number(abs(margin[end]))} {unit} {'more' if margin[end] > 0 else 'less'}"
@@ -464,10 +461,10 @@ class Comparison(View):
         return frame.drop(columns="intervals", errors="ignore")
 
 
-def with_rough(sentence: str, rough: JSON, p99: float, unit: str) -> str:
+def with_rough(sentence: str, rough: JSON, unit: str) -> str:
     """Return a sentence on a policy that is told outputs, with what rough forecasts make of it."""
-    mean, tail, told = map(numbers.number, (rough["mean_latency"], rough["p99_latency"], p99))
     who = "it" if sentence.startswith(rough["policy"]) else rough["policy"]
+    mean, told, tail = map(numbers.number, (rough["mean_latency"][1], *rough["p99_latency"]))
     return (
         f"{sentence[:-1]}; with rough forecasts (log-error {rough['log_error']}) {who} has "
         f"{mean}{unit}, and a p99 of {tail}{unit} in place of {told}{unit}."

@@ -183,14 +183,14 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
         lines = enumerate(itertools.chain(io.BytesIO(b"".join(head)), stream), 1)
         known = [each for line in head if isinstance(each := _loaded(line), dict)]
         if any(map(has_spans, known)):
-            return _of_spans((n, _loaded(line)) for n, line in lines if line.strip())
+            return _of_spans([_loaded(line) for _, line in lines if line.strip()])
         return Table([], known, ((n, _loaded(line)) for n, line in lines if line.strip()))
     if not isinstance(content, dict):  # of several lines
         text += stream.read()
         content = _loaded(text)
     documents = content if isinstance(content, list) else [content]
     if any(map(has_spans, documents)):
-        return _of_spans(enumerate(documents, 1))
+        return _of_spans(documents)
     if isinstance(content, list):
         return _listed(content)
     if "prompts" in content if content else (first == b"{" and b'"prompts"' in text):
@@ -202,7 +202,9 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
     return Table([], content, [(1, content)], "entry" if lists else "line")
 
 
-def _of_spans(documents: Iterable[tuple[int, object]]) -> Table:
+def _of_spans(documents: list[Any]) -> Table:
+    if not all(isinstance(each, dict) for each in documents):
+        raise InstanceError("a line or an entry holds no JSON object; is the end of it missing?")
     requests, note = requests_in(documents)
     return Table([], [row for _, row in requests], requests, "span", note)
 

@@ -16,14 +16,11 @@ def is_recorded(source: str | Path) -> bool:
     return any(Path(source).glob("batches-*.csv"))
 
 
-def recorded_batches(folder: Path) -> Path | pd.DataFrame:
+def recorded_batches(folder: Path) -> pd.DataFrame:
     """Return the batches of all runs."""
     import pandas as pd
 
-    files = sorted(folder.glob("batches-*.csv"))
-    if len(files) == 1:
-        return files[0]
-    return pd.concat(map(pd.read_csv, files), ignore_index=True)
+    return pd.concat(map(pd.read_csv, folder.glob("batches-*.csv")), ignore_index=True)
 
 
 def recorded_requests(folder: Path) -> Path:

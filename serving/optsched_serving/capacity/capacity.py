@@ -70,9 +70,9 @@ class Capacity(View):
         The requests, batches and engines that the proof is about.
     loads
         The same where the requests arrive so many times as fast.
-    rough
+    with_rough_forecasts
         Where the best plan is told the outputs, what it comes to with as many workers and rough
-        forecasts in their place; None if there can be none.
+        forecasts in their place, as plain data; None if there can be none.
     cost
         Cost of a worker per hour, where it is known.
 
@@ -95,7 +95,7 @@ class Capacity(View):
     cost: float | None = None
     interrupted: bool = False
     loads: dict[float, Capacity] = field(default_factory=dict)
-    rough: Attempt | None = None
+    with_rough_forecasts: dict[str, Any] | None = None
     _view = ("capacity_table", "plot_attainment", "capacity_page")
 
     @property
@@ -166,9 +166,9 @@ class Capacity(View):
         if told is not None:
             costs = self._costs(told.workers)
             found.append(f"Told all outputs, {told} needs {told.workers:,}{costs}.")
-            if (rough := self.rough) is not None:
-                attains = f"attains {as_percent(rough.attained)} with {told.workers:,}"
-                comes = "so many are enough, too" if rough.met else f"it {attains}"
+            if (rough := self.with_rough_forecasts) is not None:
+                less = f"it attains {as_percent(rough['attained'])} with {told.workers:,}"
+                comes = "so many are enough, too" if rough["met"] else less
                 found[-1] = f"{found[-1][:-1]}; with rough forecasts (log-error {ROUGH}) {comes}."
         if self.proof is None:
             found.append("No bound is known on a clock that is a function.")
@@ -204,19 +204,6 @@ class Capacity(View):
         met = sorted((plan for plan in self.plans if plan.workers), key=lambda p: p.workers or 0)
         blind = next((plan for plan in met if plan.knows != "outputs"), None)
         return blind, next((plan for plan in met if plan.knows == "outputs"), None)
-
-    @property
-    def with_rough_forecasts(self) -> dict[str, Any] | None:
-        """What rough forecasts in place of the outputs make of the best plan, as `rough` says."""
-        _, told = self.best
-        if self.rough is None or told is None:
-            return None
-        plan = {"policy": told.policy, "router": told.router, "workers": told.workers}
-        return plan | {
-            "log_error": ROUGH,
-            "met": self.rough.met,
-            "attained": self.rough.attained,
-        }
 
     def _short(self, plan: CapacityPlan) -> str:
         """Say how far a plan comes that has no number of workers."""
@@ -468,10 +455,10 @@ class PlanSearch:
             if tried or alone:
                 self._keep(policy, router, tried, alone)
 
-    def roughly(
+    def with_rough_forecasts(
         self, found: Capacity, policies: Sequence[Policy], routers: Sequence[Router]
-    ) -> Attempt | None:
-        """Run the plan that needs the fewest workers, told outputs, with rough forecasts."""
+    ) -> dict[str, Any] | None:
+        """Run the best plan again with rough forecasts, where it was told outputs for no need."""
         blind, told = found.best
         if told is None or told.workers is None or (blind and blind.workers == told.workers):
             return None
@@ -481,7 +468,9 @@ class PlanSearch:
             return None
         guessed = [rough_forecasts(each, at) for at, each in enumerate(self._instances)]
         how = replace(self._settings, intervals="column", beliefs=None)
-        return PlanSearch(guessed, found, how, self._tell).attempt(policy, router, told.workers)
+        made = PlanSearch(guessed, found, how, self._tell).attempt(policy, router, told.workers)
+        plan = {"policy": policy.name, "router": router.name, "workers": told.workers}
+        return plan | {"log_error": ROUGH, "met": made.met, "attained": made.attained}
 
     def _keep(
         self, policy: Policy, router: Router, tried: dict[int, Attempt], alone: Attempt | None
@@ -595,7 +584,8 @@ def capacity(
         for pair in () if at_least_only else itertools.product(chosen, several):
             plans.fewest(*pair, number)
         found = replace(found, plans=tuple(plans.found))
-        found = replace(found, rough=plans.roughly(found, chosen, several))
+        rough = plans.with_rough_forecasts(found, chosen, several)
+        found = replace(found, with_rough_forecasts=rough)
         for load, some in faster.items() if found.possible else ():
             scaled[load] = capacity(
                 some,

@@ -155,7 +155,7 @@ def test_a_plan_that_is_told_outputs_stands_beside_itself_with_rough_forecasts()
     end = "so many are enough, too." if attempt.met else f"with {told.workers}."
     assert "; with rough forecasts (log-error 0.5) " in found.answer[1]
     assert found.answer[1].endswith(end)
-    short = replace(found, rough=replace(found.rough, held=0, attained=0.8125))
+    short = replace(found, with_rough_forecasts=said | {"met": False, "attained": 0.8125})
     assert short.answer[1].endswith(
         f"with rough forecasts (log-error 0.5) it attains 81.25% with {told.workers}."
     )
