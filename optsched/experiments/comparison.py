@@ -429,12 +429,13 @@ def _roughly(
     instance: Instance, result: Comparison, chosen: Sequence[Any], on_progress: Any
 ) -> Run | None:
     """Run the best policy again with rough forecasts, where it was told outputs for no need."""
-    policy = next(each for each in chosen if each.name == result.best.policy)
-    told = result.comparable and result.best.knows == "outputs"
-    if not (told and takes_forecasts(policy)):
+    best = result.best
+    # One under a rule has another name, and is an order, which needs the outputs.
+    named = [each for each in chosen if each.name == best.policy and takes_forecasts(each)]
+    if not (named and result.comparable and best.knows == "outputs"):
         return None
     own = replace(result.settings, intervals="column", beliefs=None)
-    found: Run = run(rough_forecasts(instance, own.seed), policy, own, on_progress=on_progress)
+    found: Run = run(rough_forecasts(instance, own.seed), named[0], own, on_progress=on_progress)
     return None if found.unfinished else found
 
 
