@@ -84,6 +84,9 @@ def test_units_and_names_are_told_and_packed_exports_are_read(trace):
         "gen_ai.usage.completion_tokens -> output_tokens, startTimeUnixNano (ns) -> arrival_s; "
         "not read: gen_ai.request.id"
     )
+    tenants = [span(own, of_vllm(at) | {"tenant.id": at}) for at, own in enumerate("abc")]
+    path = trace(lines(*map(exported, tenants)), "tenants.jsonl")
+    assert read_trace(path, 1000, columns="client=tenant.id").clients.tolist() == [0, 1, 2]
     named = span("x", {"app.in": 5, "app.out": 6, "gen_ai.operation.name": "chat"})
     own = trace(json.dumps(exported(named)), "own.json")
     columns = "prompt=app.in,output=app.out,arrival=startTimeUnixNano"
