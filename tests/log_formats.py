@@ -148,6 +148,55 @@ LLMPERF = rows(
     ttft_s=TTFT.__getitem__, end_to_end_latency_s=LATENCY.__getitem__, sent_s=since(0),
 )  # fmt: skip
 
+
+def typed(value):
+    """Return a value as OTLP has it in JSON, where whole numbers are texts."""
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [typed(each) for each in value]}}
+    kinds = {bool: "boolValue", int: "intValue", float: "doubleValue", str: "stringValue"}
+    return {kinds[type(value)]: str(value) if type(value) is int else value}
+
+
+def span(own, attributes, at=0.0, seconds=1.0, **more):
+    """Return a span of OpenTelemetry."""
+    begin = START * 10**9 + round(at * 10**9)
+    return {
+        "traceId": "t", "spanId": own, "name": "chat", "kind": 3,
+        "startTimeUnixNano": str(begin), "endTimeUnixNano": str(begin + round(seconds * 10**9)),
+        "attributes": [{"key": key, "value": typed(value)} for key, value in attributes.items()],
+        "status": {},
+    } | more  # fmt: skip
+
+
+def exported(*spans):
+    """Return spans as an export has them."""
+    scope = {"scope": {"name": "vllm.llm_engine"}, "spans": [*spans]}
+    return {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [scope]}]}
+
+
+def inferred(at):
+    """Return attributes by OpenTelemetry's conventions."""
+    return {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
+        "gen_ai.usage.input_tokens": PROMPTS[at], "gen_ai.usage.output_tokens": OUTPUTS[at],
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.response.time_to_first_chunk": TTFT[at],
+    }  # fmt: skip
+
+
+def of_vllm(at):
+    """Return attributes of vLLM's spans."""
+    return {
+        "gen_ai.request.id": f"cmpl-{at}", "gen_ai.request.max_tokens": 99,
+        "gen_ai.usage.prompt_tokens": PROMPTS[at], "gen_ai.usage.completion_tokens": OUTPUTS[at],
+        "gen_ai.latency.time_in_queue": 0.01, "gen_ai.latency.e2e": LATENCY[at],
+        "gen_ai.latency.time_to_first_token": TTFT[at],
+    }  # fmt: skip
+
+
+SPANS = [span(str(at), inferred(at), SECONDS[at], LATENCY[at]) for at in ORDER]
+VLLM_SPANS = [span(str(at), of_vllm(at), SECONDS[at], 9.0, kind=2) for at in ORDER]
+
 #: Text and options of each, and whether times of tokens were measured.
 LOGS = {
     "optsched CSV": (table(rows(prompt_tokens=prompts, output_tokens=outputs, model=lambda _: "m",
@@ -173,6 +222,8 @@ LOGS = {
         "schema": lambda _: "dynamo.request.trace.v1", "event_type": lambda _: "request_end",
         "request.input_tokens": prompts, "request.output_tokens": outputs,
         "request.request_received_ms": since(START, 1000, True)}))), {}, False),
+    "OpenTelemetry": (json.dumps(exported(*SPANS), indent=1), {}, True),
+    "OpenTelemetry, vLLM": (json.dumps(exported(*VLLM_SPANS)), {}, True),
     "AIPerf": (lines(*AIPERF), {}, True),
     "LLMServingSim": (lines(*RUN), {}, True),
     "LLMServingSim data set": (lines(*rows(input_toks=prompts, output_toks=outputs,

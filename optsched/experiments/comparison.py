@@ -19,9 +19,11 @@ from optsched._internal.imports import data_frame
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched._internal.views import View, text
 from optsched.bounds.bound import ClockBound
-from optsched.experiments.results import ClusterComparison, Comparison
+from optsched.experiments.results import ClusterComparison, Comparison, with_rough
 from optsched.policies import get_policies, is_shipped
+from optsched.policies.registry import takes_forecasts
 from optsched.problem.execution import Execution
+from optsched.problem.forecasts import rough_forecasts
 from optsched.problem.instance import Instance
 from optsched.problem.premises import KNOWLEDGE, deployable
 from optsched.simulate import run
@@ -160,6 +162,16 @@ class Replications(View):
         return leading[0] if shown and all(part.comparable for part in self.parts) else None
 
     @property
+    def with_rough_forecasts(self) -> JSON | None:
+        """The means of those of `parts`, where each has some of the policy of the least mean."""
+        found = [part.with_rough_forecasts or {} for part in self.parts]
+        if any(each.get("policy") != self.least for each in found):
+            return None
+        keys = "mean_latency", "p99_latency"
+        means = (np.mean([each[key] for each in found], axis=0).tolist() for key in keys)
+        return found[0] | dict(zip(keys, means, strict=True))
+
+    @property
     def _count(self) -> str:
         return f"{len(self)} instance{'s' * (len(self) > 1)}"
 
@@ -203,7 +215,10 @@ class Replications(View):
             rows = [
                 (row["policy"], row["knows"], row["mean_latency"]["mean"]) for row in self.means
             ]
-            found += deployable(rows, number)
+            said = deployable(rows, number)
+            if said and (rough := self.with_rough_forecasts) is not None:
+                said[-1] = with_rough(said[-1], rough, "")
+            found += said
         missing = dict.fromkeys(run.policy for part in self.parts for run in part.incomplete)
         return found + [f"{name} does not complete all requests everywhere." for name in missing]
 
@@ -246,6 +261,7 @@ class Replications(View):
             "leading": self.leading,
             "best": self.best,
             "best_deployable": self.best_deployable,
+            "with_rough_forecasts": self.with_rough_forecasts,
             "policies": self.means,
         }
 
@@ -404,7 +420,23 @@ def compare(
     result = kind(runs, tuple(times), settings, warm_up, incomplete=tuple(incomplete))
     if traces[0].follows is not None:
         result = replace(result, turns=True)
+    if not clustered:
+        result = replace(result, rough=_roughly(traces[0], result, chosen, on_progress))
     return result.bounded(bound)
+
+
+def _roughly(
+    instance: Instance, result: Comparison, chosen: Sequence[Any], on_progress: Any
+) -> Run | None:
+    """Run the best policy again with rough forecasts, where it was told outputs for no need."""
+    best = result.best
+    # One under a rule has another name, and is an order, which needs the outputs.
+    named = [each for each in chosen if each.name == best.policy and takes_forecasts(each)]
+    if not (named and result.comparable and best.knows == "outputs"):
+        return None
+    own = replace(result.settings, intervals="column", beliefs=None)
+    found: Run = run(rough_forecasts(instance, own.seed), named[0], own, on_progress=on_progress)
+    return None if found.unfinished else found
 
 
 def compare_lookaheads(

@@ -16,6 +16,7 @@ from optsched._internal.views import View, text
 from optsched.bounds.bound import bound as find_bound
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest
+from optsched.problem.forecasts import ROUGH
 from optsched.problem.premises import KNOWLEDGE, STORAGES, deployable, strongest
 from optsched.problem.schedule import Schedule
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
@@ -64,6 +65,9 @@ class Comparison(View):
         Runs in steps that do not complete all requests, which are not compared.
     turns
         Whether requests arrived when others had ended, in each run at times of its own.
+    rough
+        Where the best policy is told outputs, its run with rough forecasts in their place; None if
+        there can be none.
 
     Examples
     --------
@@ -79,6 +83,7 @@ class Comparison(View):
     bounds: tuple[Any, ...] = ()
     incomplete: tuple[Execution, ...] = ()
     turns: bool = False
+    rough: Any = None
 
     @property
     def runs(self) -> Any:
@@ -283,6 +288,23 @@ class Comparison(View):
         return {"against": other.policy, **found.to_dict(), "p99": tails}
 
     @property
+    def with_rough_forecasts(self) -> JSON | None:
+        """Mean and p99 latency of the best policy, told outputs, and told forecasts in their place.
+
+        The logarithm of these has a normal error of a standard deviation "log_error". None where
+        the best policy is told no outputs, or can only be told the true ones.
+        """
+        if self.rough is None:
+            return None
+        sides = self[self.rough.policy], self.rough
+        return {
+            "policy": self.rough.policy,
+            "log_error": ROUGH,
+            "mean_latency": [run.mean_latency for run in sides],
+            "p99_latency": [float(np.percentile(run.latencies, 99)) for run in sides],
+        }
+
+    @property
     def headline(self) -> list[str]:
         """Which policy is the best that can be deployed, and what true outputs would give."""
         if not self.comparable:
@@ -291,6 +313,8 @@ class Comparison(View):
         rows = [(run.policy, run.knows, run.mean_latency) for run in ranked]
         unit = self.best.unit
         found = deployable(rows, lambda value: f"{numbers.number(value)} {unit}")
+        if found and (rough := self.with_rough_forecasts) is not None:
+            found[-1] = with_rough(found[-1], rough, f" {unit}")
         if (margin := self.margin) is not None and margin["mean"]:
             less, least, most = (
                 f"{numbers.number(abs(margin[end]))} {unit} {'more' if margin[end] > 0 else 'less'}"
@@ -407,6 +431,7 @@ class Comparison(View):
             "best": self.best.policy if self.comparable else None,
             "best_deployable": None if able is None else able.policy,
             "margin": self.margin,
+            "with_rough_forecasts": self.with_rough_forecasts,
         }
 
     def _entry(self, run: Any, seconds: float) -> JSON:
@@ -434,6 +459,16 @@ class Comparison(View):
         """Return one row per policy, with columns as the entries under "policies" in `to_dict`."""
         frame = data_frame(self.to_dict()["policies"]).set_index("policy")
         return frame.drop(columns="intervals", errors="ignore")
+
+
+def with_rough(sentence: str, rough: JSON, unit: str) -> str:
+    """Return a sentence on a policy that is told outputs, with what rough forecasts make of it."""
+    who = "it" if sentence.startswith(rough["policy"]) else rough["policy"]
+    mean, told, tail = map(numbers.number, (rough["mean_latency"][1], *rough["p99_latency"]))
+    return (
+        f"{sentence[:-1]}; with rough forecasts (log-error {rough['log_error']}) {who} has "
+        f"{mean}{unit}, and a p99 of {tail}{unit} in place of {told}{unit}."
+    )
 
 
 def _described(bound: Bound | ClockBound, instance: Instance) -> JSON:

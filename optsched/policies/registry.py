@@ -55,6 +55,12 @@ def is_shipped(name: str) -> bool:
     return plain in _SHIPPED and POLICIES.get(plain) is _SHIPPED[plain]
 
 
+def takes_forecasts(policy: Policy) -> bool:
+    """Say whether a policy of ours can be told forecasts in the place of outputs."""
+    either = policy.needs.knows in ("either", "intervals")
+    return either and policy.foresees != "nothing" and is_shipped(policy.name)
+
+
 def get_policy(policy: PolicyLike) -> Policy:
     """Return a policy by name, perhaps with a rule or parameters; an object is passed through.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from optsched.problem.premises import Knowledge
 
 
+ROUGH = 0.5  # of rough forecasts the standard deviation of log(forecast / output)
 _BANDWIDTH = 0.12  # of the kernel that smooths a history, on the scale of the logarithm
 _UNIFORM_SHARE = 0.02  # of a belief from a history, so that nothing is held to be impossible
 _GROUPS = 5  # of requests by their prompts, equally large
@@ -347,6 +348,14 @@ def forecast(
         instance.labels,
         beliefs,
     )
+
+
+def rough_forecasts(instance: Instance, seed: int = 0) -> Instance:
+    """Return the requests with forecasts of outputs in `intervals="column"`, off by `ROUGH`."""
+    errors = np.random.default_rng(seed).normal(0, ROUGH, len(instance))
+    guessed = np.rint(instance.outputs * np.exp(errors))
+    fits = np.clip(guessed, 1, instance.memory - instance.prompts).astype(np.int64)
+    return instance.replace(output_lower=fits, output_upper=fits)
 
 
 def coverage(instance: Instance, intervals: str) -> float:

@@ -31,6 +31,7 @@ from optsched._internal.arrays import Array, instead
 from optsched._internal.imports import need
 from optsched.errors import InstanceError, nearest_column, require, require_known
 from optsched.workloads.reports import chosen, flat, places
+from optsched.workloads.spans import has_spans, requests_in
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -138,6 +139,7 @@ class Table:
     content: Any = None  # of JSON: the document, or its first lines
     records: Iterable[tuple[int, Any]] = ()  # what JSON holds, with the numbers of its lines
     place: str = "line"  # what rows are called
+    note: str = ""  # on what stands in the file
 
     def rows(self, form: TraceFormat, size: int, keep: Keep, gone: Counter[str]) -> Iterator[Block]:
         """Yield the cells of the JSON that `keep` takes, `size` rows at a time; count the rest."""
@@ -180,10 +182,15 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
         head = [text, more, *itertools.islice(stream, _SAMPLE)]
         lines = enumerate(itertools.chain(io.BytesIO(b"".join(head)), stream), 1)
         known = [each for line in head if isinstance(each := _loaded(line), dict)]
+        if any(map(has_spans, known)):
+            return _of_spans([_loaded(line) for _, line in lines if line.strip()])
         return Table([], known, ((n, _loaded(line)) for n, line in lines if line.strip()))
     if not isinstance(content, dict):  # of several lines
         text += stream.read()
         content = _loaded(text)
+    documents = content if isinstance(content, list) else [content]
+    if any(map(has_spans, documents)):
+        return _of_spans(documents)
     if isinstance(content, list):
         return _listed(content)
     if "prompts" in content if content else (first == b"{" and b'"prompts"' in text):
@@ -193,6 +200,13 @@ def tabulated(stream: BufferedReader, path: Path) -> Table | bytes:
         raise InstanceError(f"{path}, line 1: {said}")
     lists = any(isinstance(value, list) for value in flat(content).values())
     return Table([], content, [(1, content)], "entry" if lists else "line")
+
+
+def _of_spans(documents: list[Any]) -> Table:
+    if not all(isinstance(each, dict) for each in documents):
+        raise InstanceError("a line or an entry holds no JSON object; is the end of it missing?")
+    requests, note = requests_in(documents)
+    return Table([], [row for _, row in requests], requests, "span", note)
 
 
 def _listed(rows: list[Any]) -> Table:
@@ -634,7 +648,8 @@ def _check_unread(
     form: TraceFormat, keys: list[str], present: Mapping[str, str], plain: bool, where: str
 ) -> None:
     """Refuse a column that is there twice, and one that is not read but seems to be meant."""
-    own, used = NATIVE.columns, set(present.values())
+    own = NATIVE.columns
+    used = {*present.values(), *(own[role] for role in MEASURED if role in own)}
     if twice := next((name for name in used if keys.count(name) > 1), None):
         times = f"is there {keys.count(twice)} times"
         raise InstanceError(f"{where}: column {twice!r} {times}", column=twice)

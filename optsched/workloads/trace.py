@@ -506,7 +506,8 @@ def read_measured(
     ----------
     path, memory, how
         As in `read_trace`. Columns of a log of your own may also be ``ttft`` and ``latency``
-        (durations), or ``first_token`` and ``last_token`` (instants). A log without times of tokens
+        (durations), or ``first_token`` and ``last_token`` (instants), which a trace of our own has
+        as ``first_token_s`` and ``last_token_s``. A log without times of tokens
         raises an `InstanceError`.
 
     Returns
@@ -561,7 +562,7 @@ def _read(
                 )
             return _head(_from_json(path, table, memory), limit), [], None
         where = f"{path}, line 1" if table.place == "line" else str(path)
-        said: list[str] = []
+        said = [table.note] if table.note else []
         form = formats.recognised(table, given, time_unit, measured, where, said.append)
         if memory is None:
             raise InstanceError(

@@ -15,6 +15,7 @@ from optsched.cli import options as cli
 from optsched.cli.options import Options, Output, command, option, take
 from optsched.cli.policies import ENGINE, of_engine
 from optsched.errors import OptschedError
+from optsched_serving.recorded import is_recorded, recorded_batches, recorded_requests
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,7 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
     *ENGINE,
     runs=(
         "clock fit batches.csv --out mine.json",
+        "clock fit recorded --out mine.json",
         "clock fit vllm.log --out mine.json",
         "clock fit profile --layers 32 --memory 41408 --out mine.json",
         "clock fit log.jsonl --clock llama-3.1-8b-rtx4090 --num-gpu-blocks 2588 --out mine.json",
@@ -63,19 +65,20 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
 def fit(output: Output, given: Options) -> int:
     """Make a clock of measured batches, kernel times or a log.
 
-    Batches: a CSV as vllm's recorder writes it, or vLLM's log with
+    Batches: a folder that the plugin recorded, a CSV of it, or vLLM's log with
     --enable-logging-iteration-details. Kernel times: a folder with dense.csv, per_sequence.csv and
     attention.csv. A log: requests with measured latencies, by which --clock is scaled.
     """
     source, out, clock = take(given, "source out clock").values()
     path, kernels = Path(source), take(given, cli.names_of(_KERNELS))
-    cli.only_for(cli.names_of(_KERNELS), path.is_dir(), f"for {_LAYERS}")
-    is_log = clock is not None and not path.is_dir()
+    has_kernels = path.is_dir() and not is_recorded(path)
+    cli.only_for(cli.names_of(_KERNELS), has_kernels, f"for {_LAYERS}")
+    is_log = clock is not None and not has_kernels
     cli.only_for(f"clock {cli.names_of((*_MEASURED, *ENGINE))}", is_log, "for a log and --clock")
     gone = Counter[str]()
     name = Path(out).stem if out else "fitted"
     with output.progress("fitting"):
-        if path.is_dir():
+        if has_kernels:
             from optsched.clock.hardware import kernel_batches
 
             if kernels["layers"] is None:
@@ -100,18 +103,31 @@ def fit(output: Output, given: Options) -> int:
 
 
 @command(
-    click.Argument(["name"], metavar="CLOCK"),
-    click.Argument(["source"], metavar="LOG"),
+    click.Argument(["name"], metavar="[CLOCK]"),
+    click.Argument(["source"], metavar="LOG", required=False),
     cli.MEMORY,
     *_MEASURED,
     *ENGINE,
-    runs=("clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",),
+    runs=(
+        "clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",
+        "clock check recorded --num-gpu-blocks 2588",
+    ),
 )
 def check(output: Output, given: Options) -> int:
-    """Simulate a measured log, and set both beside each other."""
+    """Simulate a measured log, and set both beside each other.
+
+    LOG may be a folder that the plugin recorded; without CLOCK one is fitted on its batches.
+    """
     from optsched_serving.calibration import check_clock
 
     name, source = take(given, "name source").values()
+    if source is None:
+        if not is_recorded(name):
+            raise OptschedError(
+                f"{name} is no folder that the plugin recorded; pass a clock and a log"
+            )
+        fitted = optsched.clock.LinearClock.fit(_batches(Path(name)), "fitted")
+        name, source = fitted.clock, name
     gone = Counter[str]()
     with output.progress("simulating the log"):
         found = check_clock(name, *_log(source, given, gone))
@@ -126,15 +142,18 @@ def _log(
     memory = cli.memory_of(options.pop("memory"), options)
     how = take(options, "columns time_unit skip_invalid")
     how |= {"seconds_per_step": cli.TICK, "note": cli.notes().append, "left_out": gone}
-    log = optsched.workloads.read_measured(source, memory, **how)
+    path = recorded_requests(Path(source)) if is_recorded(source) else source
+    log = optsched.workloads.read_measured(path, memory, **how)
     concurrency = options.pop("concurrency")
     return *log, of_engine(optsched.policies.get_policy("vllm"), options), concurrency
 
 
 def _batches(path: Path) -> Path | pd.DataFrame:
-    """Return a file of batches, or what vLLM's log says of them."""
+    """Return a file of batches, those of a folder, or what vLLM's log says of them."""
     import pandas as pd
 
+    if is_recorded(path):
+        return recorded_batches(path)
     try:
         lines = _ITERATION.findall(path.read_text("utf-8", "replace")) if path.exists() else []
     except OSError as error:

@@ -166,6 +166,13 @@ def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
     (tmp_path / "profile").mkdir()
     profile(tmp_path / "profile")
     batches().to_csv("batches.csv", index=False)
+    (tmp_path / "recorded").mkdir()
+    batches().to_csv("recorded/batches-0-1790000000.csv", index=False)
+    columns = {"input_toks": "prompt_tokens", "output_toks": "output_tokens"}
+    columns |= {each: each.replace("_ts", "_s") for each in ("first_token_ts", "last_token_ts")}
+    requests = pd.read_json(log, lines=True).rename(columns=columns | {"queued_ts": "arrival_s"})
+    requests = requests.drop(columns="arrival_time")
+    requests.to_json("recorded/requests-0-1790000000.jsonl", orient="records", lines=True)
     for command in clock.commands.values():
         lines = [line.split() for line in command.epilog.splitlines() if "  optsched" in line]
         assert lines

@@ -30,21 +30,29 @@ def vllm(monkeypatch):
         vars(inside).pop(name, None)
 
 
-def served(folder, requests, *, later, caching=False):
-    """Serve requests that are there; return contents and times of batches, in order."""
-    kind = type("Mine", (inside.PlannedScheduler,), {"now": lambda self: self.time, "time": 0.0})
+def served(folder, requests, *, later, caching=False, plain=False, start=0.0):
+    """Serve requests; return contents and times of batches, in order.
+
+    They are there at once, or, by vLLM's own order (`plain`), come when they arrive.
+    """
+    kind = type("Mine", (inside.PlannedScheduler,), {"now": lambda self: self.time, "time": start})
     config, cache = fake_vllm.config(
-        replace(CASE, async_scheduling=later), {"record": str(folder), "dry_run": caching}
+        replace(CASE, async_scheduling=later), {"record": str(folder), "dry_run": caching or plain}
     )
     config.cache_config.enable_prefix_caching = caching
     config.speculative_config = (
         object() if caching else None
     )  # the stand-in has no cache to plan by
     scheduler = kind(config, cache)
-    for request in requests:
+    coming = [*requests] if plain else []
+    for request in () if plain else requests:
         scheduler.add_request(request)
-    flying, expected, free_from, number = [], [], 0.0, 0
-    while scheduler.requests:
+    flying, expected, free_from, number = [], [], start, 0
+    while scheduler.requests or coming:
+        if not scheduler.requests:
+            scheduler.time = max(scheduler.time, coming[0].arrival)
+        while coming and coming[0].arrival <= scheduler.time:
+            scheduler.add_request(coming.pop(0))
         if len(flying) <= later and (batch := scheduler.schedule()).parts:
             content = literal_vllm.content_of(batch)
             free_from = max(free_from, scheduler.time) + CLOCK(content)
@@ -117,3 +125,85 @@ def test_blocks_that_are_alike_are_written_as_numbers_of_one_file(tmp_path):
         assert np.unique(found[:, 0]).size == 2
         assert np.unique(found[:, 1:]).size == 8
     assert not np.isin(ids[0], ids[1]).any()
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_prediction_is_held_against_what_was_recorded(tmp_path, optsched_json, later):
+    start = 1_790_000_000.0
+    requests = drawn()
+    for request in requests:
+        request.arrival = start + request.index / 8
+    served(tmp_path, requests, later=later, plain=True, start=start)
+    clock = tmp_path / "true.json"
+    CLOCK.to_json(clock)
+    engine = ("--num-gpu-blocks", 40, "--block-size", 4, "--max-num-batched-tokens", 30,
+              "--max-num-seqs", 30, "--no-enable-prefix-caching",
+              "--async-scheduling" if later else "--no-async-scheduling")  # fmt: skip
+    found = optsched_json("clock", "check", clock, tmp_path, *engine)
+    for metric in ("latency", "ttft", "tpot"):
+        for measured, simulated in found[metric].values():
+            assert simulated == pytest.approx(measured, rel=1e-3, abs=1e-5)
+    own = optsched_json("clock", "check", tmp_path, *engine)  # on a clock fitted to its batches
+    assert own["latency"]["mean"][0] == found["latency"]["mean"][0]
+    assert own["latency"]["mean"][1] == pytest.approx(own["latency"]["mean"][0], rel=0.05)
+    made = optsched_json("clock", "fit", tmp_path, "--out", tmp_path / "mine.json")
+    assert abs(made["mean_error"]) < 0.05
+    slow = tmp_path / "slow.json"
+    CLOCK.scaled(1.2).to_json(slow)
+    scaled = optsched_json("clock", "fit", tmp_path, "--clock", slow, *engine)
+    assert scaled["clock"]["constant"] == pytest.approx(CLOCK.constant, rel=0.05)
+
+
+def test_a_folder_of_several_runs_or_of_none_that_ended_is_refused(
+    tmp_path, optsched_json, refused
+):
+    said = refused("clock", "check", tmp_path, "--memory", 99)
+    assert "is no folder that the plugin recorded; pass a clock and a log" in said
+    served(tmp_path, drawn(), later=False)
+    check = ("clock", "check", "unit", tmp_path, "--memory", 99)
+    served(tmp_path, drawn(), later=False, start=9.0)
+    assert "has the requests of 2 engines or starts of one; name a file of it" in refused(*check)
+    served(tmp_path, [], later=False, start=5.0)  # an engine that was never asked
+    optsched_json("clock", "fit", tmp_path)  # of all batches
+    for each in tmp_path.glob("requests*.jsonl"):
+        each.unlink()
+    assert "has no requests: none was complete" in refused(*check)
+
+
+def test_a_record_without_times_of_tokens_is_a_trace_but_no_measured_log(tmp_path, refused):
+    served(tmp_path, drawn(), later=False)
+    (path,) = tmp_path.glob("requests*.jsonl")
+    old = [json.loads(line) for line in path.read_text().splitlines()]
+    for each in old:
+        del each["first_token_s"], each["last_token_s"]
+    path.write_text("\n".join(map(json.dumps, old)))
+    assert len(optsched.read_trace(path, 500)) == len(old)
+    said = refused("clock", "check", CLOCK.name, tmp_path, "--memory", 500)
+    assert "has no times of tokens, only requests; pass a measured log" in said
+
+
+def test_of_a_session_only_what_follows_its_last_prompt_counts(tmp_path):
+    own = {"now": lambda self: self.time, "time": 0.0}
+    settings = {"record": str(tmp_path), "order": None}
+    scheduler = fake_vllm.made("OrderedScheduler", CASE, settings, **own)
+    scheduler.add_request(fake_vllm.Request(0, 5, 3, 0.0, resumable=True))
+    scheduler.add_request(fake_vllm.Request(1, 5, 30, 0.0))
+    arrivals = {20: fake_vllm.Request(0, 4, 2, 20.0, resumable=True)}
+    for number in range(60):
+        scheduler.time = float(number)
+        if number in arrivals:
+            scheduler.add_request(arrivals[number])
+            scheduler.requests["0"].resumable = False  # its last prompt
+        if number == 40:
+            scheduler.finish(scheduler.requests["1"]) if "1" in scheduler.requests else None
+        batch = scheduler.schedule()
+        scheduler.time += 0.5
+        scheduler.update(batch, number)
+        if not scheduler.requests:
+            break
+    (path,) = tmp_path.glob("requests*.jsonl")
+    lines = {row["arrival_s"]: row for row in map(json.loads, path.read_text().splitlines())}
+    assert lines[20.0]["first_token_s"] == 20.5
+    assert lines[20.0]["last_token_s"] == 21.5
+    assert lines[0.0]["first_token_s"] == 0.5
+    assert not scheduler._recorder._first_s  # noqa: SLF001

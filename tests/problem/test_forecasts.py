@@ -11,7 +11,7 @@ from tabled import tabled
 
 from optsched import Beliefs, Forecast, Instance, OptschedError, forecast, run
 from optsched.errors import InstanceError, PolicyError
-from optsched.problem.forecasts import check_intervals
+from optsched.problem.forecasts import ROUGH, check_intervals, rough_forecasts
 
 INSTANCE = Instance(
     [1, 2, 3], [10, 37, 100], 500, output_lower=[5, 37, 1], output_upper=[12, 37, 400]
@@ -206,3 +206,14 @@ def test_a_belief_that_leaves_nothing_in_an_interval_names_the_request():
 def test_odd_estimates_are_refused(estimates, error):
     with pytest.raises(OptschedError, match="must be above 0"):
         Beliefs.around(estimates, error, 9)
+
+
+def test_rough_forecasts_have_their_error_and_fit():
+    requests = Instance([100] * 4000, [300] * 4000, 600)
+    guessed = rough_forecasts(requests, seed=3)
+    assert (guessed.output_lower == guessed.output_upper).all()
+    assert guessed.output_upper.max() == 500
+    errors = np.log(guessed.output_upper / 300)
+    assert np.quantile(errors, [0.1587, 0.5]) == pytest.approx([-ROUGH, 0], abs=0.05)
+    assert not (rough_forecasts(requests, seed=4).output_upper == guessed.output_upper).all()
+    assert (guessed.outputs == 300).all()

@@ -20,7 +20,9 @@ from optsched._internal.views import View, draw, text
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
 from optsched.policies import get_policies
+from optsched.policies.registry import takes_forecasts
 from optsched.problem.execution import Times
+from optsched.problem.forecasts import ROUGH, rough_forecasts
 from optsched.problem.instance import Instance
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
 from optsched.problem.workers import MAX_WORKERS, Router, get_routers
@@ -68,6 +70,9 @@ class Capacity(View):
         The requests, batches and engines that the proof is about.
     loads
         The same where the requests arrive so many times as fast.
+    with_rough_forecasts
+        Where the best plan is told the outputs, what it comes to with as many workers and rough
+        forecasts in their place, as plain data; None if there can be none.
     cost
         Cost of a worker per hour, where it is known.
 
@@ -90,6 +95,7 @@ class Capacity(View):
     cost: float | None = None
     interrupted: bool = False
     loads: dict[float, Capacity] = field(default_factory=dict)
+    with_rough_forecasts: dict[str, Any] | None = None
     _view = ("capacity_table", "plot_attainment", "capacity_page")
 
     @property
@@ -160,6 +166,10 @@ class Capacity(View):
         if told is not None:
             costs = self._costs(told.workers)
             found.append(f"Told all outputs, {told} needs {told.workers:,}{costs}.")
+            if (rough := self.with_rough_forecasts) is not None:
+                less = f"it attains {as_percent(rough['attained'])} with {told.workers:,}"
+                comes = "so many are enough, too" if rough["met"] else less
+                found[-1] = f"{found[-1][:-1]}; with rough forecasts (log-error {ROUGH}) {comes}."
         if self.proof is None:
             found.append("No bound is known on a clock that is a function.")
         elif self.proof.workers == 1:
@@ -232,6 +242,7 @@ class Capacity(View):
             "at_most": self.at_most,
             "estimate": self.estimate,
             "plans": [plan.to_dict(self.slos) for plan in self.plans],
+            "with_rough_forecasts": self.with_rough_forecasts,
             "possible": self.possible,
             "impossible": list(self.impossible),
             "seconds": self.seconds,
@@ -378,7 +389,8 @@ class PlanSearch:
         self._alone: dict[str, Attempt | None] = {}
         self.found: list[CapacityPlan] = []
 
-    def _run(self, policy: Policy, router: Router, workers: int) -> Attempt:
+    def attempt(self, policy: Policy, router: Router, workers: int) -> Attempt:
+        """Run so many workers."""
         self._tell(f"{router.name} with {policy.name} on {workers:,} workers")
         found, how = [], replace(self._settings, workers=workers, router=router)
         for number, instance in enumerate(self._instances):
@@ -439,10 +451,27 @@ class PlanSearch:
         tried: dict[int, Attempt] = {}
         try:
             if workers is not None or (self._proven.possible and not late):
-                fewest(lambda count: self._run(policy, router, count), least, most, guess, tried)
+                fewest(lambda count: self.attempt(policy, router, count), least, most, guess, tried)
         finally:
             if tried or alone:
                 self._keep(policy, router, tried, alone)
+
+    def with_rough_forecasts(
+        self, found: Capacity, policies: Sequence[Policy], routers: Sequence[Router]
+    ) -> dict[str, Any] | None:
+        """Run the best plan again with rough forecasts, where it was told outputs for no need."""
+        blind, told = found.best
+        if told is None or told.workers is None or (blind and blind.workers == told.workers):
+            return None
+        policy = next(each for each in policies if each.name == told.policy)
+        router = next(each for each in routers if each.name == told.router)
+        if not takes_forecasts(policy) or router.knows == "outputs":
+            return None
+        guessed = [rough_forecasts(each, at) for at, each in enumerate(self._instances)]
+        how = replace(self._settings, intervals="column", beliefs=None)
+        made = PlanSearch(guessed, found, how, self._tell).attempt(policy, router, told.workers)
+        plan = {"policy": policy.name, "router": router.name, "workers": told.workers}
+        return plan | {"log_error": ROUGH, "met": made.met, "attained": made.attained}
 
     def _keep(
         self, policy: Policy, router: Router, tried: dict[int, Attempt], alone: Attempt | None
@@ -555,6 +584,9 @@ def capacity(
     try:
         for pair in () if at_least_only else itertools.product(chosen, several):
             plans.fewest(*pair, number)
+        found = replace(found, plans=tuple(plans.found))
+        rough = plans.with_rough_forecasts(found, chosen, several)
+        found = replace(found, with_rough_forecasts=rough)
         for load, some in faster.items() if found.possible else ():
             scaled[load] = capacity(
                 some,

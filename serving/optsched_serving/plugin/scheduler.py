@@ -162,7 +162,8 @@ class Recorder:
         self._batches = Path(folder) / f"batches-{name}.csv"
         _add(self._batches, ",".join((*BatchContent._fields, "seconds")))
         self._salt, self._size = urandom(16), size  # of blocks that others may find, if they may
-        self._flying: dict[int, tuple[BatchContent, float]] = {}
+        self._flying: dict[int, tuple[BatchContent, float, list[str]]] = {}
+        self._first_s: dict[str, float] = {}  # when requests that run made their first token
         self._now, self._last_s = now, 0.0  # end of the last batch
 
     def _hash(self, value: bytes) -> int:
@@ -174,10 +175,13 @@ class Recorder:
         prompt = request.num_prompt_tokens
         line: dict[str, object] = {
             "label": str(self._hash(request.request_id.encode())),
-            "arrival_s": round(request.arrival_time, 3),
+            "arrival_s": round(request.arrival_time, 6),
             "prompt_tokens": prompt,
             "output_tokens": request.num_output_tokens,
+            "last_token_s": round(self._now(), 6),
         }
+        if (first := self._first_s.get(request.request_id, -inf)) >= request.arrival_time:
+            line["first_token_s"] = round(first, 6)
         if client is not None:
             line["client"] = self._hash(repr(client).encode())
         if self._size is not None:
@@ -190,24 +194,36 @@ class Recorder:
     def formed(self, batch: vllm.SchedulerOutput, requests: Mapping[str, vllm.Request]) -> None:
         """Take note of a batch that begins."""
         prefill = decodes = resident = squares = held = 0
+        firsts = []
         for name, tokens in batch.num_scheduled_tokens.items():
             after, prompt = requests[name].num_computed_tokens, requests[name].num_prompt_tokens
             held += after
             if tokens == 1 and after > prompt:
                 decodes, resident = decodes + 1, resident + after
-            else:
-                prefill, squares = prefill + tokens, squares + after**2 - (after - tokens) ** 2
+                continue
+            prefill, squares = prefill + tokens, squares + after**2 - (after - tokens) ** 2
+            if after - tokens < prompt <= after:
+                firsts.append(name)
         if held:
             content = BatchContent(prefill, decodes, resident, squares, held)
-            self._flying[id(batch)] = content, self._now()
+            self._flying[id(batch)] = content, self._now(), firsts
 
-    def done(self, batch: vllm.SchedulerOutput) -> None:
+    def done(self, batch: vllm.SchedulerOutput, requests: Mapping[str, vllm.Request]) -> None:
         """Write a batch that has ended."""
         if flown := self._flying.pop(id(batch), None):
-            (content, begun), now = flown, self._now()
+            (content, begun, firsts), now = flown, self._now()
             seconds = now - max(begun, self._last_s)
             _add(self._batches, ",".join(map(str, (*content, f"{seconds:.6f}"))))
             self._last_s = now
+            for name in firsts:
+                # After a preemption the prompt is computed again; a session has others later.
+                request = requests.get(name)
+                if request and self._first_s.get(name, -inf) < request.arrival_time:
+                    self._first_s[name] = now
+
+    def leaves(self, name: str) -> None:
+        """Forget a request, complete or not."""
+        self._first_s.pop(name, None)
 
 
 def _add(path: Path, line: str) -> None:
@@ -438,7 +454,7 @@ class Scheduler(Base):
     ) -> object:
         """Take the tokens of a batch that has ended."""
         if self._recorder is not None:
-            self._guarded("recording", self._recorder.done, scheduler_output)
+            self._guarded("recording", self._recorder.done, scheduler_output, self.requests)
         return super().update_from_output(scheduler_output, *args, **more)
 
     def _tell(self) -> None:
@@ -503,6 +519,8 @@ class Scheduler(Base):
             del self._seen[request.request_id]
         self._by_arrival.pop(request.request_id, None)
         self._guarded("counting", self.watch.leaves, request.request_id)
+        if self._recorder is not None:
+            self._guarded("recording", self._recorder.leaves, request.request_id)
         return super()._free_request(request, *args, **more)
 
     def _ends(self, request: vllm.Request) -> None:

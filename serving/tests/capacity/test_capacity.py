@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from twins import twin_of
 import optsched
 from optsched import Instance, OptschedError, Slo, capacity, family, run, verify
 from optsched.clock import LinearClock
+from optsched.problem.forecasts import rough_forecasts
 from optsched_serving.capacity.bounds import Attempt
 from optsched_serving.capacity.capacity import fewest
 
@@ -135,6 +137,30 @@ def test_the_headline_is_of_a_plan_that_can_be_deployed():
     assert alone.best == (None, only)
     router = capacity(trace, slo, "vllm", ["least-work"], clock=clock)
     assert [plan.knows for plan in router.plans] == ["outputs"]
+
+
+def test_a_plan_that_is_told_outputs_stands_beside_itself_with_rough_forecasts():
+    trace = optsched.family("chat-and-summaries", n=150, rate=4, seed=1, seconds_per_step=1e-6)
+    clock, slo = "llama-2-70b-2xa100", "ttft:p90<=3s"
+    found = capacity(trace, slo, ["vllm", "vllm:work+plan"], clock=clock)
+    _, told = found.best
+    said = found.to_dict()["with_rough_forecasts"]
+    assert said["policy"] == told.policy == "vllm:work+plan"
+    guessed = rough_forecasts(trace)
+    alone = capacity(
+        guessed, slo, "vllm:work+plan", workers=told.workers, clock=clock, intervals="column"
+    )
+    (attempt,) = alone.plans[0].attempts.values()
+    assert (said["met"], said["attained"]) == (attempt.met, attempt.attained)
+    end = "so many are enough, too." if attempt.met else f"with {told.workers}."
+    assert "; with rough forecasts (log-error 0.5) " in found.answer[1]
+    assert found.answer[1].endswith(end)
+    short = replace(found, with_rough_forecasts=said | {"met": False, "attained": 0.8125})
+    assert short.answer[1].endswith(
+        f"with rough forecasts (log-error 0.5) it attains 81.25% with {told.workers}."
+    )
+    for policies in (["vllm", "work"], ["vllm"]):
+        assert capacity(trace, slo, policies, clock=clock).with_rough_forecasts is None
 
 
 def test_too_few_workers_say_what_they_attain_themselves():

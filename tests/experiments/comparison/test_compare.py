@@ -1,9 +1,11 @@
 """The verb compare: one family of results on steps, clocks and clusters."""
 
+import numpy as np
 import pytest
 
 from optsched import Cluster, Comparison, OptschedError, PriorityPolicy, bound, compare, family, run
 from optsched.experiments import comparison as comparing
+from optsched.problem.forecasts import rough_forecasts
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
 WHERE = {
@@ -115,3 +117,18 @@ def test_policies_of_ours_have_nothing_to_load_when_they_are_timed(kind, monkeyp
     seen.clear()
     compare(REQUESTS, names, **options)
     assert seen == [(True, name) for name in names]
+
+
+def test_forecasts_stand_beside_a_policy_told_outputs_only_where_it_can_be_told_less():
+    requests = family("uniform", n=30, load=1.2, seed=1)
+    found = compare(requests, ["a-max", "area-posterior"], intervals="exact")
+    best = found.best.policy
+    again = run(rough_forecasts(requests), best, intervals="column")
+    said = found.to_dict()["with_rough_forecasts"]
+    assert (said["policy"], said["log_error"]) == (best, 0.5)
+    assert said["mean_latency"] == [found.best.mean_latency, again.mean_latency]
+    assert said["p99_latency"][1] == np.percentile(again.latencies, 99)
+    assert again.mean_latency > found.best.mean_latency
+    assert f"with rough forecasts (log-error 0.5) {best} has" in found.headline[0]
+    for policies, more in (("mc-sf,area", {}), ("a-max", {"intervals": "classes:10"})):
+        assert compare(requests, policies.split(","), **more).with_rough_forecasts is None
