@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
     from optsched.workloads.trace import Measured
+    from optsched_serving.calibration import ClockCheck
 
 #: A line of vLLM's --enable-logging-iteration-details.
 _ITERATION = re.compile(
@@ -38,9 +40,12 @@ _KERNELS = (
     option("--overhead S", 0.0, f"Seconds per batch in which no kernel runs, of {_LAYERS}."),
 )
 _MEASURED = (
+    *cli.HARDWARE,
     *cli.COLUMNS,
     cli.SKIP_INVALID,
     option("--concurrency N", int, "Of a log without arrivals: requests its client kept running."),
+    cli.WORKERS,
+    option("--router R", "vllm-dp", "Router of these workers, as of route.", needs="--workers"),
 )
 _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
 
@@ -88,7 +93,8 @@ def fit(output: Output, given: Options) -> int:
         else:
             from optsched_serving.calibration import calibrated
 
-            found = calibrated(clock, *_log(source, given, gone))
+            log, how = _log(source, given, gone)
+            found = calibrated(clock, *log, **how)
             found = found._replace(clock=dataclasses.replace(found.clock, name=name))
     if out is not None:
         found.clock.to_json(out)
@@ -105,30 +111,68 @@ def fit(output: Output, given: Options) -> int:
     cli.MEMORY,
     *_MEASURED,
     *ENGINE,
-    runs=("clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",),
+    runs=(
+        "clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",
+        "clock check llama-3.1-8b-rtx4090 log.jsonl --llm llama-3.1-8b --gpu rtx4090-24gb "
+        "--workers 2",
+    ),
 )
 def check(output: Output, given: Options) -> int:
-    """Simulate a measured log, and set both beside each other."""
+    """Simulate a measured log, set both beside each other, and judge the clock.
+
+    It holds if mean and p99 of all that was measured are within 5 %. If not, the likely cause is
+    named: limits that were guessed are suspected first.
+    """
     from optsched_serving.calibration import check_clock
 
     name, source = take(given, "name source").values()
-    gone = Counter[str]()
+    typed, gone = click.get_current_context().params, Counter[str]()
+    guessed = cli.guessed("max_num_seqs max_num_batched_tokens workers")
+    if typed["memory"] is None and cli.guessed("num_gpu_blocks"):  # then --llm and --gpu say it
+        guessed.add("num_gpu_blocks")
+    log, how = _log(source, given, gone)
     with output.progress("simulating the log"):
-        found = check_clock(name, *_log(source, given, gone))
-    output.show(found, found.to_dict() | {"left_out": dict(gone)})
+        found = check_clock(name, *log, **how, guessed=guessed)
+    found = dataclasses.replace(found, next=_next(found, name, source, how))
+    if found.guessed:
+        which = " and ".join(f"{name} {value:,}" for name, value in found.guessed.items())
+        output.note(f"guessed, although it counts: {which}; say it, or pass --serve")
+    content = {"verdict": found.verdict, "cause": found.cause, "next": found.next}
+    output.show(found, found.to_dict() | content | {"left_out": dict(gone)})
     return cli.DONE
+
+
+def _next(found: ClockCheck, name: str, source: str, how: Options) -> str | None:
+    """Return the command after a check: with the clock that holds, or what may make it hold."""
+    from optsched_serving.capacity.capacity import SHIPPED
+
+    flags = {f"--{each.replace('_', '-')}": str(value) for each, value in found.change.items()}
+    words = cli.words_without({"--json", *flags})
+    if flags:
+        return shlex.join(["optsched", *words, *(word for each in flags.items() for word in each)])
+    for word in ("clock", "check", name, source):
+        words.remove(word)
+    if found.factor is not None or ("tpot" in found.off and "ttft" not in found.off):
+        return shlex.join(
+            ["optsched", "clock", "fit", source, "--clock", name, *words, "--out", "mine.json"]
+        )
+    if found.verdict == "holds" and not any(map(cli.typed, ("workers", "concurrency"))):
+        return shlex.join(
+            ["optsched", "simulate", source, "--policy", SHIPPED, "--clock", name, *words]
+        )
+    return None
 
 
 def _log(
     source: str, options: Options, gone: Counter[str]
-) -> tuple[Instance, Measured, Policy, int | None]:
-    """Read a measured log, count what it leaves out, and return its engine and concurrency."""
+) -> tuple[tuple[Instance, Measured, Policy], Options]:
+    """Read a measured log, count what it leaves out, and return it with its engines."""
     memory = cli.memory_of(options.pop("memory"), options)
     how = take(options, "columns time_unit skip_invalid")
     how |= {"seconds_per_step": cli.TICK, "note": cli.notes().append, "left_out": gone}
     log = optsched.workloads.read_measured(source, memory, **how)
-    concurrency = options.pop("concurrency")
-    return *log, of_engine(optsched.policies.get_policy("vllm"), options), concurrency
+    engines = take(options, "concurrency workers router")
+    return (*log, of_engine(optsched.policies.get_policy("vllm"), options)), engines
 
 
 def _batches(path: Path) -> Path | pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
 import optsched
@@ -87,13 +86,7 @@ def capacity(output: Output, given: Options) -> int:
 def _again(policy: str, router: str, workers: int | None) -> str | None:
     if workers is None:
         return None
-    words, skipped = [], {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
-    skipped |= {"--certificate", "--cost-per-hour"}
-    given = iter(sys.argv[1:])
-    for word in given:
-        if word in skipped:
-            next(given, None)
-        elif word.partition("=")[0] not in skipped:
-            words.append(word)
+    skipped = {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
+    words = cli.words_without(skipped | {"--certificate", "--cost-per-hour"})
     chosen = ["--policies", policy, "--routers", router, "--workers", str(workers)]
     return shlex.join(["optsched", *words, *chosen])

@@ -463,6 +463,7 @@ class PlanSearch:
         )
 
 
+SHIPPED = "vllm:area,load+plan+learned"  # the default of the plugin for vLLM
 ON_CLOCK = ("vllm", "vllm:work+plan", "work")
 IN_STEPS = ("fcfs", "area")
 ROUTERS = ("least-tokens",)
