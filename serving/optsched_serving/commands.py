@@ -23,7 +23,12 @@ if TYPE_CHECKING:
         multiple=True,
         required=True,
     ),
-    option("--policies P,Q", str, "Policies of the workers; each runs with each router."),
+    option(
+        "--policies P,Q",
+        str,
+        "Policies of the workers; each runs with each router (default: vllm, what its plugin ships "
+        "and two that know outputs; in steps fcfs and area).",
+    ),
     option("--routers A,B", "least-tokens", "Routers, as of route."),
     option("--workers G", int, "Simulate only so many workers."),
     option("--loads X,Y", Numbers(float), "The same where all arrive so many times as fast."),
