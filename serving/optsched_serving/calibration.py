@@ -57,10 +57,8 @@ class ClockCheck:
         The limit with which the clock would hold, such as {"max_num_seqs": 128}; else empty.
     factor
         By which all times of the clock are off; None where that is not the cause.
-    binding
-        Share of the simulated batches from which each limit of the engine kept requests.
     guessed
-        The limits that were guessed and count, with their values.
+        The limits that were guessed and count, as they keep requests waiting, with their values.
     next
         The next command; None where there is none, or not on the command line.
     """
@@ -72,7 +70,6 @@ class ClockCheck:
     cause: str | None = None
     change: dict[str, int] = field(default_factory=dict)
     factor: float | None = None
-    binding: dict[str, float] = field(default_factory=dict)
     guessed: dict[str, int] = field(default_factory=dict)
     next: str | None = None
 
@@ -194,12 +191,10 @@ def check_clock(
     >>> found.error() < 0.2, found.verdict
     (True, 'off')
     """
-    found, log = _prepared(clock, instance, measured, policy, concurrency, workers, router)
+    engines = concurrency, workers, router, guessed
+    found, log = _prepared(clock, instance, measured, policy, *engines)
     check = log.on(found)
-    counts = {name for name, share in check.binding.items() if share > _OFTEN and name in guessed}
-    limits = {name: value for name, value in log.limits().items() if name in counts}
-    check = replace(check, guessed=limits)
-    return check if check.verdict == "holds" else _explained(check, found, log, guessed)
+    return check if check.verdict == "holds" else _explained(check, found, log)
 
 
 class _Log(NamedTuple):
@@ -211,6 +206,7 @@ class _Log(NamedTuple):
     concurrency: int | None
     workers: Any
     router: Any
+    guessed: Collection[str]
 
     def on(self, clock: Clock) -> ClockCheck:
         """Simulate it."""
@@ -227,34 +223,33 @@ class _Log(NamedTuple):
             simulated = made.times
         else:
             simulated, made = _closed_loop(self.instance, self.policy, settings, self.concurrency)
-        binding = self._binding(made)
-        return ClockCheck(clock.name, times, simulated, made.beyond, binding=binding)
+        guessed = self._counting(made)
+        return ClockCheck(clock.name, times, simulated, made.beyond, guessed=guessed)
 
-    def _binding(self, made: Any) -> dict[str, float]:
-        """Return the share of the batches of a run from which each limit kept requests."""
+    def _counting(self, made: Any) -> dict[str, int]:
+        """Return the guessed limits that keep requests out of many batches of a run."""
         rows = [getattr(each, "statistics", None) for each in getattr(made, "runs", (made,))]
-        if not (known := [each for each in rows if each is not None]):
+        known, limits = [each for each in rows if each is not None], self.limits()
+        if not known:
             return {}
-        columns = dict(zip(COLUMNS, np.concatenate(known).T, strict=False))  # no caching: one fewer
-        limits = self.limits()
-        waits = columns["waiting"] > 0
+        # Without prefix caching they do not have the last column.
+        batches = dict(zip(COLUMNS, np.concatenate(known).T, strict=False))
         ends = {
-            "max_num_seqs": columns["running"] >= limits["max_num_seqs"],
-            "max_num_batched_tokens": columns["tokens"] >= limits["max_num_batched_tokens"],
-            "num_gpu_blocks": columns["free_blocks"] < _SCARCE * limits["num_gpu_blocks"],
+            "max_num_seqs": batches["running"] >= limits["max_num_seqs"],
+            "max_num_batched_tokens": batches["tokens"] >= limits["max_num_batched_tokens"],
+            "num_gpu_blocks": batches["free_blocks"] < _SCARCE * limits["num_gpu_blocks"],
         }
-        return {name: float((each & waits).mean()) for name, each in ends.items()}
+        waits = batches["waiting"] > 0
+        often = {name for name, each in ends.items() if (each & waits).mean() > _OFTEN}
+        return {name: limits[name] for name in ends if name in often.intersection(self.guessed)}
 
     def limits(self) -> dict[str, int]:
         """Return what the engine is limited by."""
         found = {name: getattr(self.policy, name) for name in _LIMITS if hasattr(self.policy, name)}
         if "num_gpu_blocks" in found:
             found["num_gpu_blocks"] = self.policy.blocks(self.instance)
-        return found | {"workers": self._engines}
-
-    @property
-    def _engines(self) -> int:
-        return 1 if self.workers is None else len(as_workers(self.workers, self.instance))
+        engines = 1 if self.workers is None else len(as_workers(self.workers, self.instance))
+        return found | {"workers": engines}
 
     def at_once(self, times: Times) -> int:
         """Return the most requests between their first and last token; 0 where that is unknown."""
@@ -266,18 +261,13 @@ class _Log(NamedTuple):
 
     def changes(self, check: ClockCheck) -> list[tuple[str, int]]:
         """Return other values of limits, one of which may be that of the log."""
-        limits, seen = self.limits(), -(-self.at_once(check.measured) // self._engines)
-        others: dict[str, Sequence[int]] = {"max_num_batched_tokens": _TOKENS}
-        if seen:
-            others["max_num_seqs"] = sorted({seen, 1 << (seen - 1).bit_length()})
+        limits = self.limits()
+        found = [("max_num_batched_tokens", value) for value in _TOKENS]
         if self.concurrency is None:
-            others["workers"] = _WORKERS
-        return [
-            (name, value)
-            for name in sorted(limits.keys() & others.keys())
-            for value in others[name]
-            if value != limits[name]
-        ]
+            found += [("workers", value) for value in _WORKERS]
+            if seen := -(-self.at_once(check.measured) // limits["workers"]):
+                found += [("max_num_seqs", n) for n in {seen, 1 << (seen - 1).bit_length()}]
+        return [(name, n) for name, n in found if limits.get(name) not in (None, n)]
 
     def changed(self, name: str, value: int) -> _Log:
         """Return it with another limit."""
@@ -294,6 +284,7 @@ def _prepared(
     concurrency: int | None = None,
     workers: Any = None,
     router: Any = "vllm-dp",
+    guessed: Collection[str] = (),
 ) -> tuple[Clock, _Log]:
     """Return a clock and a log, or refuse what cannot be simulated."""
     found = get_clock(clock)
@@ -315,59 +306,55 @@ def _prepared(
             f"workers is {workers}, but a client that keeps {concurrency} requests running is "
             "simulated with one engine; leave workers out, or name the column of arrivals"
         )
-    return found, _Log(instance, measured, policy, concurrency, workers, router)
+    return found, _Log(instance, measured, policy, concurrency, workers, router, guessed)
 
 
-def _explained(check: ClockCheck, clock: Clock, log: _Log, guessed: Collection[str]) -> ClockCheck:
+def _explained(check: ClockCheck, clock: Clock, log: _Log) -> ClockCheck:
     """Return a check of a clock that is off with what is likely to be wrong."""
-    limits, tried = log.limits(), log.changes(check)
-    if "num_gpu_blocks" in limits.keys() & guessed:
+    limits, tried, met = log.limits(), log.changes(check), []
+    if "num_gpu_blocks" in limits.keys() & log.guessed:
         most = limits["num_gpu_blocks"]
         share, _ = _best(lambda x: _tried(log.changed("num_gpu_blocks", round(x * most)), clock), 1)
         tried.append(("num_gpu_blocks", round(share * most)))
-    met = []
     for name, value in tried:
         made = _tried(log.changed(name, value), clock)
         if made is not None and made.verdict == "holds":
-            met.append((name not in guessed, round(made.distance, 6), name, -value))
+            met.append((name not in log.guessed, round(made.distance, 6), -value, name))
     if met:  # what was guessed is suspected first, and of equals that which limits least
-        known, _, name, value = min(met)
-        value = -value
+        known, _, negative, name = min(met)
         was = f"{limits[name]:,}{'' if known else ', which was guessed'}"
-        cause = f"With {name} {value:,} in place of {was}, {_WITHIN}."
+        cause = f"With {name} {-negative:,} in place of {was}, {_WITHIN}."
         also = {} if known else {name: limits[name]}
-        return replace(check, change={name: value}, cause=cause, guessed=check.guessed | also)
-    factor, scaled = 1.0, None
+        return replace(check, change={name: -negative}, cause=cause, guessed=check.guessed | also)
     if isinstance(clock, LinearClock):
-        factor, scaled = _best(lambda x: _tried(log, clock.scaled(x)), _FACTOR)
-    if scaled is not None and scaled.verdict == "holds" and abs(factor - 1) > _NOTHING:
-        return _by_factor(check, factor, "one factor")
+        factor, made = _best(lambda x: _tried(log, clock.scaled(x)), _FACTOR)
+        holds = made is not None and made.verdict == "holds"
+        nearly = made is not None and made.distance < check.distance / 3
+        if (holds or nearly) and abs(factor - 1) > _NOTHING:
+            cause = (
+                f"All times are off by {'' if holds else 'nearly '}one factor: batches take "
+                f"{factor:.3g} times as long as by this clock, as on another GPU, another number "
+                "of GPUs, or at another speed of theirs."
+            )
+            return replace(check, factor=factor, cause=cause)
+    alone = [name for name in ("ttft", "tpot") if name in check.off]
     if check.guessed:
         which = " and ".join(f"{name} {value:,}" for name, value in check.guessed.items())
-        return replace(check, cause=f"Requests wait for limits that were guessed: {which}.")
-    alone = [name for name in ("ttft", "tpot") if name in check.off]
-    if len(alone) == 1 and len(check.ratios()) == len(Times._fields):
+        cause = f"Requests wait for limits that were guessed: {which}."
+    elif len(alone) == 1 and len(check.ratios()) == len(Times._fields):
         worst = max(("mean", "p99"), key=lambda each: abs(check.error(alone[0], each)))
-        by = f"{alone[0].upper()} alone is off, by {check.error(alone[0], worst):+.1%} ({worst})"
-        why = "kernels take other times than by this clock"
+        by = f"{check.error(alone[0], worst):+.1%} ({worst})"
+        cause = f"{alone[0].upper()} alone is off, by {by}: "
         if alone == ["ttft"]:
-            why = "the engine had other limits than were given, or requests arrived otherwise"
-        return replace(check, cause=f"{by}: {why}.")
-    if scaled is not None and scaled.distance < check.distance / 3:
-        return _by_factor(check, factor, "nearly one factor")
-    return replace(
-        check,
-        cause="Neither a single limit nor one factor explains it: the engine or the GPU is another "
-        "one, or several things differ.",
-    )
-
-
-def _by_factor(check: ClockCheck, factor: float, which: str) -> ClockCheck:
-    cause = (
-        f"All times are off by {which}: batches take {factor:.3g} times as long as by this clock, "
-        "as on another GPU, another number of GPUs, or at another speed of theirs."
-    )
-    return replace(check, factor=factor, cause=cause)
+            cause += "the engine had other limits than were given, or requests arrived otherwise."
+        else:
+            cause += "kernels take other times than by this clock."
+    else:
+        cause = (
+            "Neither a single limit nor one factor explains it: the engine or the GPU is another "
+            "one, or several things differ."
+        )
+    return replace(check, cause=cause)
 
 
 def _tried(log: _Log, clock: Clock) -> ClockCheck | None:

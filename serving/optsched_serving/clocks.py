@@ -133,7 +133,7 @@ def check(output: Output, given: Options) -> int:
     log, how = _log(source, given, gone)
     with output.progress("simulating the log"):
         found = check_clock(name, *log, **how, guessed=guessed)
-    found = dataclasses.replace(found, next=_next(found, name, source, how))
+    found = dataclasses.replace(found, next=_next(found, name, source))
     if found.guessed:
         which = " and ".join(f"{name} {value:,}" for name, value in found.guessed.items())
         output.note(f"guessed, although it counts: {which}; say it, or pass --serve")
@@ -142,14 +142,14 @@ def check(output: Output, given: Options) -> int:
     return cli.DONE
 
 
-def _next(found: ClockCheck, name: str, source: str, how: Options) -> str | None:
+def _next(found: ClockCheck, name: str, source: str) -> str | None:
     """Return the command after a check: with the clock that holds, or what may make it hold."""
     from optsched_serving.capacity.capacity import SHIPPED
 
-    flags = {f"--{each.replace('_', '-')}": str(value) for each, value in found.change.items()}
-    words = cli.words_without({"--json", *flags})
-    if flags:
-        return shlex.join(["optsched", *words, *(word for each in flags.items() for word in each)])
+    for each, value in found.change.items():
+        flag = f"--{each.replace('_', '-')}"
+        return shlex.join(["optsched", *cli.words_without({"--json", flag}), flag, str(value)])
+    words = cli.words_without({"--json"})
     for word in ("clock", "check", name, source):
         words.remove(word)
     if found.factor is not None or ("tpot" in found.off and "ttft" not in found.off):
