@@ -39,8 +39,8 @@ _NOTHING = 0.01  # share by which a factor of the clock says nothing
 _TOKENS = (2048, 8192, 16_384)  # in a batch, as vLLM sets them by the GPU
 _WORKERS = (1, 2, 4, 8)
 _LIMITS = ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks")
+_NEARER = 4.0  # times as near as before is a simulation whose change counts
 _HOPELESS = 1e3  # distance of what cannot be simulated
-_WITHIN = "mean and p99 are within 5 % of what was measured"
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,14 @@ class ClockCheck:
     @property
     def distance(self) -> float:
         """The largest logarithm of simulated by measured, of means and p99, without its sign."""
-        with np.errstate(divide="ignore"):
-            return max(float(np.abs(np.log(each)).max()) for each in self.ratios().values())
+        return max(float(np.abs(np.log(each)).max()) for each in self.ratios().values())
 
     def ratios(self) -> dict[str, FloatArray]:
         """Return simulated divided by measured: the mean and the p99 of each metric."""
-        found = {}
-        with np.errstate(divide="ignore"):
-            for metric, pairs in self.to_dict().items():
-                measured, simulated = np.array([pairs["mean"], pairs["p99"]]).T
-                found[metric] = simulated / measured
-        return found
+        return {
+            metric: np.array([pairs[each][1] / pairs[each][0] for each in ("mean", "p99")])
+            for metric, pairs in self.to_dict().items()
+        }
 
     def error(self, metric: str = "latency", statistic: str = "mean") -> float:
         """Return by which share the simulated value is above the measured one."""
@@ -135,8 +132,8 @@ class ClockCheck:
             ]
         lines.append(f"of the squared differences of latencies {self.bias:.0%} are bias")
         lines += [] if self.beyond is None else [self.beyond]
-        held = self.verdict == "holds"
-        lines.append(f"The clock holds: {_WITHIN}." if held else "The prediction is off.")
+        held = "The clock holds: mean and p99 are within 5 % of what was measured."
+        lines.append(held if self.verdict == "holds" else "The prediction is off.")
         lines[-1] += "" if self.cause is None else f" {self.cause}"
         return "\n".join(lines if self.next is None else [*lines, f"Next: {self.next}"])
 
@@ -191,8 +188,8 @@ def check_clock(
     >>> found.error() < 0.2, found.verdict
     (True, 'off')
     """
-    engines = concurrency, workers, router, guessed
-    found, log = _prepared(clock, instance, measured, policy, *engines)
+    given = instance, measured, policy, concurrency, workers, router, guessed
+    found, log = _prepared(clock, *given)
     check = log.on(found)
     return check if check.verdict == "holds" else _explained(check, found, log)
 
@@ -276,20 +273,13 @@ class _Log(NamedTuple):
         return self._replace(policy=replace(self.policy, **{name: value}))
 
 
-def _prepared(
-    clock: str | Clock,
-    instance: Instance,
-    measured: Measured,
-    policy: Policy,
-    concurrency: int | None = None,
-    workers: Any = None,
-    router: Any = "vllm-dp",
-    guessed: Collection[str] = (),
-) -> tuple[Clock, _Log]:
+def _prepared(clock: str | Clock, *given: Any) -> tuple[Clock, _Log]:
     """Return a clock and a log, or refuse what cannot be simulated."""
     found = get_clock(clock)
     if found.unit != "s":
         raise ClockError(f"clock {found.name} counts {found.unit}; a log needs one in seconds")
+    log = _Log(*given)
+    measured, concurrency, workers = log.measured, log.concurrency, log.workers
     known = np.isfinite(measured.arrivals).all()
     if known and concurrency is not None:
         raise ClockError("the log says when requests arrived; leave the concurrency out")
@@ -306,37 +296,40 @@ def _prepared(
             f"workers is {workers}, but a client that keeps {concurrency} requests running is "
             "simulated with one engine; leave workers out, or name the column of arrivals"
         )
-    return found, _Log(instance, measured, policy, concurrency, workers, router, guessed)
+    return found, log
 
 
 def _explained(check: ClockCheck, clock: Clock, log: _Log) -> ClockCheck:
     """Return a check of a clock that is off with what is likely to be wrong."""
-    limits, tried, met = log.limits(), log.changes(check), []
+    tried: list[tuple[str, float, ClockCheck | None]] = [
+        (name, value, _tried(log.changed(name, value), clock)) for name, value in log.changes(check)
+    ]
+    limits = log.limits()
     if "num_gpu_blocks" in limits.keys() & log.guessed:
         most = limits["num_gpu_blocks"]
-        share, _ = _best(lambda x: _tried(log.changed("num_gpu_blocks", round(x * most)), clock), 1)
-        tried.append(("num_gpu_blocks", round(share * most)))
-    for name, value in tried:
-        made = _tried(log.changed(name, value), clock)
-        if made is not None and made.verdict == "holds":
-            met.append((name not in log.guessed, round(made.distance, 6), -value, name))
-    if met:  # what was guessed is suspected first, and of equals that which limits least
-        known, _, negative, name = min(met)
-        was = f"{limits[name]:,}{'' if known else ', which was guessed'}"
-        cause = f"With {name} {-negative:,} in place of {was}, {_WITHIN}."
-        also = {} if known else {name: limits[name]}
-        return replace(check, change={name: -negative}, cause=cause, guessed=check.guessed | also)
+        share, made = _best(
+            lambda x: _tried(log.changed("num_gpu_blocks", round(x * most)), clock), 1
+        )
+        tried.append(("num_gpu_blocks", round(share * most), made))
     if isinstance(clock, LinearClock):
         factor, made = _best(lambda x: _tried(log, clock.scaled(x)), _FACTOR)
-        holds = made is not None and made.verdict == "holds"
-        nearly = made is not None and made.distance < check.distance / 3
-        if (holds or nearly) and abs(factor - 1) > _NOTHING:
-            cause = (
-                f"All times are off by {'' if holds else 'nearly '}one factor: batches take "
-                f"{factor:.3g} times as long as by this clock, as on another GPU, another number "
-                "of GPUs, or at another speed of theirs."
-            )
-            return replace(check, factor=factor, cause=cause)
+        tried.append(("factor", factor, made if abs(factor - 1) > _NOTHING else None))
+
+    def rank(name: str, value: float, made: ClockCheck) -> tuple[float, ...]:
+        """Suspect what was guessed first, a factor last; of equals that which limits least."""
+        if made.verdict == "off":
+            return 1, made.distance
+        first = 2 if name == "factor" else name not in log.guessed
+        return 0, first, round(made.distance, 6), -value
+
+    near = [
+        (rank(name, value, made), name, value, made)
+        for name, value, made in tried
+        if made and (made.verdict == "holds" or made.distance < check.distance / _NEARER)
+    ]
+    if near:
+        _, name, value, made = min(near, key=lambda each: each[0])
+        return _with(check, name, value, made, log)
     alone = [name for name in ("ttft", "tpot") if name in check.off]
     if check.guessed:
         which = " and ".join(f"{name} {value:,}" for name, value in check.guessed.items())
@@ -355,6 +348,26 @@ def _explained(check: ClockCheck, clock: Clock, log: _Log) -> ClockCheck:
             "one, or several things differ."
         )
     return replace(check, cause=cause)
+
+
+def _with(check: ClockCheck, name: str, value: float, near: ClockCheck, log: _Log) -> ClockCheck:
+    """Return a check with the one change that explains it, or most of it."""
+    holds = near.verdict == "holds"
+    if name == "factor":
+        cause = (
+            f"All times are off by {'' if holds else 'nearly '}one factor: batches take "
+            f"{value:.3g} times as long as by this clock, as on another GPU, another number of "
+            "GPUs, or at another speed of theirs."
+        )
+        return replace(check, factor=value, cause=cause)
+    was, guess = log.limits()[name], name in log.guessed
+    within = "5 %" if holds else f"{100 * np.expm1(near.distance):.0f} %, which is much nearer"
+    cause = (
+        f"With {name} {value:,} in place of {was:,}{', which was guessed' if guess else ''}, mean "
+        f"and p99 are within {within}."
+    )
+    guessed = check.guessed | ({name: was} if guess else {})
+    return replace(check, change={name: int(value)}, cause=cause, guessed=guessed)
 
 
 def _tried(log: _Log, clock: Clock) -> ClockCheck | None:
@@ -429,7 +442,7 @@ def calibrated(
     with untimed():
         from scipy.optimize import minimize
 
-    base, log = _prepared(clock, instance, measured, policy, concurrency, workers, router)
+    base, log = _prepared(clock, instance, measured, policy, concurrency, workers, router, ())
     if not isinstance(base, LinearClock):
         raise ClockError(f"clock {base.name} is a function; only a sum can be scaled")
     log.on(base)  # which refuses what cannot be simulated

@@ -147,7 +147,8 @@ def test_measured_runs_of_real_gpus_are_met(shared_data, name):
 def test_the_clock_of_another_gpu_or_of_two_is_off_by_a_factor(
     shared_data, name, clock, least, most
 ):
-    found = check_clock(clock, *real_run(shared_data, name))
+    guessed = "max_num_seqs", "max_num_batched_tokens", "workers"
+    found = check_clock(clock, *real_run(shared_data, name), guessed=guessed)
     if clock == name:
         assert found.verdict == "holds"
         return
@@ -179,6 +180,16 @@ def test_wrong_limits_and_wrong_ranks_of_real_runs_are_found(shared_data, name, 
         assert (found.verdict, found.change) == ("off", change)
         assert ("guessed" in found.cause) == (which in guessed)
         assert (which in found.guessed) == (which in guessed)
+
+
+def test_of_two_things_that_are_wrong_a_limit_is_found_first(shared_data):
+    name = "llama-3.1-8b-rtxpro6000"
+    slow = get_clock(name).scaled(1.1)
+    found = check_clock(slow, *real_run(shared_data, name, max_num_seqs=1024))
+    assert found.change == {"max_num_seqs": 128}
+    assert found.cause.endswith("%, which is much nearer.")
+    found = check_clock(slow, *real_run(shared_data, name))
+    assert found.cause.startswith("All times are off by one factor: batches take 0.9")
 
 
 def test_blocks_that_follow_from_a_gpu_are_suspected(shared_data):
@@ -239,6 +250,7 @@ def test_ttft_alone_is_a_limit_or_an_arrival_and_tpot_alone_a_kernel(log):
     slower = seen._replace(latency=seen.first_token + 1.3 * (seen.latency - seen.first_token))
     found = check_clock(TRUE, instance, slower, ENGINE)
     assert (found.verdict, found.change, found.factor) == ("off", {}, None)
+    assert found.off == ["latency", "tpot"]
     assert found.cause.startswith("TPOT alone is off, by -23.1% (mean): kernels take other times")
     both = slower._replace(first_token=0.2 * slower.first_token)
     found = check_clock(TRUE, instance, both, ENGINE)
