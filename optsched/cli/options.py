@@ -621,8 +621,9 @@ def _take_hardware(options: Options) -> None:
         options["memory"] = memory_tokens(llm, gpu, gpus, share)
     if "clock" in unset:
         options["clock"] = optsched.clock.clock_of(llm, gpu, gpus)
-    only_for("llm gpu gpus", bool(unset), "where no memory or no clock is set")
     meta = click.get_current_context().meta
+    used = bool(unset) or SERVED in meta  # of a server the GPU decides limits that it was not told
+    only_for("llm gpu gpus", used, "where no memory or no clock is set")
     meta[SERVED] = vllm_defaults(gpu) | meta.get(SERVED, {})
 
 

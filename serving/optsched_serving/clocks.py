@@ -126,17 +126,17 @@ def check(output: Output, given: Options) -> int:
     from optsched_serving.calibration import check_clock
 
     name, source = take(given, "name source").values()
-    typed, gone = click.get_current_context().params, Counter[str]()
+    gone = Counter[str]()
     guessed = cli.guessed("max_num_seqs max_num_batched_tokens workers")
-    if typed["memory"] is None and cli.guessed("num_gpu_blocks"):  # then --llm and --gpu say it
-        guessed.add("num_gpu_blocks")
+    by_gpu = given["memory"] is not None and click.get_current_context().params["memory"] is None
+    guessed |= cli.guessed("num_gpu_blocks") if by_gpu else set()
     log, how = _log(source, given, gone)
     with output.progress("simulating the log"):
         found = check_clock(name, *log, **how, guessed=guessed)
     found = dataclasses.replace(found, next=_next(found, name, source))
     if found.guessed:
         which = " and ".join(f"{name} {value:,}" for name, value in found.guessed.items())
-        output.note(f"guessed, although it counts: {which}; say it, or pass --serve")
+        output.note(f"what counts was guessed: {which}; say it, or pass --serve")
     content = {"verdict": found.verdict, "cause": found.cause, "next": found.next}
     output.show(found, found.to_dict() | content | {"left_out": dict(gone)})
     return cli.DONE
@@ -156,7 +156,7 @@ def _next(found: ClockCheck, name: str, source: str) -> str | None:
         return shlex.join(
             ["optsched", "clock", "fit", source, "--clock", name, *words, "--out", "mine.json"]
         )
-    if found.verdict == "holds" and not any(map(cli.typed, ("workers", "concurrency"))):
+    if found.verdict == "holds" and not cli.typed("workers concurrency scheduling_policy"):
         return shlex.join(
             ["optsched", "simulate", source, "--policy", SHIPPED, "--clock", name, *words]
         )

@@ -159,7 +159,7 @@ def test_a_guessed_limit_is_the_first_suspect_and_corrected_next(
     assert cause.startswith("With max_num_seqs 24 in place of 256, which was guessed, mean and p99")
     assert following.endswith("--max-num-seqs 24")
     _, _, err = optsched_command("clock", "check", *words)
-    assert "guessed, although it counts: max_num_seqs 256" in err
+    assert "what counts was guessed: max_num_seqs 256" in err
     assert checked(optsched_json, *shlex.split(following)[3:])[0] == "holds"
     given = (*words, "--max-num-seqs", 12)
     verdict, cause, following = checked(optsched_json, *given)
@@ -176,7 +176,7 @@ def test_a_guessed_limit_that_is_reached_is_noted_where_the_clock_holds(optsched
     words = ("clock", "check", CLOCK.name, path, "--memory", 10**6)
     _, out, err = optsched_command(*words)
     assert "The clock holds" in out
-    assert "guessed, although it counts: max_num_seqs 256" in err
+    assert "what counts was guessed: max_num_seqs 256" in err
     _, _, err = optsched_command(*words, "--max-num-seqs", 256)
     assert "max_num_seqs" not in err
     _, _, err = optsched_command(*words, "--serve", "vllm serve MODEL --max-num-seqs 256")
@@ -189,6 +189,8 @@ def test_a_log_of_several_engines_is_checked_on_as_many(optsched_json, refused, 
     assert verdict == "off"
     assert cause.startswith("With workers 2 in place of 1, which was guessed, mean and p99 are")
     assert checked(optsched_json, *shlex.split(following)[3:]) == ("holds", None, None)
+    sized = checked(optsched_json, *words[:2], *words[4:], "--workers", "100000x2")
+    assert sized == ("holds", None, None)
     by_turns = (*words, "--workers", 2, "--router", "round-robin")
     found = [optsched_json("clock", "check", *each) for each in (by_turns, by_turns[:-2])]
     assert found[0]["ttft"] != found[1]["ttft"]

@@ -153,6 +153,16 @@ def test_limits_that_are_guessed_are_said(optsched_command):
     assert "only for the policy vllm, but for the memory that it says" in err
 
 
+def test_a_gpu_beside_the_memory_that_a_server_says_sets_its_limits(optsched_json):
+    line = f"vllm serve {MODEL} --num-gpu-blocks-override 9000"
+    words = ("simulate", "family:chat,n=400,rate=400,seed=1", "--policy", "vllm", "--serve", line)
+    words = (*words, "--clock", "llama-3.1-8b-rtx4090")
+    plain = optsched_json(*words)
+    on_h200 = optsched_json(*words, "--gpu", "h200-141gb")
+    typed = optsched_json(*words, "--max-num-seqs", 1024, "--max-num-batched-tokens", 8192)
+    assert on_h200 == typed != plain
+
+
 def test_arguments_as_json(tmp_path):
     file = tmp_path / "arguments.json"
     file.write_text(
