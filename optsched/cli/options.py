@@ -23,7 +23,7 @@ from optsched._internal.files import is_foreign, is_replaced, write_whole
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from optsched import Beliefs, Instance
 
@@ -248,6 +248,17 @@ def _listed(found: Sequence[str]) -> str:
     return f"{' and '.join(found)} {'counts' if len(found) == 1 else 'count'}"
 
 
+def words_without(names: Collection[str]) -> list[str]:
+    """Return the words of this command line without some options that have values."""
+    words, given = [], iter(sys.argv[1:])
+    for word in given:
+        if word in names:
+            next(given, None)
+        elif word.partition("=")[0] not in names:
+            words.append(word)
+    return words
+
+
 def typed(names: str) -> list[str]:
     """Return those of some options that were typed, each with its value."""
     context, wanted = click.get_current_context(), names.split()
@@ -264,6 +275,7 @@ TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
 SERVED = "optsched.served"  # under which a context keeps how vLLM serves, as told or on its GPU
+_TOLD = "optsched.told"  # and of that what --serve said
 _MAX_SEEDS = 10_000
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
 #: Names that options had in version 0.1, and those that they have now.
@@ -405,9 +417,8 @@ COLUMNS = (
     ),
     option("--time-unit U", UNIT, "Unit of arrivals, where unknown: s, ms, us, ns or steps."),
 )
-TRACE = (
-    click.Argument(["trace"]),
-    MEMORY,
+#: Instead of a memory.
+HARDWARE = (
     option(
         "--llm L",
         str,
@@ -424,6 +435,11 @@ TRACE = (
     option(
         "--gpu-memory-utilization X", 0.9, "Share of their memory that vLLM uses.", needs="--llm"
     ),
+)
+TRACE = (
+    click.Argument(["trace"]),
+    MEMORY,
+    *HARDWARE,
     option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
     option("--rate R", float, "Poisson arrivals for a TRACE without any: requests per second."),
     *COLUMNS,
@@ -543,7 +559,7 @@ def command(
             skip_invalid = given.get("skip_invalid", False)
             if "serve" in given:
                 take_served(given)
-            if TRACE in parameters:
+            if "llm" in given:
                 _take_hardware(given)
             check_conditions(given)
             if TRACE in parameters:
@@ -584,8 +600,14 @@ def take_served(options: Options) -> None:
             "--serve names no limit of requests or tokens in a batch, and no GPU is known: as on "
             "one below 70 GiB they are 256 and 2,048; say them, or pass --gpu"
         )
-    context.meta[SERVED] = settings
+    context.meta[SERVED] = context.meta[_TOLD] = settings
     notes().extend(served.notes)
+
+
+def guessed(names: str) -> set[str]:
+    """Return those of some limits of an engine that were neither typed nor said by --serve."""
+    told = click.get_current_context().meta.get(_TOLD, {})
+    return {name for name in names.split() if name not in told and not typed(name)}
 
 
 def _take_hardware(options: Options) -> None:
@@ -599,8 +621,9 @@ def _take_hardware(options: Options) -> None:
         options["memory"] = memory_tokens(llm, gpu, gpus, share)
     if "clock" in unset:
         options["clock"] = optsched.clock.clock_of(llm, gpu, gpus)
-    only_for("llm gpu gpus", bool(unset), "where no memory or no clock is set")
     meta = click.get_current_context().meta
+    used = bool(unset) or SERVED in meta  # of a server the GPU decides limits that it was not told
+    only_for("llm gpu gpus", used, "where no memory or no clock is set")
     meta[SERVED] = vllm_defaults(gpu) | meta.get(SERVED, {})
 
 
@@ -629,11 +652,6 @@ def _instance(output: Output, options: Options) -> Instance:
     how = take(options, "memory limit seconds_per_step skip_invalid columns time_unit")
     on_clock = options.get("clock") not in (None, "unit")
     how["memory"] = memory_of(how["memory"], options)
-    workers = options.get("workers")
-    if isinstance(workers, str) and not workers.isdecimal():  # else they are counted
-        from optsched.problem.workers import Workers
-
-        how["memory"] = max(Workers.parse(workers, how["memory"]).memories)
     step = how["seconds_per_step"]
     if on_clock:
         how["seconds_per_step"] = TICK
@@ -674,9 +692,14 @@ def _arriving(instance: Instance, rate: float, step: float, seed: int) -> Instan
 
 
 def memory_of(memory: int | None, options: Options) -> int | None:
-    """Return the memory that was given, or that of the blocks, of which one is not used."""
+    """Return the memory that was given, that of blocks but the one not used, or of workers."""
     if memory is None and options.get("num_gpu_blocks") is not None:
         memory = (options["num_gpu_blocks"] - 1) * (options["block_size"] or DEFAULT_BLOCK)
+    workers = options.get("workers")
+    if isinstance(workers, str) and not workers.isdecimal():  # else they are counted
+        from optsched.problem.workers import Workers
+
+        return max(Workers.parse(workers, memory).memories)
     return memory
 
 

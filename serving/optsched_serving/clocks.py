@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +21,11 @@ from optsched_serving.recorded import is_recorded, recorded_batches, recorded_re
 if TYPE_CHECKING:
     import pandas as pd
 
+    from optsched.clock import Clock
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
     from optsched.workloads.trace import Measured
+    from optsched_serving.calibration import ClockCheck
 
 #: A line of vLLM's --enable-logging-iteration-details.
 _ITERATION = re.compile(
@@ -39,9 +42,12 @@ _KERNELS = (
     option("--overhead S", 0.0, f"Seconds per batch in which no kernel runs, of {_LAYERS}."),
 )
 _MEASURED = (
+    *cli.HARDWARE,
     *cli.COLUMNS,
     cli.SKIP_INVALID,
     option("--concurrency N", int, "Of a log without arrivals: requests its client kept running."),
+    cli.WORKERS,
+    option("--router R", "vllm-dp", "Router of these workers, as of route.", needs="--workers"),
 )
 _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
 
@@ -91,7 +97,8 @@ def fit(output: Output, given: Options) -> int:
         else:
             from optsched_serving.calibration import calibrated
 
-            found = calibrated(clock, *_log(source, given, gone))
+            log, how = _log(source, given, gone)
+            found = calibrated(clock, *log, **how)
             found = found._replace(clock=dataclasses.replace(found.clock, name=name))
     if out is not None:
         found.clock.to_json(out)
@@ -110,13 +117,17 @@ def fit(output: Output, given: Options) -> int:
     *ENGINE,
     runs=(
         "clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",
+        "clock check llama-3.1-8b-rtx4090 log.jsonl --llm llama-3.1-8b --gpu rtx4090-24gb "
+        "--workers 2",
         "clock check recorded --num-gpu-blocks 2588",
     ),
 )
 def check(output: Output, given: Options) -> int:
-    """Simulate a measured log, and set both beside each other.
+    """Simulate a measured log, set both beside each other, and judge the clock.
 
-    LOG may be a folder that the plugin recorded; without CLOCK one is fitted on its batches.
+    It holds if mean and p99 of all that was measured are within 5 %. If not, the likely cause is
+    named: limits that were guessed are suspected first. LOG may be a folder that the plugin
+    recorded; without CLOCK one is fitted on its batches.
     """
     from optsched_serving.calibration import check_clock
 
@@ -129,23 +140,55 @@ def check(output: Output, given: Options) -> int:
         fitted = optsched.clock.LinearClock.fit(_batches(Path(name)), "fitted")
         name, source = fitted.clock, name
     gone = Counter[str]()
+    guessed = cli.guessed("max_num_seqs max_num_batched_tokens workers")
+    by_gpu = given["memory"] is not None and click.get_current_context().params["memory"] is None
+    guessed |= cli.guessed("num_gpu_blocks") if by_gpu else set()
+    log, how = _log(source, given, gone)
     with output.progress("simulating the log"):
-        found = check_clock(name, *_log(source, given, gone))
-    output.show(found, found.to_dict() | {"left_out": dict(gone)})
+        found = check_clock(name, *log, **how, guessed=guessed)
+    found = dataclasses.replace(found, next=_next(found, name, source))
+    if found.guessed:
+        which = " and ".join(f"{name} {value:,}" for name, value in found.guessed.items())
+        output.note(f"what counts was guessed: {which}; say it, or pass --serve")
+    content = {"verdict": found.verdict, "cause": found.cause, "next": found.next}
+    output.show(found, found.to_dict() | content | {"left_out": dict(gone)})
     return cli.DONE
+
+
+def _next(found: ClockCheck, name: str | Clock, source: str) -> str | None:
+    """Return the command after a check: with the clock that holds, or what may make it hold."""
+    from optsched_serving.capacity.capacity import SHIPPED
+
+    for each, value in found.change.items():
+        flag = f"--{each.replace('_', '-')}"
+        return shlex.join(["optsched", *cli.words_without({"--json", flag}), flag, str(value)])
+    if not isinstance(name, str):  # fitted for this check
+        return shlex.join(["optsched", "clock", "fit", source, "--out", "mine.json"])
+    words = cli.words_without({"--json"})
+    for word in ("clock", "check", name, source):
+        words.remove(word)
+    if found.factor is not None or ("tpot" in found.off and "ttft" not in found.off):
+        return shlex.join(
+            ["optsched", "clock", "fit", source, "--clock", name, *words, "--out", "mine.json"]
+        )
+    if found.verdict == "holds" and not cli.typed("workers concurrency scheduling_policy"):
+        return shlex.join(
+            ["optsched", "simulate", source, "--policy", SHIPPED, "--clock", name, *words]
+        )
+    return None
 
 
 def _log(
     source: str, options: Options, gone: Counter[str]
-) -> tuple[Instance, Measured, Policy, int | None]:
-    """Read a measured log, count what it leaves out, and return its engine and concurrency."""
+) -> tuple[tuple[Instance, Measured, Policy], Options]:
+    """Read a measured log, count what it leaves out, and return it with its engines."""
     memory = cli.memory_of(options.pop("memory"), options)
     how = take(options, "columns time_unit skip_invalid")
     how |= {"seconds_per_step": cli.TICK, "note": cli.notes().append, "left_out": gone}
     path = recorded_requests(Path(source)) if is_recorded(source) else source
     log = optsched.workloads.read_measured(path, memory, **how)
-    concurrency = options.pop("concurrency")
-    return *log, of_engine(optsched.policies.get_policy("vllm"), options), concurrency
+    engines = take(options, "concurrency workers router")
+    return (*log, of_engine(optsched.policies.get_policy("vllm"), options)), engines
 
 
 def _batches(path: Path) -> Path | pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
 import optsched
@@ -24,7 +23,12 @@ if TYPE_CHECKING:
         multiple=True,
         required=True,
     ),
-    option("--policies P,Q", str, "Policies of the workers; each runs with each router."),
+    option(
+        "--policies P,Q",
+        str,
+        "Policies of the workers; each runs with each router (default: vllm, what its plugin ships "
+        "and two that know outputs; in steps fcfs and area).",
+    ),
     option("--routers A,B", "least-tokens", "Routers, as of route."),
     option("--workers G", int, "Simulate only so many workers."),
     option("--loads X,Y", Numbers(float), "The same where all arrive so many times as fast."),
@@ -87,13 +91,7 @@ def capacity(output: Output, given: Options) -> int:
 def _again(policy: str, router: str, workers: int | None) -> str | None:
     if workers is None:
         return None
-    words, skipped = [], {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
-    skipped |= {"--certificate", "--cost-per-hour"}
-    given = iter(sys.argv[1:])
-    for word in given:
-        if word in skipped:
-            next(given, None)
-        elif word.partition("=")[0] not in skipped:
-            words.append(word)
+    skipped = {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
+    words = cli.words_without(skipped | {"--certificate", "--cost-per-hour"})
     chosen = ["--policies", policy, "--routers", router, "--workers", str(workers)]
     return shlex.join(["optsched", *words, *chosen])

@@ -39,7 +39,8 @@ _OTHER_NAMES = {
 _NOTHING = ("", "none", "false", "0", "{}", "null", "auto", "generate", "balanced", "native")
 _LACKS = {
     "scheduler_cls": "name the policy instead, such as --policy vllm:area,load+plan+learned",
-    "data_parallel_size": "leave that out, and give the ranks to route or capacity as --workers",
+    "data_parallel_size": "leave that out, and give the ranks to route, capacity or clock check as "
+    "--workers",
     "config": "put the arguments of that file on the line",
     "performance_mode": "pass --max-num-seqs and --max-num-batched-tokens as the server logs them",
     **dict.fromkeys(

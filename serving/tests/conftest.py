@@ -1,6 +1,7 @@
 """A vLLM to look at, in the place of the real one."""
 
 import sys
+from pathlib import Path
 
 import fake_vllm
 import pytest
@@ -23,3 +24,12 @@ def vllm(monkeypatch):
     yield put
     for name in NAMES:
         vars(inside).pop(name, None)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The script that measured, and that reports."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import validate_gpu
+
+    return validate_gpu

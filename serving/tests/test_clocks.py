@@ -1,6 +1,8 @@
 """clock: what there is, fits, and logs beside their simulation."""
 
 import json
+import shlex
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,19 +10,17 @@ import pytest
 from kernel_times import profile
 from tabled import tabled
 
-from optsched import family, run
+from optsched import Instance, family, run
 from optsched.clock import BatchContent, LinearClock, get_clock
+from optsched.clock.hardware import memory_tokens
 from optsched.policies import get_policy
 from optsched_serving.clocks import clock
 
 CLOCK = get_clock("llama-3.1-8b-rtx4090")
 
 
-@pytest.fixture(scope="module")
-def log(tmp_path_factory):
-    """A run of the simulator as LLMServingSim's authors write what they measure."""
-    instance = family("mixed", n=60, memory=20_000, rate=4, seed=3, seconds_per_step=1e-6)
-    made = run(instance, get_policy("vllm"), clock=CLOCK)
+def write_log(path, instance, made):
+    """Write a run of the simulator as LLMServingSim's authors write what they measure."""
     rows = [
         {"input_toks": prompt, "output_toks": output, "arrival_time": 9.0 + come, "queued_ts": come,
          "first_token_ts": come + first, "last_token_ts": come + last}
@@ -29,9 +29,29 @@ def log(tmp_path_factory):
             made.first_token_latencies.tolist(), made.latencies.tolist(), strict=True,
         )
     ]  # fmt: skip
-    path = tmp_path_factory.mktemp("log") / "requests.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """A run as if it had been measured."""
+    instance = family("mixed", n=60, memory=20_000, rate=4, seed=3, seconds_per_step=1e-6)
+    made = run(instance, get_policy("vllm"), clock=CLOCK)
+    return write_log(tmp_path_factory.mktemp("log") / "requests.jsonl", instance, made)
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """Runs of one engine and of two, in which the limit of requests at once counts."""
+    many = {"n": 150, "memory": 100_000, "rate": 20, "seed": 3, "seconds_per_step": 1e-6}
+    instance = family("chat-and-summaries", **many)
+    engine = replace(get_policy("vllm"), max_num_seqs=24)
+    folder = tmp_path_factory.mktemp("crowded")
+    one = run(instance, engine, clock=CLOCK)
+    two = run(instance, engine, clock=CLOCK, workers=2, router="vllm-dp")
+    return [write_log(folder / f"{made.policy}-{at}.jsonl", instance, made)
+            for at, made in enumerate((one, two))]  # fmt: skip
 
 
 def test_all_clocks_are_listed_with_what_they_are(optsched_command, optsched_json):
@@ -89,12 +109,108 @@ def test_a_log_scales_a_clock_and_is_met(optsched_command, optsched_json, log, t
     assert code == 0
     assert "30 requests that were not fitted" in out
     found = optsched_json("clock", "check", tmp_path / "mine.json", log, *engine)
-    assert found.keys() == {"latency", "ttft", "tpot", "left_out"}
+    metrics = {"latency", "ttft", "tpot"}
+    assert found.keys() == {*metrics, "verdict", "cause", "next", "left_out"}
     one, other = found["latency"]["mean"]
     assert other == pytest.approx(one, rel=0.02)
     code, out, _ = optsched_command("clock", "check", slow, log, *engine)
     assert code == 0
     assert "of the squared differences of latencies" in out
+
+
+def checked(optsched_json, *words):
+    """What `clock check` says of a log, without the pairs of numbers."""
+    found = optsched_json("clock", "check", *words)
+    return found["verdict"], found["cause"], found["next"]
+
+
+def test_a_clock_that_holds_says_so_and_what_comes_next(optsched_command, optsched_json, log):
+    words = (CLOCK.name, log, "--memory", 20_000)
+    verdict, cause, following = checked(optsched_json, *words)
+    assert (verdict, cause) == ("holds", None)
+    assert following.startswith(f"optsched simulate {log} --policy vllm:area,load+plan+learned")
+    _, out, _ = optsched_command("clock", "check", *words)
+    assert out.splitlines()[-2:] == [
+        "The clock holds: mean and p99 are within 5 % of what was measured.", f"Next: {following}"
+    ]  # fmt: skip
+    code, out, err = optsched_command(*shlex.split(following)[1:])
+    assert code == 0, err
+    assert "vllm:area,load+plan+learned" in out
+
+
+def test_a_clock_of_another_gpu_is_off_by_a_factor_and_fitted_next(
+    optsched_command, optsched_json, log, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    CLOCK.scaled(0.8).to_json("fast.json")
+    verdict, cause, following = checked(optsched_json, "fast.json", log, "--memory", 20_000)
+    assert verdict == "off"
+    assert cause.startswith("All times are off by one factor: batches take 1.25 times as long")
+    assert optsched_command(*shlex.split(following)[1:])[0] == 0
+    assert checked(optsched_json, "mine.json", log, "--memory", 20_000)[0] == "holds"
+
+
+def test_a_guessed_limit_is_the_first_suspect_and_corrected_next(
+    optsched_command, optsched_json, crowded
+):
+    words = (CLOCK.name, crowded[0], "--memory", 100_000)
+    verdict, cause, following = checked(optsched_json, *words)
+    assert verdict == "off"
+    assert cause.startswith("With max_num_seqs 24 in place of 256, which was guessed, mean and p99")
+    assert following.endswith("--max-num-seqs 24")
+    _, _, err = optsched_command("clock", "check", *words)
+    assert "what counts was guessed: max_num_seqs 256" in err
+    assert checked(optsched_json, *shlex.split(following)[3:])[0] == "holds"
+    given = (*words, "--max-num-seqs", 12)
+    verdict, cause, following = checked(optsched_json, *given)
+    assert cause.startswith("With max_num_seqs 24 in place of 12, mean and p99 are within 5 %")
+    assert following.endswith("--max-num-seqs 24")
+    assert "--max-num-seqs 12" not in following
+    assert "guessed" not in optsched_command("clock", "check", *given)[2]
+
+
+def test_a_guessed_limit_that_is_reached_is_noted_where_the_clock_holds(optsched_command, tmp_path):
+    instance = Instance([50] * 400, [200] * 400, 10**6, seconds_per_step=1e-6)
+    path = tmp_path / "log.jsonl"
+    write_log(path, instance, run(instance, get_policy("vllm"), clock=CLOCK))
+    words = ("clock", "check", CLOCK.name, path, "--memory", 10**6)
+    _, out, err = optsched_command(*words)
+    assert "The clock holds" in out
+    assert "what counts was guessed: max_num_seqs 256" in err
+    _, _, err = optsched_command(*words, "--max-num-seqs", 256)
+    assert "max_num_seqs" not in err
+    _, _, err = optsched_command(*words, "--serve", "vllm serve MODEL --max-num-seqs 256")
+    assert "max_num_seqs" not in err
+
+
+def test_a_log_of_several_engines_is_checked_on_as_many(optsched_json, refused, crowded):
+    words = (CLOCK.name, crowded[1], "--memory", 100_000, "--max-num-seqs", 24)
+    verdict, cause, following = checked(optsched_json, *words)
+    assert verdict == "off"
+    assert cause.startswith("With workers 2 in place of 1, which was guessed, mean and p99 are")
+    assert checked(optsched_json, *shlex.split(following)[3:]) == ("holds", None, None)
+    sized = checked(optsched_json, *words[:2], *words[4:], "--workers", "100000x2")
+    assert sized == ("holds", None, None)
+    by_turns = (*words, "--workers", 2, "--router", "round-robin")
+    found = [optsched_json("clock", "check", *each) for each in (by_turns, by_turns[:-2])]
+    assert found[0]["ttft"] != found[1]["ttft"]
+    assert found[0]["ttft"]["mean"][0] == found[1]["ttft"]["mean"][0]
+    assert "--router jsq counts only with --workers" in refused(
+        "clock", "check", *words, "--router", "jsq"
+    )
+
+
+def test_the_memory_of_a_log_follows_from_model_and_gpu(optsched_json, refused, log):
+    words = ("--llm", "llama-3.1-8b", "--gpu", "rtx4090-24gb")
+    found = optsched_json("clock", "check", CLOCK.name, log, *words)
+    memory = memory_tokens("llama-3.1-8b", "rtx4090-24gb", 1, 0.9)
+    typed = optsched_json("clock", "check", CLOCK.name, log, "--memory", memory)
+    assert found["latency"] == typed["latency"]
+    assert "--llm llama-3.1-8b counts only with --gpu" in refused(
+        "clock", "check", CLOCK.name, log, *words[:2]
+    )
+    fitted = optsched_json("clock", "fit", log, *words)  # whose clock it scales
+    assert abs(fitted["bias"]) < 0.02
 
 
 def bench(at, **more):

@@ -9,15 +9,6 @@ RUNS = Path(__file__).parent / "recordings"
 PAGES = Path(__file__).parents[1] / "docs"
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    """The script that measured, and that reports."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    import validate_gpu
-
-    return validate_gpu
-
-
 def test_batches_take_what_their_kernels_take(measured):
     run = measured.run_of(RUNS / "h100", "fit")
     took = (run["spans"][:, 1] - run["spans"][:, 0]).sum()

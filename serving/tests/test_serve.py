@@ -131,7 +131,9 @@ def test_a_run_that_was_measured_says_how_it_was_served(
     log, name = folder / "requests.jsonl.gz", "llama-3.1-8b-rtx4090"
     typed = optsched_json("clock", "check", name, log, "--num-gpu-blocks", 2588)
     served = optsched_json("clock", "check", name, log, "--serve", folder / "meta.json")
-    assert served == typed
+    again = served.pop("next").replace(f"--serve {folder / 'meta.json'}", "--num-gpu-blocks 2588")
+    assert (served | {"next": again}) == typed
+    assert served["verdict"] == "holds"
     words = ("simulate", FAMILY, "--policy", "vllm", "--serve", folder / "meta.json")
     code, out, err = optsched_command(*words)
     assert code == 0, err
@@ -149,6 +151,16 @@ def test_limits_that_are_guessed_are_said(optsched_command):
     _, _, err = optsched_command(*words, "--policy", "fcfs")
     assert "--serve" in err
     assert "only for the policy vllm, but for the memory that it says" in err
+
+
+def test_a_gpu_beside_the_memory_that_a_server_says_sets_its_limits(optsched_json):
+    line = f"vllm serve {MODEL} --num-gpu-blocks-override 9000"
+    words = ("simulate", "family:chat,n=400,rate=400,seed=1", "--policy", "vllm", "--serve", line)
+    words = (*words, "--clock", "llama-3.1-8b-rtx4090")
+    plain = optsched_json(*words)
+    on_h200 = optsched_json(*words, "--gpu", "h200-141gb")
+    typed = optsched_json(*words, "--max-num-seqs", 1024, "--max-num-batched-tokens", 8192)
+    assert on_h200 == typed != plain
 
 
 def test_arguments_as_json(tmp_path):

@@ -493,7 +493,8 @@ class PlanSearch:
         )
 
 
-ON_CLOCK = ("vllm", "vllm:work+plan", "work")
+SHIPPED = "vllm:area,load+plan+learned"  # the default of the plugin for vLLM
+ON_CLOCK = ("vllm", SHIPPED, "vllm:work+plan", "work")
 IN_STEPS = ("fcfs", "area")
 ROUTERS = ("least-tokens",)
 
@@ -525,8 +526,9 @@ def capacity(
     slo
         The objectives: one or several `Slo`, or their texts, with limits in the unit of time.
     policies, routers
-        Every policy runs with every router, as for `run`. None: on a clock "vllm", "vllm:work+plan"
-        and "work", in steps "fcfs" and "area".
+        Every policy runs with every router, as for `run`. None: on a clock "vllm", what the plugin
+        for it ships ("vllm:area,load+plan+learned"), and with all outputs known "vllm:work+plan"
+        and "work"; in steps "fcfs" and "area".
     workers
         Try only this number of workers.
     loads

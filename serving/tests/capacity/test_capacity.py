@@ -11,9 +11,11 @@ from twins import twin_of
 import optsched
 from optsched import Instance, OptschedError, Slo, capacity, family, run, verify
 from optsched.clock import LinearClock
+from optsched.policies import get_policy
 from optsched.problem.forecasts import rough_forecasts
 from optsched_serving.capacity.bounds import Attempt
-from optsched_serving.capacity.capacity import fewest
+from optsched_serving.capacity.capacity import ON_CLOCK, SHIPPED, fewest
+from optsched_serving.plugin import Settings
 
 TRACE = optsched.family("uniform", n=60, seed=2, load=2.5)
 CLOCK = LinearClock("fast", 0.3, 0.002, 0.004, 0.0002)
@@ -43,6 +45,22 @@ def test_literal_twins_confirm_the_answer_and_that_one_less_falls_short():
                     assert not twin.differs(routed.on(worker))
                     latencies[some] = routed.on(worker).latencies
             assert attained(TRACE, slo, latencies.tolist()) == met
+
+
+@pytest.mark.slow
+def test_what_the_plugin_ships_is_tried_by_default(optsched_json):
+    shipped, settings = get_policy(SHIPPED), Settings()
+    assert (shipped.order, shipped.aging) == (settings.policy(), settings.aging)
+    assert (shipped.plan, shipped.learned, shipped.fair) == (True, True, settings.fair)
+    timed = TRACE.replace(seconds_per_step=1.0)
+    found = capacity(timed, "latency:p90<=700s", clock=CLOCK)
+    knows = {plan.policy: plan.knows for plan in found.plans}
+    assert knows == dict.fromkeys(("vllm", SHIPPED), "nothing") | dict.fromkeys(
+        ("vllm:work+plan", "work"), "outputs"
+    )
+    words = ("family:uniform,n=30,rate=3", "--slo", "latency:p90<=9s", "--max-num-seqs", 9)
+    found = optsched_json("capacity", *words, "--clock", "llama-3.1-8b-rtx4090")
+    assert [plan["policy"] for plan in found["plans"]] == list(ON_CLOCK)
 
 
 def test_more_workers_need_not_be_better_and_the_answer_says_so():
