@@ -12,10 +12,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, _leave)
     from optsched import cli
 
-    if heard:
-        signal.signal(signal.SIGINT, usual)
     try:
-        cli.main()
+        cli.main(lambda: signal.signal(signal.SIGINT, usual) if heard else None)
     finally:
         if heard:  # all is said
             signal.signal(signal.SIGINT, signal.SIG_IGN)

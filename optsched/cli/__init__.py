@@ -17,6 +17,7 @@ from optsched.cli.options import BAD_INPUT, DONE, INTERRUPTED, NO, Examples, exa
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.metadata import EntryPoints
 
 _SECTIONS = {
@@ -96,13 +97,17 @@ for command in (command for section in _SECTIONS.values() for command in section
     cli.add_command(command)
 
 
-def main() -> NoReturn:
-    """Run the command line and end the process with one of the four exit codes."""
+def main(begin: Callable[[], object] = lambda: None) -> NoReturn:
+    """Run the command line and end the process with one of the four exit codes.
+
+    `begin` lets Ctrl-C raise KeyboardInterrupt, from where it is heard on.
+    """
     code, sentence = BAD_INPUT, None
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whose encoding may not have every character
-            stream.reconfigure(errors="replace")
     try:
+        begin()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # whose encoding may not have every character
+                stream.reconfigure(errors="replace")
         code = cli.main(sys.argv[1:] or ["--help"], "optsched", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
