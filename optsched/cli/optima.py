@@ -51,6 +51,7 @@ def select(output: Output, given: Options) -> int:
     return cli.DONE
 
 
+_EXPLAINED = 5_000  # requests up to which a gap is explained after Ctrl-C, too
 _MODELS = ["hindsight", "relaxation", "batch", "balance"]
 _HINDSIGHT, _STEP = "--model hindsight", "--model balance"
 _IN_TIME, _ON_WORKERS = f"{_HINDSIGHT} relaxation", f"{_HINDSIGHT} balance"
@@ -423,6 +424,8 @@ def _write_certificate(result: Optimum, path: str, output: Output) -> None:
 
 def _explanation(result: Optimum, output: Output) -> dict[str, object] | None:
     """Return where the gap to the bound by prices comes from; None where they cannot explain it."""
+    if result.status == "interrupted" and len(result.schedule.instance) > _EXPLAINED:
+        return None  # whoever leaves does not wait
     try:
         explanation = result.explain()
     except OptschedError as error:

@@ -178,27 +178,30 @@ class _Slope:
 
     def power(self, distance: float) -> float:
         with untimed():
-            from scipy import stats
+            from scipy.special import nctdtr
 
         if not self._free:
             return 0.0
         if self._error == 0:
             return float(distance > 0)
         shift = min(distance / self._error, 1e3)  # further is certain, and overflows
-        return float(stats.nct.sf(self._limit, self._free, shift)) if shift < 1e3 else 1.0
+        if shift == 1e3:
+            return 1.0
+        return 1.0 - float(np.nan_to_num(nctdtr(self._free, shift, self._limit)))
 
     def detectable(self) -> float:
-        with untimed():
-            from scipy import optimize
-
         if not self._free or self._error == 0:
             return self._error
-        far = self._error
+        near, far = 0.0, self._error
         while self.power(far) < POWER:
             far *= 2
-        return float(optimize.brentq(lambda distance: self.power(distance) - POWER, 0, far))
+        for _ in range(_HALVINGS):
+            middle = (near + far) / 2
+            near, far = (near, middle) if self.power(middle) >= POWER else (middle, far)
+        return far
 
 
+_HALVINGS = 50  # to a distance that has all digits of a double
 _DECIMALS = 12  # of regrets that sums in another order must not change
 
 

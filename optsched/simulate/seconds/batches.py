@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import FloatArray, IntArray, Records, ranks_in, records
-from optsched._internal.aside import interruptible_kernel
+from optsched._internal.aside import heard, interruptible_kernel
 from optsched._internal.compiled import allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import pop_by_key, precedes, push_by_key
 from optsched.admission import DUE, NEVER, RELEASED, STARTED, Queue, admit_window, new_queue
@@ -194,19 +194,27 @@ def new_log(columns: int = _COUNTS) -> BatchLog:
 def called_back(
     kind: Callable[..., Callback], function: Callback, failed: float
 ) -> Iterator[Callback]:
-    """Return a function as kernels call it: they get `failed` where it raises, which waits."""
+    """Return a function as kernels call it: they get `failed` where it raises, which waits.
+
+    Ctrl-C waits for the next call: on the way into one it would be lost.
+    """
     errors: list[BaseException] = []
+    with heard() as struck:
 
-    def call(*arguments: int) -> float:
-        try:
-            return function(*arguments)
-        except BaseException as error:
-            errors.append(error)
-            return failed
+        def call(*arguments: int) -> float:
+            try:
+                if struck:
+                    raise KeyboardInterrupt
+                return function(*arguments)
+            except BaseException as error:
+                errors.append(error)
+                return failed
 
-    yield kind(call)
+        yield kind(call)
     if errors:
         raise errors[0]
+    if struck:
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -217,12 +225,12 @@ def timing(clock: Clock) -> Iterator[Timer]:
         return clock(BatchContent(*counts))
 
     if clock.coefficients is None:
-        weights = np.zeros(0)
-    else:
-        bends = [*clock.hinges, *((-most, slope) for most, slope in clock.ramps)]
-        weights = np.concatenate([clock.coefficients, [clock.mixed_tokens], np.ravel(bends)])
-    with called_back(_Callback, duration, float("nan")) as callback:
-        yield weights, callback
+        with called_back(_Callback, duration, float("nan")) as callback:
+            yield np.zeros(0), callback
+        return
+    bends = [*clock.hinges, *((-most, slope) for most, slope in clock.ramps)]
+    weights = np.concatenate([clock.coefficients, [clock.mixed_tokens], np.ravel(bends)])
+    yield weights, _Callback(duration)  # which nobody calls
 
 
 @contextmanager

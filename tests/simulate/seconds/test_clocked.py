@@ -1,5 +1,8 @@
 """Simulators with a clock against literal ones, event by event."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from effort import share
@@ -188,3 +191,33 @@ def test_the_example_of_nested_wait():
     assert log.spans[:, 0].tolist() == [1, 7, 14]
     served = {row: (np.flatnonzero(state.last == row) + 1).tolist() for row in range(3)}
     assert served == {0: [1, 2], 1: [4], 2: [3, 5, 9]}
+
+
+CALLED_BACK = """
+import os, random, signal, threading
+from optsched import family, run
+from optsched.clock import FunctionClock
+
+instance = family("chat", n=2000, seed=1, rate=50, seconds_per_step=1)
+clock = FunctionClock(lambda batch: 0.001 + 1e-6 * batch.resident_tokens)
+run(instance, "fcfs", clock=clock)
+heard = 0
+for number in range(60):
+    thread = threading.Timer(random.Random(number).uniform(0.01, 0.1), os.kill, (os.getpid(), 2))
+    try:
+        thread.start()
+        while True:
+            run(instance, "fcfs", clock=clock)
+    except KeyboardInterrupt:
+        heard += 1
+    thread.join()
+print(heard)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_the_way_into_a_function_that_a_kernel_calls_is_not_lost():
+    """Python said that it ignored an exception, and the run went on to its end."""
+    code = [sys.executable, "-c", CALLED_BACK]
+    done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout.strip(), done.stderr) == ("60", "")
