@@ -11,9 +11,10 @@ def main() -> None:
     if heard:
         signal.signal(signal.SIGINT, _leave)
     from optsched import cli
+    from optsched._internal.aside import raise_soon
 
     try:
-        cli.main(lambda: signal.signal(signal.SIGINT, usual) if heard else None)
+        cli.main(lambda: signal.signal(signal.SIGINT, raise_soon) if heard else None)
     finally:
         if heard:  # all is said
             signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -214,6 +215,25 @@ class _GivenUpError(BaseException):
     """Nobody waits for the result any more."""
 
 
+# Of locks of modules and of weak references: callbacks, out of which no exception comes.
+_DEAF = ("<frozen importlib._bootstrap>", "_weakrefset.py", "weakref.py")
+_MOMENT = 0.005  # seconds that such a callback may take
+
+
+def raise_soon(_: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or do so in a moment where Python would lose it."""
+    if frame is None or not frame.f_code.co_filename.endswith(_DEAF):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGALRM, _strike)  # a thread, started just here, may deadlock
+    signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+
+
+def _strike(_: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C does now."""
+    if callable(handler := signal.getsignal(signal.SIGINT)):
+        handler(signal.SIGINT, frame)
+
+
 @contextmanager
 def heard() -> Iterator[list[int]]:
     """Yield a list that Ctrl-C is noted in, which strikes nowhere then; a second one does as ever.
@@ -221,14 +241,14 @@ def heard() -> Iterator[list[int]]:
     A thread that is started inside is ended inside, wherever Ctrl-C came.
     """
     struck: list[int] = []
-    usual = signal.default_int_handler
+    usual: Any = signal.getsignal(signal.SIGINT)
 
     def note(number: int, _: object) -> None:
         struck.append(number)
         signal.signal(signal.SIGINT, usual)
 
     here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not usual:
+    if not here or usual not in (signal.default_int_handler, raise_soon):
         yield struck
         return
     try:

@@ -81,3 +81,34 @@ def test_whenever_the_process_is_interrupted_it_says_an_answer_or_one_line(after
     assert (process.returncode, "Traceback" in err) in ((0, False), (130, False)), err
     lines = [line for line in err.splitlines() if line and "compiling kernels" not in line]
     assert out or lines == ["optsched: interrupted"]
+
+
+DEAF = """
+import gc, os, random, signal, threading, weakref
+from optsched._internal.aside import raise_soon
+
+signal.signal(signal.SIGINT, raise_soon)
+
+class Each:
+    pass
+
+heard = 0
+for number in range(100):
+    thread = threading.Timer(random.Random(number).uniform(0.001, 0.02), os.kill, (os.getpid(), 2))
+    kept = weakref.WeakSet()
+    try:
+        thread.start()
+        while True:
+            kept.add(Each())
+    except KeyboardInterrupt:
+        heard += 1
+    thread.join()
+print(heard)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_callback_of_a_weak_reference_is_not_lost():
+    """Python said that it ignored an exception, and the command line went on."""
+    run = subprocess.run([sys.executable, "-c", DEAF], capture_output=True, text=True, timeout=60)
+    assert (run.stdout.strip(), run.stderr) == ("100", "")
