@@ -52,6 +52,7 @@ _LEAST_HORIZONS, _LEAST_SEEDS = 4, 5
 TOO_FEW = (
     f"whether regret grows is said from {_LEAST_HORIZONS} horizons and {_LEAST_SEEDS} seeds on"
 )
+_CERTAIN = 0.995  # power that need not be said
 POWER = 0.9  # with which a growth that is called detectable is found
 
 
@@ -79,10 +80,13 @@ class Growth:
 
     def __str__(self) -> str:
         if self.verdict == "bounded":
+            most = f"grows by at most {proven(self.high_ceiling, up=True, digits=3)}"
+            if self.high_ceiling < 0:
+                most = f"falls by at least {proven(-self.high_ceiling, digits=3)}"
+            power = "" if self.power > _CERTAIN else f", power {self.power:.2f}"
             return (
-                f"bounded: growth above {proven(self.high_ceiling, up=True, digits=3)} {self.unit} "
-                f"per tenfold horizon is excluded (tolerance {self.tolerance:,.3g}, power "
-                f"{self.power:.2f})"
+                f"bounded: {most} {self.unit} per tenfold horizon (tolerance "
+                f"{self.tolerance:,.3g}{power})"
             )
         if self.verdict == "grows":
             power = "" if self.exponent is None else f", like T^{self.exponent:.2f}"

@@ -115,6 +115,7 @@ def fit(output: Output, given: Options) -> int:
     cli.MEMORY,
     *_MEASURED,
     *ENGINE,
+    cli.flag("--expert-parallel", "Engines share experts, which is refused: it is not simulated."),
     runs=(
         "clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",
         "clock check llama-3.1-8b-rtx4090 log.jsonl --llm llama-3.1-8b --gpu rtx4090-24gb "
@@ -131,7 +132,12 @@ def check(output: Output, given: Options) -> int:
     """
     from optsched_serving.calibration import check_clock
 
-    name, source = take(given, "name source").values()
+    name, source, experts = take(given, "name source expert_parallel").values()
+    if experts:
+        raise OptschedError(
+            "engines that share experts wait for the slowest in every batch, which clock check does "
+            "not simulate; check a log of engines that do not, and see optsched cluster"
+        )
     if source is None:
         if not is_recorded(name):
             raise OptschedError(

@@ -301,3 +301,8 @@ def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
 def test_what_makes_no_clock_is_refused_in_one_sentence(refused, log, tmp_path, words, sentence):
     places = {"LOG": log, "FOLDER": tmp_path}
     assert sentence in refused("clock", *(places.get(word, word) for word in words))
+
+
+def test_engines_that_share_experts_are_refused(refused):
+    error = refused("clock", "check", "llama-3.1-8b-rtx4090", "log.jsonl", "--expert-parallel")
+    assert "wait for the slowest in every batch, which clock check does not simulate" in error
