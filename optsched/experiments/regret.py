@@ -420,7 +420,12 @@ class Regret(View):
         named = [each for each in growths if each[2].verdict != "too few points"]
         told = [f"{policy}, load {load:g}: {growth}" for policy, load, growth in named]
         few = [f"{TOO_FEW.capitalize()}; here are fewer."] * (len(named) < len(growths))
-        return [*dict.fromkeys(found), *told, *few, *map(str, self.thresholds)]
+        same: dict[tuple[float, ...], list[str]] = {}
+        for policy in self.policies:
+            key = tuple(cell.latencies[policy] for cell in self.cells)
+            same.setdefault(key, []).append(policy)
+        alike = [f"{' and '.join(some)} do the same here." for some in same.values() if some[1:]]
+        return [*dict.fromkeys(found), *alike, *told, *few, *map(str, self.thresholds)]
 
     def plot(self, ax: Axes | None = None, load: float | None = None) -> Axes:
         """Plot the regret of each policy against the horizon, at a load, or the lowest."""

@@ -135,8 +135,8 @@ def check(output: Output, given: Options) -> int:
     name, source, experts = take(given, "name source expert_parallel").values()
     if experts:
         raise OptschedError(
-            "engines that share experts wait for the slowest in every batch, which clock check does "
-            "not simulate; check a log of engines that do not, and see optsched cluster"
+            "engines that share experts wait for the slowest in every batch, which clock check "
+            "does not simulate; check a log of engines that do not, and see optsched cluster"
         )
     if source is None:
         if not is_recorded(name):

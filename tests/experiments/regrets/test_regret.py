@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,7 @@ from optsched import Instance, OptschedError, bound, family, get_clock, regret, 
 from optsched.bounds import bound as bounds
 from optsched.clock import FunctionClock
 from optsched.experiments import regret_cells as regret_room
-from optsched.experiments.regret import Regret
+from optsched.experiments.regret import Growth, Regret
 from optsched.experiments.regret_cells import Cell, RegretTask, enclose, perform, read_source
 from optsched.optimum import plan
 from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_policies
@@ -378,3 +379,19 @@ def test_a_list_of_instances_is_run_as_it_is(clock, tmp_path):
         optsched.regret(made, "area", loads=0.5)
     with pytest.raises(OptschedError, match="a list of sources has instances and traces"):
         optsched.regret(["family:uniform"], "area")
+
+
+def test_policies_that_do_the_same_are_said_to():
+    same = regret("family:equal-prompts", ["mc-sf", "area"], 0.8, [100], seeds=2)
+    assert "mc-sf and area do the same here." in same.notes
+    differ = regret("family:uniform", ["mc-sf", "area"], 1.2, [300], seeds=2)
+    assert not [note for note in differ.notes if "do the same" in note]
+
+
+def test_what_falls_is_not_said_to_grow_by_less_than_nothing():
+    """Bounded regret was "growth above -0.00269 is excluded"."""
+    found = Growth("bounded", -1, -1, -2, -0.5, 0.2, 1, 1.0, None, (1, 10), 5, 0.95)
+    assert str(found) == "bounded: falls by at least 0.5 steps per tenfold horizon (tolerance 0.2)"
+    slow = replace(found, high_ceiling=0.125, power=0.9)
+    assert str(slow).startswith("bounded: grows by at most 0.125 steps per tenfold horizon (")
+    assert str(slow).endswith("tolerance 0.2, power 0.90)")
