@@ -154,6 +154,13 @@ def solve(
         stopped is Stopped.INFEASIBLE and not np.isfinite(ends).all()
     ):  # presolve of CBC means either
         stopped = Stopped.INFEASIBLE_OR_UNBOUNDED
+    if stopped is Stopped.UNBOUNDED and model.integer.any():  # CBC means the relaxation
+        stopped = Stopped.INFEASIBLE_OR_UNBOUNDED
+    if stopped is Stopped.OPTIMAL and model.integer.any() and not np.isfinite(ends).all():
+        relaxed = highs.solve(model.relax(), base.Options(), None, reporter)
+        if relaxed.status in (Stopped.UNBOUNDED, Stopped.INFEASIBLE_OR_UNBOUNDED):  # SCIP 10
+            said = f"{condition}, but without whole numbers there is no bound"
+            return base.Answer(Stopped.INFEASIBLE_OR_UNBOUNDED, title, said)
     values = _values(native, model) if has_point else None
     bound = result.problem.lower_bound
     bound = sign * float(bound) if isinstance(bound, int | float) else None
