@@ -425,7 +425,7 @@ def _write_certificate(result: Optimum, path: str, output: Output) -> None:
 def _explanation(result: Optimum, output: Output) -> dict[str, object] | None:
     """Return where the gap to the bound by prices comes from; None where they cannot explain it."""
     if result.status == "interrupted" and len(result.schedule.instance) > _EXPLAINED:
-        return None  # whoever leaves does not wait
+        return None  # after Ctrl-C nobody waits for it
     try:
         explanation = result.explain()
     except OptschedError as error:
