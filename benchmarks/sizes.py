@@ -2,9 +2,9 @@
 
     python benchmarks/sizes.py [--write]
 
-Of a ladder of sizes the largest up to which three seeds are all solved to optimality, perhaps within
-the solver's tolerance, in ten seconds each; the ladder ends there. Times depend on the machine. `--write` puts the table between
-its marks in the page.
+Of a ladder of sizes the largest up to which three seeds are all solved to optimality, perhaps
+within the solver's tolerance, in ten seconds each; the ladder ends there. Times depend on the
+machine. `--write` puts the table between its marks in the page.
 """
 
 from __future__ import annotations
