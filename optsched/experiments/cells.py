@@ -342,7 +342,7 @@ class _Pool(Generic[Cell, Result]):
         return any(keys for _, keys in self._children.values())
 
     def hand_out(self, number: int, most: int) -> None:
-        """Hand cells that follow one another, as they may share an instance, to so many processes."""
+        """Hand cells that follow one another, as they may share an instance, to processes."""
         while self.waiting and len(self._children) < number:
             with untimed():
                 child = Child(serve_cells)
