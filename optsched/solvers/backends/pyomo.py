@@ -6,6 +6,7 @@ import functools
 import logging
 import math
 from dataclasses import dataclass, replace
+from importlib import import_module
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,11 @@ _OPTIONS = {
 _LARGEST = 1e15  # coefficient, as HiGHS has it
 _MOST_SECONDS = 2**31 - 1  # of GLPK's limit, a whole number
 _TRUSTED = 0.5  # share of the time limit up to which denials count: CBC then says infeasible
+#: Modules that take their time, what they import first: Ctrl-C is heard between two of them.
+_PARTS = (
+    *("scipy.spatial", "scipy.optimize", "scipy.integrate", "scipy.ndimage", "scipy.stats"),
+    *("pyomo.common", "pyomo.core", "pyomo.environ", "pyomo.repn.plugins.standard_form"),
+)
 _PRINTED = 1e-5  # by which a bound that was read from a log is off: it has six digits
 
 
@@ -56,9 +62,9 @@ class PyomoTask:
 
 def load() -> None:
     """Import Pyomo, whose parts come in when they are first used."""
-    with untimed():
-        import pyomo.environ
-        import pyomo.repn.plugins.standard_form  # noqa: F401
+    for part in _PARTS:
+        with untimed():
+            import_module(part)
 
 
 @functools.cache
