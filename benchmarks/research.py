@@ -19,6 +19,7 @@ from optsched import PriorityPolicy, bound, explain_gap, family, run
 from optsched._internal.aside import Budget, stopwatch
 from optsched.bounds.ascent import improve_prices
 from optsched.bounds.configurations import configuration_bound
+from optsched.problem.costs import StartCosts
 from optsched.search.annealing import WORK_PER_SECOND
 from optsched.search.delays import delay_large
 from optsched.search.search import PLANS, search
@@ -52,7 +53,7 @@ def portfolio(seconds: float, seeds: int) -> Iterator[Row]:
             for plan, found in gains.items():
                 best = search(
                     start,
-                    np.ones(n),
+                    StartCosts.plain(np.ones(n)),
                     Budget(work=seconds * WORK_PER_SECOND),
                     seed=seed,
                     plan=plan,
@@ -71,7 +72,10 @@ def targets(seconds: float, seeds: int) -> Iterator[Row]:
             sorted_f, start = baselines(instance)
             began = time.perf_counter()
             best = search(
-                start, np.ones(n), Budget(work=seconds * WORK_PER_SECOND), seed=seed
+                start,
+                StartCosts.plain(np.ones(n)),
+                Budget(work=seconds * WORK_PER_SECOND),
+                seed=seed,
             ).schedule
             took.append(time.perf_counter() - began)
             gains.append(1 - best.total_latency / sorted_f.total_latency)
@@ -128,8 +132,8 @@ def delays(seconds: float, seeds: int) -> Iterator[Row]:
                 assert proven.certificate is not None
                 work, ones = seconds * WORK_PER_SECOND, np.ones(n)
                 delayed = delay_large(instance, ones, proven.certificate, Budget(work=work / 2))
-                plain = search(area, ones, Budget(work=work)).schedule
-                both = search(delayed, ones, Budget(work=work / 2)).schedule
+                plain = search(area, StartCosts.plain(ones), Budget(work=work)).schedule
+                both = search(delayed, StartCosts.plain(ones), Budget(work=work / 2)).schedule
                 costs = [s.total_latency for s in (area, delayed, plain, both)]
                 gaps.append([1 - proven.value / cost for cost in costs])
             yield (f"{name} {n:,}", str(load), *(f"{median(g):.1%}" for g in np.transpose(gaps)))
@@ -174,7 +178,7 @@ def waste(seconds: float, seeds: int) -> Iterator[Row]:
             instance = family("chat-and-summaries", n=n, seed=seed)
             best = search(
                 run(instance, "area").schedule,
-                np.ones(n),
+                StartCosts.plain(np.ones(n)),
                 Budget(work=seconds * WORK_PER_SECOND),
                 seed=seed,
             ).schedule
@@ -206,7 +210,7 @@ def arrivals_by_sizes(seconds: float, seeds: int) -> Iterator[Row]:
                 instance = family(name, n=n, seed=seed, load=load)
                 best = search(
                     run(instance, "area").schedule,
-                    np.ones(n),
+                    StartCosts.plain(np.ones(n)),
                     Budget(work=seconds * WORK_PER_SECOND),
                 ).schedule
                 first = bound(instance, "lagrangian").certificate
@@ -225,7 +229,9 @@ def phases(seconds: float, seeds: int) -> Iterator[Row]:
         for seed in range(seeds):
             instance = family(name, n=n, seed=seed)
             best = search(
-                run(instance, "area").schedule, np.ones(n), Budget(work=WORK_PER_SECOND)
+                run(instance, "area").schedule,
+                StartCosts.plain(np.ones(n)),
+                Budget(work=WORK_PER_SECOND),
             ).schedule
             row = []
             for count in (4, 16, 64):

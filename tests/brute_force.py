@@ -46,11 +46,14 @@ def cost(starts, instance, objective="total-latency", lateness="forbidden", pena
     for i, start in enumerate(starts):
         completion = start + int(instance.outputs[i])
         completions.append(completion)
+        weight = 1 if instance.weights is None else float(instance.weights[i])
+        if objective == "late-requests":
+            total += weight * (completion > int(instance.deadlines[i]))
         latency = completion - int(instance.arrivals[i])
         if objective == "total-latency":
             total += latency
         elif objective == "weighted-latency":
-            total += latency * (1 if instance.weights is None else float(instance.weights[i]))
+            total += latency * weight
         if instance.deadlines is not None and lateness != "forbidden":
             late = max(0, completion - int(instance.deadlines[i]))
             total += penalty * (late if lateness == "per-step" else late > 0)

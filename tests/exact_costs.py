@@ -32,8 +32,13 @@ class Question:
         self.weights = [Fraction(not self.makespan)] * len(self.sizes)
         if objective == "weighted-latency" and instance.weights is not None:
             self.weights = [Fraction(weight) for weight in instance.weights.tolist()]
+        self.penalty, self.penalties = Fraction(penalty), [Fraction(penalty)] * len(self.sizes)
+        if objective == "late-requests":
+            weights = self.weights if instance.weights is None else instance.weights.tolist()
+            self.penalties = [Fraction(weight) for weight in weights]
+            self.weights, self.hard = [Fraction(0)] * len(self.sizes), False
         self.deadlines = None if instance.deadlines is None else instance.deadlines.tolist()
-        self.penalty, self.by_step = Fraction(penalty), lateness == "per-step"
+        self.by_step = lateness == "per-step"
         self.memories = [instance.memory] if memories is None else list(memories)
         self.eligible, self.extra = eligible, extra
 
@@ -46,7 +51,7 @@ class Question:
             return None
         cost = self.weights[i] * (end - self.arrivals[i])
         if late:
-            cost += self.penalty * (late if self.by_step else 1)
+            cost += self.penalties[i] * (late if self.by_step else 1)
         return cost if self.extra is None else cost + self.extra(i, start)
 
     def cost(self, starts, placement=None):

@@ -215,8 +215,9 @@ class _GivenUpError(BaseException):
     """Nobody waits for the result any more."""
 
 
-# Of locks of modules and of weak references: callbacks, out of which no exception comes.
-_DEAF = ("<frozen importlib._bootstrap>", "_weakrefset.py", "weakref.py")
+# Of locks of modules and of weak references: callbacks, out of which no exception comes. So it is
+# with `abc.register`, which compiled modules call as they are imported, and whose errors they drop.
+_DEAF = ("<frozen importlib._bootstrap>", "<frozen abc>", "_weakrefset.py", "weakref.py")
 _MOMENT = 0.005  # seconds that such a callback may take
 
 

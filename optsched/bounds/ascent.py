@@ -29,6 +29,7 @@ from optsched.certificates.prices import (
     SawtoothCertificate,
 )
 from optsched.errors import OptschedError
+from optsched.problem.costs import StartCosts, weights_of
 from optsched.problem.premises import NOWHERE, World
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def find_bound(instance: Instance, method: BoundMethod, objective: lagrangian.Ob
     began = stopwatch()
     # An interrupted request has its token-steps early at best where it runs through (docs).
     premises = World(instance.fingerprint, preemption="resumed", objective=objective)
-    weights = lagrangian.weights_of(instance, objective)
+    weights = weights_of(instance, objective)
     relaxation = lagrangian.relax(instance, weights)
     horizon = relaxation.horizon(instance.memory)
     if objective == "makespan":
@@ -230,9 +231,7 @@ def improve_prices(schedule: Schedule, certificate: Certificate, budget: Budget 
     began = stopwatch()
     ascent = _Ascent(schedule, certificate)
     interrupted = ascent.climb(budget.work / ascent.round_work, budget)
-    found = lagrangian.certify(
-        schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective
-    )
+    found = lagrangian.certify(schedule.instance, ascent.best_prices, ascent.guesses, *ascent.asked)
     found = max(found, certificate, key=lambda candidate: candidate.value)
     seconds = stopwatch() - began
     value, premises = round_down(found.value), found.premises
@@ -253,25 +252,27 @@ class _Ascent(PolyakAscent):
     def __init__(self, schedule: Schedule, certificate: Certificate) -> None:
         instance = schedule.instance
         self._instance = instance
-        self._weights = lagrangian.weights_of(instance, certificate.objective)
+        self.asked = certificate.objective, certificate.lateness, certificate.penalty
+        self._costs = StartCosts.of(instance, *self.asked)
         horizon = _horizon(schedule, certificate)
         given = np.zeros(horizon)
         given[: len(certificate.prices)] = np.array(certificate.prices) / certificate.denominator
         # A token of the backlog delays every request that waits by 1 / M steps.
         waiting = np.zeros(horizon + 1)
-        np.add.at(waiting, instance.arrivals, self._weights)
-        np.add.at(waiting, schedule.starts, -self._weights)
+        np.add.at(waiting, instance.arrivals, self._costs.weights)
+        np.add.at(waiting, schedule.starts, -self._costs.weights)
         backlog = np.maximum(np.cumsum(waiting)[:horizon], 0.0) / instance.memory
         self.guesses = schedule.starts
         self._begin((given, backlog))
-        self._aim(float(self._weights @ schedule.latencies) - self.best)
+        since = float(self._costs.weights @ (instance.outputs - instance.arrivals))
+        self._aim(self._costs.total(schedule.starts) + since - self.best)
         self.round_work = round_work(schedule, certificate)
 
     def _evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
         instance = self._instance
-        unit = lagrangian.common_denominator(instance, prices, self._weights)
+        unit = lagrangian.common_denominator(instance, prices, self._costs.steepest)
         integers = np.rint(prices * unit).astype(np.int64)
-        scaled = np.floor(self._weights * unit).astype(np.int64)
+        scaled = self._costs.scaled(unit)
         self.guesses, costs = lagrangian.cheapest_starts(instance, integers, scaled, self.guesses)
         value = float(costs.sum() - instance.memory * integers.sum()) / unit
         return value, lagrangian.slope_at(instance, self.guesses, prices)
@@ -377,7 +378,7 @@ def sawtooth_bound(
     objective = certificate.objective
     prices = np.array(certificate.prices) / certificate.denominator
     pool, largest = workers.pool(instance), max(workers.memories)
-    starts = lagrangian.relax(pool, lagrangian.weights_of(instance, objective)).last_starts(pool)
+    starts = lagrangian.relax(pool, weights_of(instance, objective)).last_starts(pool)
     completions = np.sort(starts + instance.outputs)
     at = np.searchsorted(completions, np.arange(1, len(prices) + 1))
     before, after = np.maximum(at - _AROUND, 0), np.minimum(at + _AROUND, len(instance) - 1)
@@ -427,7 +428,7 @@ def certify_charges(
     objective: str = "total-latency",
 ) -> SawtoothCertificate:
     """Round prices and charges to integers and evaluate the bound at them exactly."""
-    weights = lagrangian.weights_of(instance, objective)
+    weights = weights_of(instance, objective)
     found = _evaluated(instance, workers, prices, charges, size, guesses, weights)
     several = len(workers) > 1
     alone = workers.pool(instance)
@@ -494,7 +495,7 @@ class _SawtoothAscent(PolyakAscent):
     def __init__(self, schedule: Schedule, certificate: SawtoothCertificate) -> None:
         self._instance, self._workers = schedule.instance, schedule.workers
         self._size, self._objective = certificate.size, certificate.objective
-        self._weights = lagrangian.weights_of(self._instance, certificate.objective)
+        self._weights = weights_of(self._instance, certificate.objective)
         self.horizon = _horizon(schedule, certificate)
         point = np.zeros((2, self.horizon))
         point[:, : len(certificate.prices)] = certificate.prices, certificate.charges
@@ -554,7 +555,7 @@ def regrets_of(schedule: Schedule, certificate: SawtoothCertificate) -> IntArray
     instance, size = schedule.instance, certificate.size
     paid, counted = np.array([certificate.prices, certificate.charges], dtype=np.int64)
     sums = _sums_of(paid, counted, _credits(paid, counted, size, max(schedule.workers.memories)))
-    weights = lagrangian.weights_of(instance, certificate.objective)
+    weights = weights_of(instance, certificate.objective)
     scaled = np.floor(weights * certificate.denominator).astype(np.int64)
     _, least = _cheapest_starts(instance, scaled, schedule.starts, size, sums)
     requests = instance.prompts, instance.outputs, instance.arrivals, scaled, schedule.starts

@@ -37,12 +37,12 @@ from optsched.bounds.lagrangian import (
     cheapest_starts,
     common_denominator,
     held_by,
-    weights_of,
 )
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.certificates.prices import Certificate
 from optsched.clock import Clock, LinearClock, get_clock
 from optsched.errors import InstanceError, OptschedError, require_known
+from optsched.problem.costs import StartCosts, weights_of
 from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, Storage, World
 from optsched.problem.schedule import Schedule
@@ -236,7 +236,7 @@ class _PoolAscent(PolyakAscent):
         for number, ((part, weights), pays) in enumerate(
             zip(self._parts, self._pools.pays, strict=True)
         ):
-            scaled = np.floor(weights * unit).astype(np.int64)
+            scaled = StartCosts.plain(weights).scaled(unit)
             paid = integers[pays].sum(axis=0)
             starts, costs = cheapest_starts(part, paid, scaled, self._guesses[number])
             self._guesses[number] = starts

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, ranks_in, read_only
+from optsched._internal.arrays import MAX_STEP, MAX_SUM, FloatArray, IntArray, ranks_in, read_only
 from optsched._internal.aside import pieces
 from optsched._internal.compiled import allocating, compiled, compiled_inside
 from optsched._internal.small_kernels import (
@@ -30,6 +30,7 @@ from optsched._internal.small_kernels import (
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError, SolverError
 from optsched.models.program import Stopped
+from optsched.problem.costs import Lateness, StartCosts
 from optsched.problem.instance import Instance
 
 _EXACT = 2**62
@@ -186,40 +187,63 @@ _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as man
 _LEAST: WeakKeyDictionary[Certificate, IntArray] = WeakKeyDictionary()
 
 
-def weights_of(instance: Instance, objective: str) -> FloatArray:
-    """Return the weight of each request's latency in an objective, shape (n,)."""
-    if objective == "weighted-latency" and instance.weights is not None:
-        return np.array(instance.weights)  # kernels are compiled once more for read-only arrays
-    return np.ones(len(instance))
-
-
 def certify(
-    instance: Instance, prices: FloatArray, guesses: IntArray, objective: str = "total-latency"
+    instance: Instance,
+    prices: FloatArray,
+    guesses: IntArray,
+    objective: str = "total-latency",
+    lateness: Lateness = "forbidden",
+    penalty: float = 0.0,
 ) -> Certificate:
     """Round prices to integers and evaluate the Lagrangian at them exactly."""
-    weights = weights_of(instance, objective)
-    denominator = common_denominator(instance, prices, weights)
+    asked = StartCosts.of(instance, objective, lateness, penalty)
+    denominator = common_denominator(instance, prices, asked.steepest)
     integers = np.rint(prices * denominator).astype(np.int64)
-    scaled = np.floor(weights * denominator).astype(np.int64)
-    _, costs = cheapest_starts(instance, integers, scaled, guesses)
+    _, costs = cheapest_starts(instance, integers, asked.scaled(denominator), guesses)
     total = int(costs.sum()) - instance.memory * int(integers.sum())
     value = Fraction(total, denominator)
-    found = Certificate(
-        denominator, tuple(integers.tolist()), instance.fingerprint, value, objective
-    )
+    whole, fingerprint = tuple(integers.tolist()), instance.fingerprint
+    how = (lateness, penalty) if asked.soft else ()
+    found = Certificate(denominator, whole, fingerprint, value, objective, (), *how)
     _LEAST[found] = costs
     return found
 
 
 def cheapest_starts(
-    instance: Instance, prices: IntArray, weights: IntArray, guesses: IntArray
+    instance: Instance, prices: IntArray, costs: StartCosts, guesses: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the cheapest start of each request and its cost; good guesses save work."""
+    arrivals, weights, rates = instance.arrivals, costs.weights, costs.weights + costs.slopes
+    if not costs.soft:
+        return _cheapest_between(instance, prices, weights, arrivals, costs.due, guesses)
+    # The cheapest in time, and the cheapest of those that are late, which need no price: the
+    # horizon, after which nothing is paid, does for a due date beyond it.
+    due = np.minimum(costs.due, np.maximum(len(prices), arrivals))
+    last, begins = np.maximum(due, arrivals), read_only(np.maximum(due + 1, arrivals))
+    ever = np.full_like(last, MAX_STEP)
+    early = _cheapest_between(instance, prices, weights, arrivals, last, guesses)
+    late = _cheapest_between(instance, prices, rates, begins, ever, guesses)
+    over = begins - due - instance.outputs  # at an end when latency counts from `begins`
+    paid = late[1] + weights * (begins - arrivals) + costs.jumps + costs.slopes * over
+    better = (paid < early[1]) | (due < arrivals)
+    return np.where(better, late[0], early[0]), np.where(better, paid, early[1])
+
+
+def _cheapest_between(
+    instance: Instance,
+    prices: IntArray,
+    weights: IntArray,
+    arrivals: IntArray,
+    latest: IntArray,
+    guesses: IntArray,
+) -> tuple[IntArray, IntArray]:
+    """Find the cheapest starts, where latency counts from some arrivals, up to the latest."""
     sums = [PriceSums.of(prices)]
-    if weights[0] == weights.max() == weights.min():
+    free = latest.min() == MAX_STEP
+    if free and weights[0] == weights.max() == weights.min():
         order = kinds_of(instance, len(prices))
         if order is not None:
-            requests = instance.prompts, instance.outputs, instance.arrivals
+            requests = instance.prompts, instance.outputs, arrivals
             return cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
@@ -227,7 +251,7 @@ def cheapest_starts(
     sums += map(PriceSums.of, (*least_ahead(prices), convex_below(prices)))
     starts, costs = np.empty((2, len(instance)), dtype=np.int64)
     guesses = read_only(np.ascontiguousarray(guesses))
-    given = instance.prompts, instance.outputs, instance.arrivals, weights, guesses
+    given = instance.prompts, instance.outputs, arrivals, latest, weights, guesses
     for part in pieces(len(instance), PIECE):
         of_part = (each[part] for each in (*given, starts, costs))
         _cheapest_starts(*of_part, *itertools.chain(*sums))
@@ -289,8 +313,8 @@ class PricedStarts:
     ) -> None:
         self._instance, self._certificate = instance, certificate
         self._guesses = instance.arrivals if guesses is None else guesses
-        weights = weights_of(instance, certificate.objective)
-        self._weights = np.floor(weights * certificate.denominator).astype(np.int64)
+        how = certificate.objective, certificate.lateness, certificate.penalty
+        self._costs = StartCosts.of(instance, *how).scaled(certificate.denominator)
         self.prices = np.array(certificate.prices, dtype=np.int64)
         self._sums = PriceSums.of(self.prices)
         least = _LEAST.get(certificate)
@@ -298,7 +322,7 @@ class PricedStarts:
 
     @cached_property
     def _found(self) -> tuple[IntArray, IntArray]:
-        return cheapest_starts(self._instance, self.prices, self._weights, self._guesses)
+        return cheapest_starts(self._instance, self.prices, self._costs, self._guesses)
 
     @property
     def cheapest(self) -> IntArray:
@@ -310,8 +334,10 @@ class PricedStarts:
         prompts, outputs = self._instance.prompts[requests], self._instance.outputs[requests]
         paid = prices_of_starts(prompts, outputs, np.array(steps), self._sums)
         latency = steps + outputs - self._instance.arrivals[requests]
-        regrets: IntArray = self._weights[requests] * latency + paid - self._least[requests]
-        return regrets
+        paid = self._costs.weights[requests] * latency + paid - self._least[requests]
+        if self._costs.soft:
+            paid += self._costs.of_lateness(requests, steps)
+        return np.asarray(paid, dtype=np.int64)
 
     def room(self, cost: Fraction) -> int:
         """Return how much regret a schedule can have that costs at most so much, up to 2^61."""
@@ -321,8 +347,9 @@ class PricedStarts:
     def latest(self, cost: Fraction) -> IntArray:
         """Return the latest starts of schedules that cost at most so much, shape (n,)."""
         # Prices are not negative, so a late start costs at least its latency.
-        paid = (self._least + self.room(cost)) // np.maximum(self._weights, 1)
-        latency = np.where(self._weights > 0, paid, MAX_SUM // 2)
+        weights = self._costs.weights
+        paid = (self._least + self.room(cost)) // np.maximum(weights, 1)
+        latency = np.where(weights > 0, paid, MAX_SUM // 2)
         return np.asarray(latency - self._instance.outputs + self._instance.arrivals)
 
 
@@ -363,6 +390,7 @@ def _cheapest_starts(
     prompts: IntArray,
     outputs: IntArray,
     arrivals: IntArray,
+    latest: IntArray,
     weights: IntArray,
     guesses: IntArray,
     starts: IntArray,
@@ -376,14 +404,15 @@ def _cheapest_starts(
     below_total: IntArray,
     below_moment: IntArray,
 ) -> None:
-    """Search from each arrival on, by blocks whose least prices the near and far sums hold."""
+    """Search between two starts, by blocks whose least prices the near and far sums hold."""
     horizon = len(near_total) - 1
     for request in range(len(prompts)):
         prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
         weight = weights[request]
         # At the horizon nothing is paid any more, so that no later start is cheaper.
-        start = arrival if arrival > horizon else horizon
+        start = min(arrival if arrival > horizon else horizon, latest[request])
         best = weight * (start + output - arrival)
+        best += price_of_start(prompt, output, start, total, moment)
         guess = min(max(guesses[request], arrival), start)
         cost = weight * (guess + output - arrival)
         cost += price_of_start(prompt, output, guess, total, moment)
@@ -393,9 +422,9 @@ def _cheapest_starts(
         least = price_of_start(prompt, output, guess, below_total, below_moment)
         least += latency + weight * guess + prompt * output + output * (output + 1) // 2
         most = max(best, least) - latency
-        below = below_total, below_moment
+        below, end = (below_total, below_moment), min(horizon, latest[request])
         first = _last_cheap(prompt, output, weight, guess, -NEAR, arrival, most, below)
-        last = _last_cheap(prompt, output, weight, guess, NEAR, horizon, most, below)
+        last = _last_cheap(prompt, output, weight, guess, NEAR, end, most, below)
         for far in range(first, last, FAR):
             latency = weight * (far + output - arrival)
             if latency >= best:
@@ -535,7 +564,7 @@ def averaged_starts(instance: Instance, iterations: int = _ITERATIONS) -> FloatA
     prices = np.concatenate([first, np.zeros(longest)])
     # Prices move by little; four times their sum must still be counted in 64 bits.
     denominator = common_denominator(instance, 4 * prices, weights)
-    per_step = np.full(len(instance), denominator)
+    per_step = StartCosts.plain(weights).scaled(denominator)
     starts = relaxation.last_starts(instance)
     best = -np.inf
     total, length = np.zeros(len(instance)), 0.0

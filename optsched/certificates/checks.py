@@ -64,11 +64,23 @@ def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str,
     return {**fields, "fingerprint": str(content["fingerprint"]), "value": Fraction(*claim)}
 
 
-def check_prices(denominator: int, prices: tuple[int, ...], objective: str) -> None:
+def check_lateness(lateness: str, penalty: float) -> None:
+    """Reject an unknown price on lateness, or one that is no price."""
+    if lateness not in ("forbidden", "per-step", "per-request"):
+        raise CertificateError(f"lateness is {lateness!r}, but must be per-step or per-request")
+    number = type(penalty) in (int, float) and math.isfinite(penalty)
+    if not number or (penalty != 0 if lateness == "forbidden" else penalty <= 0):
+        raise CertificateError(
+            f"penalty is {penalty!r}, but must be a positive number, and 0 where lateness is "
+            "forbidden"
+        )
+
+
+def check_prices(denominator: int, prices: tuple[int, ...], objective: str, *others: str) -> None:
     """Reject prices of steps that prove nothing."""
     if denominator < 1:
         raise CertificateError(f"the denominator is {denominator}, but must be positive")
-    if objective not in ("total-latency", "weighted-latency"):
+    if objective not in ("total-latency", "weighted-latency", *others):
         raise CertificateError(f"no certificate can prove anything about {objective!r}")
     if prices and min(prices) < 0:
         step = next(step for step, price in enumerate(prices, 1) if price < 0)
@@ -109,27 +121,46 @@ def least_costs(
     charges: Sequence[int] = (),
     size: int = 0,
     credited: Sequence[int] = (0,),
+    lateness: tuple[str, float] = ("forbidden", 0.0),
 ) -> int:
     """Add up costs of the cheapest starts at prices, charges and credits, times the denominator."""
     horizon, spent = len(prices), sum(prices) + sum(charges)
-    weights = [1.0] * len(instance)
-    if objective == "weighted-latency" and instance.weights is not None:
+    weights, nothing = [1.0] * len(instance), [0] * len(instance)
+    if objective in ("weighted-latency", "late-requests") and instance.weights is not None:
         weights = instance.weights.tolist()
-    # A step of latency costs its weight times the denominator, rounded down.
+    # A step of latency costs its weight times the denominator, rounded down; so do being late, and
+    # each step of it, their prices.
     steps = [math.floor(Fraction(weight) * denominator) for weight in weights]
+    once = each = due = nothing
+    if objective == "late-requests":
+        steps, once = nothing, steps
+    kind_of_lateness, penalty = lateness
+    price = [math.floor(Fraction(penalty) * denominator)] * len(instance)
+    if kind_of_lateness == "per-step":
+        each = price
+    elif kind_of_lateness == "per-request":
+        once = price
+    if any(once) or any(each):
+        if instance.deadlines is None:
+            raise CertificateError("the certificate is of late requests; none has a deadline here")
+        due = instance.deadlines.tolist()
     most = max(credited)
     # Everything below stays under `limit`; beyond 64 bits numpy computes with Python's integers.
-    limit = (instance.memory + size + horizon + 1) * (spent * 2 + max(steps)) + most
+    limit = instance.memory + size + horizon + int(instance.outputs.max()) + 1
+    limit = limit * (spent * 2 + max(steps) + max(each)) + most + max(once)
     kind: npt.DTypeLike = np.int64 if limit < 2**62 else object
     tokens = _Sums.of(prices, kind)
     counted = _Sums.of(charges or [0] * horizon, kind)
     credit = np.array(credited, dtype=kind)
     total = 0
     rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals]).tolist()
-    for (prompt, output, arrival), step in zip(rows, steps, strict=True):
+    of_each = zip(rows, steps, due, once, each, strict=True)
+    for (prompt, output, arrival), step, deadline, jump, slope in of_each:
         # From the horizon on nothing is paid and credits fall, so that no later start is cheaper.
         last = max(horizon, arrival)
         best = step * (last + output - arrival) - credited[min(last + output, len(credited) - 1)]
+        over = max(last + output - deadline, 0)
+        best += slope * over + (jump if over else 0)
         for first in range(arrival, horizon, _CHUNK):
             if step * (first + output - arrival) - most >= best:
                 break  # prices are not negative
@@ -140,6 +171,9 @@ def least_costs(
                 full = start + min(max(size - prompt, 0), output)  # then it has `size` tokens
                 cost += counted.paid(prompt, start, full)
                 cost += size * counted.between(full, start + output)
+            if jump or slope:
+                late = np.maximum(start + output - deadline, 0)
+                cost += slope * late.astype(kind) + np.where(late > 0, jump, 0).astype(kind)
             cost -= credit[np.minimum(start + output, len(credit) - 1)]
             best = min(best, int(cost.min()))
         total += best

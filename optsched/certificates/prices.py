@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, IntArray
+    from optsched.problem.costs import Lateness
     from optsched.problem.instance import Instance
 
     AnyCertificate: TypeAlias = (
@@ -374,9 +375,11 @@ class Certificate(checks.Claimed):
     value
         The bound that its maker claims; `verify` finds the bound that it proves.
     objective
-        What it bounds, "total-latency" or "weighted-latency".
+        What it bounds: "total-latency", "weighted-latency" or "late-requests".
     pools
         The workers of each pool; none for the memory of one worker.
+    lateness, penalty
+        What is added to the objective, as of `SolveParams`.
 
     Examples
     --------
@@ -395,12 +398,15 @@ class Certificate(checks.Claimed):
     value: Fraction = Fraction(0)
     objective: str = "total-latency"
     pools: tuple[tuple[int, ...], ...] = ()
+    lateness: Lateness = "forbidden"
+    penalty: float = 0.0
 
     def __post_init__(self) -> None:
+        checks.check_lateness(self.lateness, self.penalty)
         if self.pools and len(self.prices) % len(self.pools):
             raise CertificateError("prices of pools must be for the same steps")
         for row in self.rows:
-            checks.check_prices(self.denominator, row, self.objective)
+            checks.check_prices(self.denominator, row, self.objective, "late-requests")
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
@@ -414,7 +420,11 @@ class Certificate(checks.Claimed):
         """Of which runs it proves a bound."""
         kept: Preemption = "restarted"
         count = None if self.pools else 1
-        return World(self.fingerprint, count, preemption=kept, objective=self.objective)
+        # What a request pays that is late bounds only runs in which none is.
+        soft = self.lateness != "forbidden"
+        return World(
+            self.fingerprint, count, preemption=kept, restricted=soft, objective=self.objective
+        )
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the certificate as JSON, and write it to `path` if one is given."""
@@ -426,6 +436,8 @@ class Certificate(checks.Claimed):
             kind = _SEVERAL
             keys = ["denominator", "pools", "prices", "fingerprint", "value", "objective"]
             content["prices"] = self.rows
+        if self.lateness != "forbidden":
+            keys += ["lateness", "penalty"]
         return write_object({"format": kind} | {key: content[key] for key in keys}, path)
 
     @classmethod
@@ -433,16 +445,17 @@ class Certificate(checks.Claimed):
         """Read a certificate from a JSON file or JSON text; its value is a claim until verified."""
         content, where = read_object(source, CertificateError, "denominator and prices")
         objective = content.get("objective", "total-latency")
+        late = {key: content[key] for key in ("lateness", "penalty") if key in content}
         if content.get("format") != _SEVERAL:
             fields = checks.read_fields(content, where, denominator=0, prices=1)
-            return cls(**fields, objective=objective)
+            return cls(**fields, objective=objective, **late)
         fields = checks.read_fields(content, where, denominator=0, pools=2, prices=2)
         pools, rows = fields["pools"], fields.pop("prices")
         if not pools or len(pools) != len(rows):
             raise CertificateError(f"{where}: {len(pools)} pools, but prices of {len(rows)}")
         if len({len(row) for row in rows}) > 1:
             raise CertificateError(f"{where}: prices of pools must be for the same steps")
-        return cls(**fields, prices=tuple(chain.from_iterable(rows)), objective=objective)
+        return cls(**fields, prices=tuple(chain.from_iterable(rows)), objective=objective, **late)
 
 
 @checked(CertificateError)
@@ -528,7 +541,13 @@ def _verify_prices(
         rows = zip(members, certificate.rows, strict=True)
         paid = [prices for inside, prices in rows if not (places & ~inside).any()]
         charged = paid[0] if len(paid) == 1 else [sum(step) for step in zip(*paid, strict=True)]
-        total += checks.least_costs(instance.take(requests), charged, unit, certificate.objective)
+        total += checks.least_costs(
+            instance.take(requests),
+            charged,
+            unit,
+            certificate.objective,
+            lateness=(certificate.lateness, certificate.penalty),
+        )
     return Fraction(total, unit)
 
 

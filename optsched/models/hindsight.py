@@ -33,6 +33,7 @@ from optsched.models.program import (
     safe_horizon,
     workers_of,
 )
+from optsched.problem.costs import Lateness, StartCosts, weights_of
 from optsched.problem.schedule import Schedule, Usage, Violation
 
 if TYPE_CHECKING:
@@ -43,9 +44,8 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 
-ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan"]
+ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan", "late-requests"]
 SCHEDULE_OBJECTIVES: tuple[ScheduleObjective, ...] = get_args(ScheduleObjective)
-Lateness = Literal["forbidden", "per-step", "per-request"]
 LATENESS: tuple[Lateness, ...] = get_args(Lateness)
 
 
@@ -64,6 +64,21 @@ def check_lateness(lateness: str, penalty: float, error: type[OptschedError]) ->
         )
 
 
+def check_due(
+    instance: Instance, objective: str, lateness: str, error: type[OptschedError]
+) -> None:
+    """Reject what counts late requests and has no deadlines, or a price on them besides."""
+    if objective != "late-requests":
+        return
+    if instance.deadlines is None:
+        raise error("the objective is late-requests, but the requests have no deadlines; add them")
+    if lateness != "forbidden":
+        raise error(
+            f"lateness is {lateness!r}, but the objective late-requests has its own price; leave "
+            "lateness and penalty out"
+        )
+
+
 def schedule_cost(
     schedule: Schedule,
     objective: ScheduleObjective = "total-latency",
@@ -72,12 +87,15 @@ def schedule_cost(
 ) -> Fraction:
     """Evaluate a schedule without rounding, from its start steps alone."""
     instance = schedule.instance
+    due = schedule.completions if instance.deadlines is None else instance.deadlines
+    late = np.maximum(schedule.completions - due, 0)
+    if objective == "late-requests":
+        return exact_dot(weights_of(instance, "weighted-latency"), late > 0)
     cost = Fraction(schedule.makespan if objective == "makespan" else schedule.total_latency)
     if objective == "weighted-latency" and instance.weights is not None:
         cost = exact_dot(instance.weights, schedule.latencies)
-    if instance.deadlines is None or lateness == "forbidden":
+    if lateness == "forbidden":
         return cost
-    late = np.maximum(schedule.completions - instance.deadlines, 0)
     return cost + Fraction(penalty) * int((late if lateness == "per-step" else late > 0).sum())
 
 
@@ -89,7 +107,7 @@ def cost_unit(
 ) -> Fraction:
     """Return a number of which the cost of every schedule is a whole multiple."""
     numbers = [1.0]
-    if objective == "weighted-latency" and instance.weights is not None:
+    if objective in ("weighted-latency", "late-requests") and instance.weights is not None:
         numbers = np.unique(instance.weights).tolist()
     soft = instance.deadlines is not None and lateness != "forbidden"
     return in_units(np.array([*numbers, penalty] if soft else numbers))[0]
@@ -203,6 +221,7 @@ class HindsightProgram(Program):
     def __post_init__(self) -> None:
         require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
         check_lateness(self.lateness, self.penalty, ModelError)
+        check_due(self.instance, self.objective, self.lateness, ModelError)
         if self.memory_prices is not None:
             try:
                 prices = as_floats("memory_prices", self.memory_prices).copy()
@@ -270,7 +289,8 @@ class HindsightProgram(Program):
 
     def _latest_by(self, horizon: int) -> IntArray:
         ends = np.array(horizon)
-        if self.instance.deadlines is not None and self.lateness == "forbidden":
+        soft = self.lateness != "forbidden" or self.objective == "late-requests"
+        if self.instance.deadlines is not None and not soft:
             ends = np.minimum(self.instance.deadlines, ends)
         return np.asarray(ends - self.instance.outputs, dtype=np.int64)
 
@@ -304,7 +324,8 @@ class HindsightProgram(Program):
             instance.outputs,
             instance.arrivals,
         ]
-        if self.objective == "weighted-latency" and instance.weights is not None:
+        weighted = self.objective in ("weighted-latency", "late-requests")
+        if weighted and instance.weights is not None:
             columns.append(instance.weights)
         if instance.deadlines is not None:
             columns.append(instance.deadlines)
@@ -424,13 +445,10 @@ class HindsightProgram(Program):
         instance = self.instance
         completion = step + instance.outputs[request]
         cost = (completion - instance.arrivals[request]).astype(np.float64)
-        if self.objective == "makespan":
-            cost[:] = 0
-        elif self.objective == "weighted-latency" and instance.weights is not None:
-            cost *= instance.weights[request]
-        if instance.deadlines is not None and self.lateness != "forbidden":
-            late = np.maximum(completion - instance.deadlines[request], 0)
-            cost += self.penalty * (late if self.lateness == "per-step" else late > 0)
+        costs = StartCosts.of(instance, self.objective, self.lateness, self.penalty)
+        cost *= 0.0 if self.objective == "makespan" else costs.weights[request]
+        if costs.soft:
+            cost += costs.of_lateness(request, step)
         if self.memory_prices is not None:
             cost += self._paid(self.memory_prices, request, step)
         return cost
@@ -609,13 +627,16 @@ class EventProgram(Shown):
     In (2) a request that is running already, with :math:`h` tokens and :math:`r` steps to go, is
     one of :math:`h` prompt and :math:`r` output tokens that starts at `now`; it has no part in (1).
 
+    A penalty for lateness adds :math:`\max(0, c_i - d_i)` or :math:`[c_i > d_i]` times it to (1);
+    late requests alone are the sum of :math:`w_i [c_i > d_i]`.
+
     On several workers each request has a worker as well, and (2) counts the requests of one worker.
     A point is the starts, then the workers.
 
     Parameters
     ----------
     instance
-        The requests. Deadlines are hard.
+        The requests. Deadlines are hard where no lateness is allowed.
     latest
         Last start of each request, shape (n,). None takes `latest_starts`, with which some optimal
         schedule is kept, and the deadlines; other values are for the caller to prove.
@@ -624,6 +645,8 @@ class EventProgram(Shown):
     kept
         The starts of each request that an optimum may have, ascending; None takes all up to
         `latest`. That others can be left out is for the caller to prove.
+    lateness, penalty
+        As of `HindsightProgram`.
 
     Examples
     --------
@@ -645,9 +668,13 @@ class EventProgram(Shown):
     running: Running = NOTHING_RUNNING
     workers: Workers = None  # type: ignore[assignment]  # filled in __post_init__
     kept: tuple[IntArray, ...] | None = None
+    lateness: Lateness = "forbidden"
+    penalty: float = 0.0
 
     def __post_init__(self) -> None:
         require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
+        check_lateness(self.lateness, self.penalty, ModelError)
+        check_due(self.instance, self.objective, self.lateness, ModelError)
         instance, latest = self.instance, self.latest
         object.__setattr__(self, "workers", workers_of(instance, self.workers, self.running))
         self.running.fit(self.workers.total, self.now)
@@ -655,7 +682,7 @@ class EventProgram(Shown):
             latest = latest_starts(instance, self.now, self.running, self.workers)
             if self.kept is not None:
                 latest = np.array([starts.max(initial=-1) for starts in self.kept])
-        if instance.deadlines is not None:
+        if instance.deadlines is not None and not self.costs.soft:
             latest = np.minimum(latest, instance.deadlines - instance.outputs)
         latest = as_integers("latest", latest)
         if len(latest) != len(instance):
@@ -693,10 +720,12 @@ class EventProgram(Shown):
     @property
     def weights(self) -> FloatArray:
         """Weights :math:`w_i` of the completions in (1), shape (n,); not for the makespan."""
-        weights = self.instance.weights
-        if self.objective == "total-latency" or weights is None:
-            return np.ones(len(self.instance))
-        return weights
+        return self.costs.weights
+
+    @cached_property
+    def costs(self) -> StartCosts:
+        """What starts cost, but for the makespan."""
+        return StartCosts.of(self.instance, self.objective, self.lateness, self.penalty)
 
     @property
     def offset(self) -> float:
@@ -709,7 +738,8 @@ class EventProgram(Shown):
     def equals(self) -> tuple[IntArray, ...]:
         """Requests that agree in everything that counts, ascending, two or more at a time."""
         instance, groups = self.instance, defaultdict(list)
-        numbers = instance.prompts, instance.outputs, self.earliest, self.latest, self.weights
+        start = self.earliest, self.latest, self.costs.steepest, self.costs.due
+        numbers = instance.prompts, instance.outputs, *start
         allowed = self.workers.allowed(instance)
         for request, values in enumerate(zip(*(each.tolist() for each in numbers), strict=True)):
             kept = None if self.kept is None else self.kept[request].tobytes()
@@ -718,17 +748,19 @@ class EventProgram(Shown):
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective, from its start steps alone."""
-        return float(schedule_cost(schedule, self.objective))
+        return float(schedule_cost(schedule, self.objective, self.lateness, self.penalty))
 
     def violations(self, schedule: Schedule) -> list[Violation]:
         """List what makes a schedule infeasible beside the running requests, which come first."""
+        soft = {"deadline"} if self.costs.soft else set()
         if self.now == 0 and not len(self.running.tokens):
-            return schedule.check()
+            return [each for each in schedule.check() if each.kind not in soft]
         count = len(self.running.tokens)
         starts = np.concatenate([np.full(count, self.now), schedule.starts])
         placement = np.concatenate([np.zeros(count, dtype=np.int64), schedule.placement])
         everyone = self.running.join(self.instance, self.now)
-        return Schedule(everyone, starts, workers=self.workers, placement=placement).check()
+        found = Schedule(everyone, starts, workers=self.workers, placement=placement).check()
+        return [each for each in found if each.kind not in soft]
 
     def read(self, point: npt.ArrayLike) -> Schedule:
         """Turn start steps, and then workers where there are several, into a schedule."""

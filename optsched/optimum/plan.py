@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from optsched._internal.aside import Aside, heard
+from optsched._internal.aside import Aside, heard, stopwatch
 from optsched._internal.numbers import proven, round_down
-from optsched.bounds.ascent import Bound, makespan_by_growth
+from optsched.bounds.ascent import Bound, BoundMethod, makespan_by_growth
 from optsched.bounds.bound import Pools, bound, bound_of_pools, price_pools
-from optsched.bounds.lagrangian import PricedStarts
+from optsched.bounds.lagrangian import PricedStarts, certify
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.optimum import stages
 from optsched.optimum.state import (
@@ -36,8 +37,10 @@ from optsched.solvers.backends.driver import end_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from fractions import Fraction
 
     from optsched._internal.arrays import FloatArray
+    from optsched.certificates.prices import Certificate
     from optsched.models.hindsight import EventProgram, HindsightProgram
     from optsched.models.program import Running
     from optsched.problem.instance import Instance
@@ -77,7 +80,7 @@ def raise_pool_prices(state: SolveState) -> None:
     stages.raise_prices(state)
     if state.alone or state.prices is None or state.over:
         return
-    if len(Pools.of(state.instance, state.workers).members) == 1:
+    if not state.hard or len(Pools.of(state.instance, state.workers).members) == 1:
         return
     seconds = state.share(stages.PRICES_ARRIVALS)
     found = price_pools(
@@ -122,6 +125,9 @@ _RUNS = 7  # from the best so far, where there are few requests
 _DENSE, _DENSE_MORE = 0.3, 0.5  # of the time left, where the event program comes next
 _IN_TIME = 0.95  # of the time, as what a search finds too late is lost
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
+_FIRST_PRICE, _DEARER = 20.0, 5.0  # of a step late, over the largest weight; by how much it moves
+_AUCTIONS = 6  # prices of lateness
+_AT_A_PRICE, _AT_A_PRICE_FEW = 0.6, 0.1  # of the time left, where the event program comes next
 _MANY = 20_000  # requests from which on prices take longer than the policies
 
 
@@ -200,15 +206,20 @@ def _attend(state: SolveState, working: Aside[None], struck: list[int]) -> None:
 def find_first(state: SolveState) -> None:
     """Find a first interval."""
     many = len(state.instance) >= _MANY
-    first = bound(state.pool, "closed-form" if many else "auto", state.objective)
+    first = _first_bound(state, "closed-form" if many else "auto")
     state.raise_bound(first)
     for schedule in _follow_policies(state) if state.alone else list_placed(state):
         state.offer(schedule)
     if many and state.left > 0 and not state.finished:
-        first = bound(state.pool, "auto", state.objective)
+        first = _first_bound(state, "auto")
         with state.lock:  # a bound with a certificate, even if it is no better
             state.bound = state.bound if state.closed else first
     state.prices = first.prices
+    if not state.hard and state.prices is not None and state.best is not None:
+        prices = np.array(state.prices.prices) / state.prices.denominator
+        with suppress(OptschedError):  # of a penalty too large for 64 bits
+            state.prices = certify(state.pool, prices, state.best.starts, *state.asked)
+            state.raise_bound(of_prices(state.prices, first.seconds))
     if state.objective == "makespan":
         state.raise_bound(makespan_by_growth(state.instance, state.workers))
         if not state.workers.equal:
@@ -217,6 +228,119 @@ def find_first(state: SolveState) -> None:
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
     source = "policies" if state.alone else "lists"
     state.note(f"{source}: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+
+
+def _first_bound(state: SolveState, method: BoundMethod) -> Bound:
+    """Bound latency, which lateness only adds to; and who is late however it is served."""
+    if state.objective != "late-requests":
+        return bound(state.pool, method, state.objective)
+    return of_prices(certify(state.pool, np.zeros(0), state.pool.arrivals, *state.asked), 0.0)
+
+
+def of_prices(certificate: Certificate, seconds: float) -> Bound:
+    """Return the bound that prices prove."""
+    value, premises = round_down(certificate.value), certificate.premises
+    return Bound(value, "lagrangian", seconds, certificate, premises=premises)
+
+
+class _Other(SolveState):
+    """Another problem, of which schedules are offered to the one that was asked for."""
+
+    of: SolveState
+
+    @classmethod
+    def than(
+        cls, asked: SolveState, instance: Instance, method: str, objective: str = "", **changes: Any
+    ) -> Self:
+        """Return a problem of other weights, deadlines or parameters, of the same time."""
+        params = replace(asked.params, start=None, stop=asked.ended, **changes)
+        target: Any = objective or asked.objective
+        other = cls(instance, target, method, asked.options, params, asked.workers)
+        other.of, other.began = asked, asked.began
+        return other
+
+    def offer(self, schedule: Schedule) -> None:
+        super().offer(schedule)
+        starts, policy, placement = schedule.starts, schedule.policy, schedule.placement
+        asked = self.of
+        asked.offer(
+            Schedule(asked.instance, starts, policy, workers=asked.workers, placement=placement)
+        )
+
+
+class _Relaxed(_Other):
+    """The same without deadlines and a horizon, for as long as what is best meets them."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more is to be done, or the limits bind."""
+        asked = self.of.exact
+        binds = self.exact is not None and (asked is None or asked > self.exact)
+        return binds or super().finished
+
+    def raise_bound(self, proven: Bound, exact: Fraction | None = None) -> None:
+        super().raise_bound(proven, exact)
+        self.of.raise_bound(self._of_asked(proven), exact)
+
+    def note(self, step: str) -> None:
+        super().note(step)
+        self.of.note(f"without limits, {step}")
+
+    def _of_asked(self, found: Bound) -> Bound:
+        """Return a bound as one of the instance that was asked for, of whose deadlines it holds."""
+        if (proof := found.certificate) is None:
+            return found
+        alone = proof.fingerprint == self.pool.fingerprint
+        asked = self.of
+        its = asked.pool.fingerprint if alone else asked.workers.fingerprint(asked.instance)
+        return replace(found, certificate=replace(proof, fingerprint=its))
+
+
+def look_without_limits(state: SolveState) -> None:
+    """Solve without deadlines and a horizon: bounds hold with them, schedules that meet them do."""
+    free = state.instance.replace(deadlines=None)
+    relaxed = _Relaxed.than(
+        state, free, state.method, horizon=None, lateness="forbidden", penalty=0.0
+    )
+    _work(relaxed)
+    state.worked += relaxed.worked
+    if relaxed.proven and state.proven:
+        state.status = "optimal"
+    if relaxed.prices is not None and state.hard:
+        state.prices = replace(relaxed.prices, fingerprint=state.pool.fingerprint)
+
+
+def put_price_on_lateness(state: SolveState) -> None:
+    """Search with a price on lateness in place of deadlines, more while some are late."""
+    due = state.instance.deadlines
+    if state.over or due is None:
+        return
+    before, penalty, start = state.cost, _FIRST_PRICE * float(state.weights.max()), state.best
+    few = len(state.instance) <= state.events
+    seconds = state.searching * (_AT_A_PRICE_FEW if few else _AT_A_PRICE)
+    until = state.elapsed + seconds
+    for number in range(_AUCTIONS):
+        priced = _Other.than(
+            state, state.instance, "search", lateness="per-step", penalty=penalty, work=None
+        )
+        if not state.by_work:
+            end = state.elapsed + (until - state.elapsed) / (_AUCTIONS - number)
+            priced.options = replace(state.options, time_limit=end)
+        if start is None:
+            find_first(priced)
+        else:
+            priced.offer(start)
+        work = seconds / _AUCTIONS * WORK_PER_SECOND
+        stages.search_schedules(priced, state.params.seed + number, work=work)
+        start = priced.best
+        if state.over or start is None:
+            break
+        late = (start.completions > due).any()
+        penalty *= _DEARER if late else 1 / _DEARER
+    state.worked += seconds
+    cost = f"{state.cost:,.10g}" if state.best is not None else "none in time"
+    gained = f", gained {before - state.cost:,.10g}" if before < math.inf else ""
+    state.note(f"lateness at a price: {cost}{gained}")
 
 
 def first_of(program: HindsightProgram | EventProgram) -> Schedule | None:
@@ -294,6 +418,18 @@ def _plain(state: SolveState, *methods: str) -> bool:
     return state.alone and state.plain and state.method in methods
 
 
+def _limited(state: SolveState) -> bool:
+    limited = state.instance.deadlines is not None or state.params.horizon is not None
+    late = state.objective == "late-requests"
+    suits = limited and not late and not _first_proof(state)
+    return suits and state.method in ("auto", "search")
+
+
+def _late_at_a_price(state: SolveState) -> bool:
+    due = state.instance.deadlines is not None and state.timely
+    return due and state.method in ("auto", "search") and not _first_proof(state)
+
+
 def _small(state: SolveState) -> bool:
     latency = state.objective == "total-latency"
     return latency and _exact_is_quick(state) and _plain(state, "auto", "exact")
@@ -313,11 +449,11 @@ def _events_first(state: SolveState) -> bool:
     late = bool((arrivals > arrivals[0]).any())
     most = EVENTS_FIRST if state.alone else stages.MOST_PLACED
     timely = state.timely and late and state.method == "auto"
-    return timely and EVENTS_TIGHT < len(state.instance) <= most
+    return timely and state.best is None and EVENTS_TIGHT < len(state.instance) <= most
 
 
 def _priced(state: SolveState) -> bool:
-    latency = state.objective != "makespan" and state.hard
+    latency = state.objective != "makespan"
     return latency and state.method in ("auto", "search", "exact")
 
 
@@ -349,24 +485,12 @@ def _programmed(state: SolveState) -> bool:
     return solved and state.sizes is None and not _events_first(state)
 
 
-class _Dense(SolveState):
+class _Dense(_Other):
     """A search as for latency, in which a step of each request costs its memory-time."""
-
-    of: SolveState  # that of the makespan, which every schedule found is offered to
 
     def offer(self, schedule: Schedule) -> None:
         super().offer(schedule)
-        asked = self.of
-        asked.offer(
-            Schedule(
-                asked.instance,
-                schedule.starts,
-                schedule.policy,
-                workers=asked.workers,
-                placement=schedule.placement,
-            )
-        )
-        if asked.proven:
+        if self.of.proven:
             self.ended.set()
 
 
@@ -388,21 +512,12 @@ def pack_densely(state: SolveState) -> None:
         return
     limit = _IN_TIME * (state.left if state.by_work else seconds)
     weighted = state.instance.replace(weights=state.instance.areas.astype(np.float64))
-    packing = _Dense(
-        weighted,
-        "weighted-latency",
-        "search",
-        replace(state.options, time_limit=None if math.isinf(limit) else limit),
-        replace(
-            state.params,
-            start=None,
-            stop=state.ended,
-            work=seconds if state.by_work else None,
-            on_progress=None,
-        ),
-        state.workers,
+    work = seconds if state.by_work else None
+    packing = _Dense.than(
+        state, weighted, "search", "weighted-latency", work=work, on_progress=None
     )
-    packing.of = state
+    packing.options = replace(state.options, time_limit=None if math.isinf(limit) else limit)
+    packing.began = stopwatch()
     find_first(packing)
     for number in range(_RUNS if few else 0):
         work = packing.searching / (_RUNS + 1 - number) * WORK_PER_SECOND
@@ -418,7 +533,7 @@ def pack_densely(state: SolveState) -> None:
     state.note(f"dense packing: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
 
-_LATENCY = "latency, of which no deadline may be missed"
+_LATENCY = "latency, lateness"
 _ALONE, _SEVERAL = "one worker", "several workers"
 _TO_THE_END = "what is left"
 
@@ -429,6 +544,20 @@ STAGES: tuple[Stage, ...] = (
         "milliseconds",
         lambda _: True,
         find_first,
+    ),
+    Stage(
+        "the same without deadlines and a horizon, while what is best meets them",
+        "auto and search",
+        _TO_THE_END,
+        _limited,
+        look_without_limits,
+    ),
+    Stage(
+        "lateness at a price, more while some are late",
+        f"{_LATENCY} with deadlines that are to be met, auto and search",
+        f"{_AT_A_PRICE:.0%}, up to {EVENTS_TIGHT} requests {_AT_A_PRICE_FEW:.0%}",
+        _late_at_a_price,
+        put_price_on_lateness,
     ),
     Stage(
         "running sets, where requests arrive together, or events by CP-SAT",
@@ -481,7 +610,7 @@ STAGES: tuple[Stage, ...] = (
         "charges for memory that is kept free to grow",
         _LATENCY,
         f"{stages.CHARGES:.0%}",
-        _priced,
+        lambda state: _priced(state) and state.hard,
         stages.charge_for_growth,
     ),
     Stage(
@@ -519,7 +648,13 @@ STAGES: tuple[Stage, ...] = (
         f"{_ALONE}: exact; or auto, total latency, where the gap is above {stages.LARGE_GAP:.0%}",
         f"{stages.SIZES:.0%}",
         lambda state: (
-            _plain(state, "exact") or (_plain(state, "auto") and stages.large_requests(state))
+            _plain(state, "exact")
+            or (
+                state.alone
+                and state.hard
+                and state.method == "auto"
+                and stages.large_requests(state)
+            )
         ),
         lambda state: stages.price_configurations(state, state.params.seed + 2),
     ),
@@ -540,6 +675,7 @@ STAGES: tuple[Stage, ...] = (
         lambda state: (
             _placed(state)
             and state.objective == "total-latency"
+            and state.hard
             and state.workers.equal
             and state.method in ("auto", "exact")
         ),

@@ -129,12 +129,15 @@ def _solve_hindsight(
         known = first_of(program) if method == "auto" else None
         if known is None:
             raise
+        lowest, objective = 0.0, program.objective
+        if objective != "late-requests":
+            lowest = bound(program.instance, "auto", objective, workers=program.workers).value
         return Solution(
             TOO_LARGE,
             known.policy,
             stopwatch() - began,
             objective=program.cost(known),
-            bound=bound(program.instance, "auto", program.objective, workers=program.workers).value,
+            bound=lowest,
             raw_status=str(error) or "out of memory",
             model=program.objective,
             answer=known,

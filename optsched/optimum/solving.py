@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, overload
 
 from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.aside import watched
-from optsched.bounds.bound import OBJECTIVES
 from optsched.errors import OptschedError, SolverError, require_known
+from optsched.models.hindsight import SCHEDULE_OBJECTIVES, check_due
 from optsched.optimum.plan import find_first, go_through
 from optsched.optimum.programs import WATCHED, kind_of
 from optsched.optimum.state import Optimum, SolveParams, SolveState
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")
 PLAIN = SolveParams()
 
-_USED_BY_SEVERAL = ("threads", "seed", "work", "memory_limit", "start", *WATCHED)
-_USED = (*_USED_BY_SEVERAL, "horizon", "lateness", "penalty")
+_USED_BY_SEVERAL = (
+    *("threads", "seed", "work", "memory_limit", "start", "lateness", "penalty"),
+    *WATCHED,
+)
+_USED = (*_USED_BY_SEVERAL, "horizon")
 
 
 @overload
@@ -74,7 +77,8 @@ def solve(
         their proof, and searches, which have no end of their own, do a minute's work. Where there
         is one, how far they get depends on the machine; limit `params.work` instead.
     objective
-        Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
+        Of an instance: "total-latency", "weighted-latency", "makespan" or "late-requests": as few
+        of them as possible, by weights where there are any. Programs have their own.
     method
         "auto": what suits the problem. Instances: "highs", "cp-sat", "exact" (branch and bound) or
         "search" (any size). Programs and models: "highs", "cp-sat" or a solver of Pyomo's, such as
@@ -137,12 +141,18 @@ def _solve_instance(
         instance, given = instance.replace(memory=given.total), Workers([given.total])
     used, whose = (_USED, "an Instance") if alone else (_USED_BY_SEVERAL, "several workers")
     params.check_used(used, whose)
-    require_known("objective", objective, OBJECTIVES, OptschedError)
+    require_known("objective", objective, SCHEDULE_OBJECTIVES, OptschedError)
     require_known("method", method, METHODS, OptschedError)
     params.check_method(method)
     options = params.options(time_limit)
     state = SolveState(instance, objective, method, options, params, given)
     (_check_alone if alone else _check_several)(state)
+    check_due(instance, objective, params.lateness, OptschedError)
+    if params.lateness != "forbidden" and instance.deadlines is None:
+        raise OptschedError(
+            f"lateness is {params.lateness!r}, but the requests have no deadlines; add them, or "
+            "leave lateness and penalty out"
+        )
     if params.start is not None:
         _begin_from(state, params.start)
     go_through(state)
@@ -156,15 +166,8 @@ def _check_alone(state: SolveState) -> None:
         raise OptschedError(
             "exact minimises latency without deadlines or a horizon; use highs or cp-sat"
         )
-    if method == "search" and not state.hard:
-        raise OptschedError("search keeps all deadlines; use highs or cp-sat to miss some")
     if method == "exact" and objective != "total-latency":
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
-    if (lateness := state.params.lateness) != "forbidden" and state.instance.deadlines is None:
-        raise OptschedError(
-            f"lateness is {lateness!r}, but the requests have no deadlines; add them, or leave "
-            "lateness and penalty out"
-        )
 
 
 def _check_several(state: SolveState) -> None:

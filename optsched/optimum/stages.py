@@ -122,17 +122,17 @@ def search_schedules(
     if seconds <= 0:
         return
     before, began = state.cost, state.elapsed
-    stop = Token(state.ended)
+    stop, ties = Token(state.ended), state.objective == "late-requests"
 
     def improved(cost: float) -> None:
         state.report("search", min(cost, before), state.lowest)
-        if cost <= state.lowest:
+        if cost <= state.lowest or (ties and cost < state.lowest + float(state.unit)):
             stop.set()
 
     try:
         found = search(
             start or state.best,
-            state.weights,
+            state.steered,
             state.budget(
                 min(work, seconds * WORK_PER_SECOND), state.began + state.time_limit, improved
             )._replace(stop=stop),
@@ -145,7 +145,9 @@ def search_schedules(
         state.note(f"search: left out, {error}")
         return
     state.offer(found.schedule)
-    better = [(at, cost) for at, cost in found.history[1:] if cost < before]
+    unit = float(state.unit)
+    met = [(at, unit * (cost // unit) if ties else cost) for at, cost in found.history[1:]]
+    better = [(at, cost) for at, cost in met if cost < before]
     state.history += [(began + at, cost, state.lowest) for at, cost in better]
     if found.interrupted:
         state.interrupt()
@@ -211,6 +213,7 @@ def _price_coarsely(state: SolveState, work: float, deadline: float) -> float:
     """Find prices on coarse grids from which to begin; return the work that is left."""
     assert state.best is not None
     assert state.prices is not None
+    assert state.objective != "late-requests"  # for which there is no beam
     instance, best = state.pool, state.best.pooled()
     large = instance.areas >= np.quantile(instance.areas, _LARGE)
     found = None
@@ -255,7 +258,8 @@ def price_configurations(state: SolveState, seed: int, effort: Effort | None = N
     except OptschedError as error:
         state.note(f"configurations: left out, {error}")
         return
-    state.sizes = found.sizes
+    if state.plain:  # what goes on from sizes knows no deadlines
+        state.sizes = found.sizes
     state.gain("configurations", found)
 
 
@@ -531,11 +535,9 @@ def solve_program(state: SolveState, most: float = math.inf) -> None:
     solution = _solve(state, form, most)
     if isinstance(form, HindsightProgram):
         solution = form.judged(solution)
-        small = state.hard and len(state.instance) <= state.events
+        small = len(state.instance) <= state.events
         if solution.status is Stopped.WITHIN_TOLERANCE and small and _suits_events(state, latest):
-            form = EventProgram(
-                state.instance, state.objective, latest, workers=state.workers, kept=kept
-            )
+            form = _by_events(state, latest, kept)
             solution = _solve(state, form, most)
     if solution.values is not None:
         state.offer(form.read(solution.values))
@@ -561,7 +563,24 @@ def solve_program(state: SolveState, most: float = math.inf) -> None:
 
 def _suits_events(state: SolveState, latest: IntArray) -> bool:
     """Return whether CP-SAT can represent the weights."""
-    return whole_multiple(state.weights, float(state.weights @ latest)) is not None
+    costs = state.costs
+    numbers = np.concatenate([costs.weights, costs.jumps, costs.slopes])
+    return whole_multiple(numbers, float(costs.steepest @ latest)) is not None
+
+
+def _by_events(
+    state: SolveState, latest: IntArray, kept: tuple[IntArray, ...] | None
+) -> EventProgram:
+    params = state.params
+    return EventProgram(
+        state.instance,
+        state.objective,
+        latest,
+        workers=state.workers,
+        kept=kept,
+        lateness=params.lateness,
+        penalty=params.penalty,
+    )
 
 
 def _form(
@@ -572,10 +591,10 @@ def _form(
     workers, method = state.workers, state.method
 
     def by_events() -> EventProgram:
-        return EventProgram(instance, state.objective, latest, workers=workers, kept=kept)
+        return _by_events(state, latest, kept)
 
     most = EVENTS_FIRST if state.timely else state.events
-    events = state.hard and method != "highs" and (method != "auto" or _suits_events(state, latest))
+    events = method != "highs" and (method != "auto" or _suits_events(state, latest))
     if events and len(instance) <= (most if state.alone else MOST_PLACED):
         return by_events()
     if events and not state.alone:

@@ -6,6 +6,7 @@ import math
 import threading
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,12 +19,13 @@ from optsched._internal.views import draw, write
 from optsched._version import __version__
 from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import of_pool
-from optsched.bounds.lagrangian import PricedStarts, weights_of
+from optsched.bounds.lagrangian import PricedStarts
 from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.errors import InfeasibleError, OptschedError, SolverError
 from optsched.models.hindsight import check_lateness, cost_unit, schedule_cost
 from optsched.models.program import Solution, Stopped, latest_starts, next_cost
 from optsched.optimum.gap import GapExplanation, explain_gap
+from optsched.problem.costs import StartCosts, weights_of
 from optsched.problem.workers import Workers
 from optsched.solvers.backends.base import OnProgress, Options, Progress
 
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.certificates.prices import ConfigurationCertificate, MakespanCertificate
-    from optsched.models.hindsight import Lateness, ScheduleObjective
+    from optsched.models.hindsight import ScheduleObjective
+    from optsched.problem.costs import Lateness
     from optsched.problem.instance import Instance
     from optsched.problem.premises import World
     from optsched.problem.schedule import Schedule
@@ -359,7 +362,7 @@ class SolveState:
     @property
     def hard(self) -> bool:
         """Whether no deadline may be missed."""
-        return self.params.lateness == "forbidden" or self.instance.deadlines is None
+        return not self.costs.soft
 
     @property
     def timely(self) -> bool:
@@ -393,7 +396,26 @@ class SolveState:
     @property
     def weights(self) -> FloatArray:
         """Cost of a step of latency of each request, shape (n,)."""
-        return weights_of(self.instance, self.objective)
+        late = self.objective == "late-requests"
+        return weights_of(self.instance, "weighted-latency" if late else self.objective)
+
+    @property
+    def asked(self) -> tuple[str, Lateness, float]:
+        """The objective, and what lateness costs."""
+        return self.objective, self.params.lateness, self.params.penalty
+
+    @cached_property
+    def costs(self) -> StartCosts:
+        """What starts cost, but for the makespan."""
+        return StartCosts.of(self.instance, *self.asked)
+
+    @property
+    def steered(self) -> StartCosts:
+        """What a search minimises: where late requests count, their latency breaks ties."""
+        if self.objective != "late-requests" or self.best is None:
+            return self.costs
+        latency = self.weights @ self.best.latencies
+        return self.costs._replace(weights=float(self.unit) / (2 * latency) * self.weights)
 
     # When to stop.
 
@@ -488,7 +510,7 @@ class SolveState:
         latest = latest_starts(instance, workers=self.workers)
         if horizon is not None:
             latest = np.minimum(latest, horizon - instance.outputs)
-        if instance.deadlines is not None and self.params.lateness == "forbidden":
+        if instance.deadlines is not None and self.hard:
             latest = np.minimum(latest, instance.deadlines - instance.outputs)
         if (latest < instance.arrivals).any():
             raise InfeasibleError(self.infeasible())
@@ -519,13 +541,17 @@ class SolveState:
         cost = schedule_cost(schedule, self.objective, params.lateness, params.penalty)
         late = params.horizon is not None and schedule.makespan > params.horizon
         if late or (self.exact is not None and cost >= self.exact):
-            return
-        soft = params.lateness != "forbidden"
-        if [v for v in schedule.check() if not (soft and v.kind == "deadline")]:
+            tie = self.objective == "late-requests" and cost == self.exact
+            if not tie or self._latency(schedule) >= self._latency(self.best):
+                return
+        if [v for v in schedule.check() if self.hard or v.kind != "deadline"]:
             return
         with self.lock:
             if not self.closed:
                 self.best, self.cost, self.exact = schedule, float(cost), cost
+
+    def _latency(self, schedule: Schedule | None) -> float:
+        return math.inf if schedule is None else float(self.weights @ schedule.latencies)
 
     def raise_bound(self, proven: Bound, exact: Fraction | None = None) -> None:
         """Keep a bound if it is better; `exact` is its value without rounding."""

@@ -11,6 +11,7 @@ from optsched._internal.arrays import BoolArray, FloatArray, IntArray, require_r
 from optsched._internal.aside import stopwatch
 from optsched._internal.compiled import allocating, allocating_inside, compiled, compiled_inside
 from optsched._internal.small_kernels import PriceSums, copy, price_of_start
+from optsched.problem.costs import StartCosts, cost_of_start, latest_within
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,19 +43,19 @@ class SearchRequests(NamedTuple):
     prompts: IntArray
     outputs: IntArray
     arrivals: IntArray
-    weights: FloatArray
+    costs: StartCosts
     memory: int
     latest: IntArray  # starts that are allowed, where starts are moved
 
     @classmethod
     def of(
-        cls, instance: Instance, weights: FloatArray, latest: IntArray | None = None
+        cls, instance: Instance, costs: StartCosts, latest: IntArray | None = None
     ) -> SearchRequests:
         """Collect what the kernels need."""
         if latest is None:
             latest = np.full(len(instance), MAX_STEPS)
         arrays = instance.prompts, instance.outputs, instance.arrivals
-        return cls(*arrays, weights, instance.memory, latest)
+        return cls(*arrays, costs, instance.memory, latest)
 
 
 class Leg(NamedTuple):
@@ -498,10 +499,10 @@ def move_starts(
     """Move requests until the work of a leg is done; return the work."""
     # A share of the moves begins with a large request; requests are put back later than they could
     # by up to a delay.
-    prompts, outputs, arrivals, weights, _, due = requests
+    prompts, outputs, arrivals, costs, _, due = requests
     memories, kinds, allowed = places
     total, moment = prices
-    starts, placement, orders, counts, position, large, place, usage, best, _, costs = state
+    starts, placement, orders, counts, position, large, place, usage, best, _, met = state
     best_placement = state.best_placement
     workers = len(memories)
     steps = len(usage) // workers
@@ -515,7 +516,7 @@ def move_starts(
         span += outputs[large[at]]
     if len(large):
         span = int(span / len(large))
-    at_best = costs[0] == costs[1]
+    at_best = met[0] == met[1]
     spent = 0.0
     one = other = 0
     while spent < leg.work:
@@ -549,9 +550,9 @@ def move_starts(
         for rank in range(number):
             request = taken[rank]
             prompt, output, start = prompts[request], outputs[request], starts[request]
-            before += weights[request] * start
+            before += cost_of_start(costs, request, start)
             before += price_of_start(prompt, output, start, total, moment)
-            rest += weights[request] * begin[rank]
+            rest += cost_of_start(costs, request, begin[rank])
             old[rank] = placement[request] * steps + start
             add_usage(usage, prompt, output, old[rank], -1)
             spent += STEP_WORK * output
@@ -561,9 +562,10 @@ def move_starts(
         placed = 0
         for rank in range(number):
             request = taken[rank]
-            prompt, output, weight = prompts[request], outputs[request], weights[request]
-            rest -= weight * begin[rank]
-            latest = min(int((budget - after - rest) / weight), steps - 2 - output, due[request])
+            prompt, output = prompts[request], outputs[request]
+            rest -= cost_of_start(costs, request, begin[rank])
+            latest = latest_within(costs, request, budget - after - rest)
+            latest = min(latest, steps - 2 - output, due[request])
             start = -1
             for turn in range(2 if one != other else 1):
                 worker = other if turn else one
@@ -581,7 +583,8 @@ def move_starts(
                 spent += STEP_WORK * max(output + last - begin[rank], 0)
             if start < 0:
                 break
-            after += weight * start + price_of_start(prompt, output, start, total, moment)
+            after += cost_of_start(costs, request, start)
+            after += price_of_start(prompt, output, start, total, moment)
             add_usage(usage, prompt, output, new[rank], 1)
             placed += 1
         spent += MOVE_WORK
@@ -600,7 +603,7 @@ def move_starts(
             copy(starts, best, 0, len(starts))
             copy(placement, best_placement, 0, len(starts))
             at_best = False
-        costs[0] += after - before
+        met[0] += after - before
         for rank in range(number):
             request = taken[rank]
             worker = new[rank] // steps
@@ -612,8 +615,8 @@ def move_starts(
             _resort(order, position, starts, request)
             if place[request] >= 0:
                 _resort(large, place, starts, request)
-        if costs[0] < costs[1]:
-            costs[1] = costs[0]
+        if met[0] < met[1]:
+            met[1] = met[0]
             at_best = True
     if at_best:
         copy(starts, best, 0, len(starts))
@@ -653,9 +656,8 @@ def search_window(
         return best, False
     add_all(prompts, outputs, usage, best, 1)
     none = np.zeros(len(prompts), dtype=np.int64)
-    requests = SearchRequests(
-        prompts, outputs, none, np.ones(len(prompts)), memory, none + MAX_STEPS
-    )
+    costs = StartCosts.plain(np.ones(len(prompts)))
+    requests = SearchRequests(prompts, outputs, none, costs, memory, none + MAX_STEPS)
     places = SearchWorkers(np.array([memory]), none, np.ones((1, 1), dtype=np.bool_))
     state = Moves.of(best, none, usage, 1, least)
     random, longest = new_random(seed), int(outputs.max())

@@ -16,8 +16,8 @@ import numpy as np
 from optsched._internal.aside import Budget, stopwatch
 from optsched._internal.small_kernels import PriceSums
 from optsched.bounds.bound import bound, coarse_prices, smoothed
-from optsched.bounds.lagrangian import Objective, weights_of
 from optsched.errors import OptschedError
+from optsched.problem.costs import StartCosts, weights_of
 from optsched.problem.schedule import Schedule
 from optsched.search import beam_kernels as kernels
 from optsched.search.annealing import MAX_STEPS, add_all, empty_usage
@@ -25,6 +25,7 @@ from optsched.search.search import search
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.bounds.lagrangian import Objective
     from optsched.certificates.prices import Certificate
     from optsched.problem.instance import Instance
     from optsched.search.annealing import Usage
@@ -480,7 +481,7 @@ class _Runs:
         # Some runs leave more to a search than others.
         polished = search(
             Schedule(start.instance, found, "beam"),
-            self._weights,
+            StartCosts.plain(self._weights),
             budget=self._budget._replace(work=_POLISH * work, report=None),
             seed=self._seed,
         )

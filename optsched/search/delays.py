@@ -23,6 +23,7 @@ from optsched._internal.aside import Budget, interruptible_kernel, stopwatch
 from optsched._internal.compiled import allocating, compiled_inside
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.bounds.lagrangian import PricedStarts, relax
+from optsched.problem.costs import StartCosts
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import (
@@ -127,7 +128,7 @@ class Anneal:
         starts: IntArray,
     ) -> None:
         self._instance, self._priced = instance, priced
-        self._requests = SearchRequests.of(instance, weights)
+        self._requests = SearchRequests.of(instance, StartCosts.plain(weights))
         self._horizon = int((starts + instance.outputs).max())
         # Memory is never empty while a request waits, so nothing lasts longer than this.
         length = self._horizon + int(instance.outputs.sum()) + 2
@@ -328,7 +329,7 @@ def anneal_releases(
     temperature: float,
 ) -> float:
     """Change single releases, and accept by Metropolis; return the work."""
-    arrivals, weights = requests.arrivals, requests.weights
+    arrivals, weights = requests.arrivals, requests.costs.weights
     releases, by_release = state.releases, state.by_release
     starts, order, heads, costs = state.starts, state.order, state.heads, state.costs
     count, longest = len(starts), int(requests.outputs.max())

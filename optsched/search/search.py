@@ -18,6 +18,7 @@ from optsched._internal.aside import Budget, Token, stopwatch
 from optsched._internal.compiled import allocating, compiled_inside
 from optsched._internal.small_kernels import PriceSums, copy
 from optsched.errors import OptschedError
+from optsched.problem.costs import StartCosts, cost_of_start
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import (
     MAX_STEPS,
@@ -53,6 +54,7 @@ _FEW = 400  # up to so many requests orders are annealed, and starts delayed
 _CROWDED = 3.0  # so few requests fit on average that packing them is what matters
 _LARGE, _SHARE_OF_LARGE = 0.8, 0.8  # the largest fifth move by themselves if they hold as much
 _MOVES_OF_LARGE = 0.45
+_LATE = 0.05  # of the cost of being late, where latency costs less
 _CELLS = 400_000_000  # steps of all workers at most
 _SHARE_OF_SEVERAL = 0.5  # of the moves on several workers that begin with a large request
 # Temperatures in mean outputs, first and last: of orders, of starts, of starts with arrivals.
@@ -70,7 +72,7 @@ class Search:
 
 def search(
     start: Schedule,
-    weights: FloatArray,
+    costs: StartCosts,
     budget: Budget,
     seed: int = 0,
     threads: int = 1,
@@ -90,7 +92,7 @@ def search(
     names = _choose(start) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
     told = apart._replace(report=budget.report)
-    requests = SearchRequests.of(start.instance, weights, latest)
+    requests = SearchRequests.of(start.instance, costs, latest)
     runs = [
         _SearchRun(start, requests, seed + STRIDE * i, apart if i else told) for i in range(threads)
     ]
@@ -144,15 +146,16 @@ class _SearchRun:
     def __init__(
         self, start: Schedule, requests: SearchRequests, seed: int, budget: Budget
     ) -> None:
-        instance, weights = start.instance, requests.weights
+        instance, costs = start.instance, requests.costs
         self._instance, self._requests = instance, requests
         self._workers, self._placement = start.workers, start.placement
         self._random = new_random(seed)
         self._budget, self._began = budget, stopwatch()
-        self._offset = float(weights @ (instance.outputs - instance.arrivals))
-        self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
+        self._offset = float(costs.weights @ (instance.outputs - instance.arrivals))
+        self._scale = float(np.mean(costs.weights)) * float(np.mean(instance.outputs))
+        self._scale = max(self._scale, _LATE * float(np.mean(costs.jumps)))
         self.best = start.starts.copy()
-        self.cost = float(weights @ self.best)
+        self.cost = costs.total(self.best)
         self.history = [(0.0, self.cost + self._offset)]
 
     def follow(self, plan: Plan) -> None:
@@ -270,8 +273,8 @@ def anneal_orders(
     requests: SearchRequests, state: Orders, backfill: bool, random: RandomState, leg: Leg
 ) -> float:
     """Anneal on orders until the work of a leg is done; return the work."""
-    prompts, outputs, _, weights, _, _ = requests
-    order, starts, best, usage, costs = state
+    prompts, outputs, _, costs, _, _ = requests
+    order, starts, best, usage, met = state
     count = len(order)
     longest = 0
     trial, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
@@ -282,12 +285,12 @@ def anneal_orders(
     # Sums over all ranks from one on, of weights and of weighted starts.
     heavy, behind = np.empty(count + 1, dtype=np.float64), np.empty(count + 1, dtype=np.float64)
     heavy[count] = behind[count] = 0.0
-    _sum_suffixes(weights, order, starts, heavy, behind)
+    _sum_suffixes(costs, order, starts, heavy, behind)
     spent = 0.0
     while spent < leg.work:
         temperature = temperature_after(leg, spent)
         first, last = 0, count
-        if costs[0] >= 0:
+        if met[0] >= 0:
             first, last = _change(trial, random)
             if first == last:
                 spent += 1.0
@@ -299,30 +302,30 @@ def anneal_orders(
             prompts, outputs, order, starts, usage, first, clock, longest, spent
         )
         budget = math.inf
-        if costs[0] >= 0:
-            budget = costs[0] - temperature * math.log(1.0 - uniform(random))
+        if met[0] >= 0:
+            budget = met[0] - temperature * math.log(1.0 - uniform(random))
         spared = behind[0] - behind[first]
         changed = first, last, clock, end
-        total, end, met, shift, spent = _decode(
+        total, end, joined, shift, spent = _decode(
             requests, state, trial, fresh, backfill, changed, heavy, spared, budget, spent
         )
         usage[lowest : end + 1] = 0
         spent += MOVE_WORK
-        if met < count:
-            total += behind[met] + shift * heavy[met]
+        if joined < count:
+            total += behind[joined] + shift * heavy[joined]
         if total > budget:
             if last < count:
                 copy(order, trial, first, last + 1)
             continue
         copy(trial, order, first, min(last + 1, count))  # at first all, where last is count
-        for rank in range(first, met):
+        for rank in range(first, joined):
             starts[order[rank]] = fresh[order[rank]]
-        for rank in range(met, count):
+        for rank in range(joined, count):
             starts[order[rank]] += shift
-        _sum_suffixes(weights, order, starts, heavy, behind)
-        costs[0] = total
-        if total < costs[1]:
-            costs[1] = total
+        _sum_suffixes(costs, order, starts, heavy, behind)
+        met[0] = total
+        if total < met[1]:
+            met[1] = total
             copy(starts, best, 0, len(starts))
     return spent
 
@@ -341,20 +344,20 @@ def _decode(
     spent: float,
 ) -> tuple[float, int, int, int, float]:
     """Start in order from the first change on; return cost, last step, rank met, shift and work."""
-    prompts, outputs, arrivals, weights, memory, _ = requests
+    prompts, outputs, arrivals, costs, memory, _ = requests
     before, starts, _, usage, _ = state
     first, last, clock, end = changed
-    count, rest, offline = len(order), heavy[first], arrivals[-1] == 0
+    count, rest, offline = len(order), heavy[first], arrivals[-1] == 0 and not costs.soft
     old_end, run_end, run_old_end, shift = end, end, end, 0
     for rank in range(first, count):
         request = order[rank]
-        prompt, output, weight = prompts[request], outputs[request], weights[request]
+        prompt, output = prompts[request], outputs[request]
         begin = arrivals[request] if backfill else max(clock, arrivals[request])
         start = earliest_fit(usage, memory, prompt, output, begin, len(usage) - 2 - output)
         add_usage(usage, prompt, output, start, 1)
         fresh[request] = start
-        total += weight * start
-        rest -= weight
+        total += cost_of_start(costs, request, start)
+        rest -= costs.weights[request]
         spent += STEP_WORK * (1.1 * output + 0.6 * (start - begin)) + 6.0
         if not backfill:
             clock = start
@@ -401,9 +404,9 @@ def _change(order: IntArray, random: RandomState) -> tuple[int, int]:
 
 @compiled_inside
 def _sum_suffixes(
-    weights: FloatArray, order: IntArray, starts: IntArray, heavy: FloatArray, behind: FloatArray
+    costs: StartCosts, order: IntArray, starts: IntArray, heavy: FloatArray, behind: FloatArray
 ) -> None:
     for rank in range(len(order) - 1, -1, -1):
         request = order[rank]
-        heavy[rank] = heavy[rank + 1] + weights[request]
-        behind[rank] = behind[rank + 1] + weights[request] * starts[request]
+        heavy[rank] = heavy[rank + 1] + costs.weights[request]
+        behind[rank] = behind[rank + 1] + cost_of_start(costs, request, starts[request])

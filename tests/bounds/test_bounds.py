@@ -23,6 +23,7 @@ from optsched.bounds import lagrangian as module
 from optsched.bounds.bound import machines_bound
 from optsched.bounds.lagrangian import averaged_starts, certify, cheapest_starts, expected_starts
 from optsched.errors import CertificateError, InstanceError, SolverError
+from optsched.problem.costs import StartCosts
 
 
 @given(instances(max_requests=7, max_arrival=12))
@@ -71,7 +72,7 @@ def test_verifier_and_maker_equal_the_definition_for_any_prices(case):
     starts, costs = cheapest_starts(
         instance,
         np.array(certificate.prices, dtype=np.int64),
-        np.full(len(instance), certificate.denominator),
+        StartCosts.plain(np.full(len(instance), certificate.denominator)),
         instance.arrivals,
     )
     spent = instance.memory * sum(certificate.prices)

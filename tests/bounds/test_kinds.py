@@ -6,6 +6,7 @@ import pytest
 from optsched import Instance, bound, family, verify
 from optsched.bounds import lagrangian
 from optsched.bounds.lagrangian import cheapest_starts, kinds_of
+from optsched.problem.costs import StartCosts
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -16,9 +17,9 @@ def test_costs_equal_those_of_the_search(seed, monkeypatch):
     weights = np.full(5000, 1000)
     guesses = instance.arrivals
     assert kinds_of(instance, len(prices)) is not None
-    starts, costs = cheapest_starts(instance, prices, weights, guesses)
+    starts, costs = cheapest_starts(instance, prices, StartCosts.plain(weights), guesses)
     monkeypatch.setattr(lagrangian, "kinds_of", lambda *_: None)
-    _, searched = cheapest_starts(instance, prices, weights, guesses)
+    _, searched = cheapest_starts(instance, prices, StartCosts.plain(weights), guesses)
     assert np.array_equal(costs, searched)
     assert np.all(starts >= instance.arrivals)
     before = np.concatenate([[0], np.cumsum(prices)])
@@ -60,7 +61,9 @@ def test_the_cheapest_starts_are_those_of_a_look_at_every_step(shape):
         arrivals = np.sort(rng.integers(0, rng.choice([1, steps + 50]), count))
         instance = Instance(prompts, outputs, 500, arrivals)
         guesses, weight = rng.integers(0, steps + 10, count), int(rng.choice([0, 1, 900, 10**6]))
-        starts, costs = cheapest_starts(instance, prices, np.full(count, weight), guesses)
+        starts, costs = cheapest_starts(
+            instance, prices, StartCosts.plain(np.full(count, weight)), guesses
+        )
         ahead = np.concatenate([prices, np.zeros(200, dtype=np.int64)])
         for request, arrival in enumerate(arrivals.tolist()):
             prompt, output, end = int(prompts[request]), int(outputs[request]), max(steps, arrival)

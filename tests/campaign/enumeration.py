@@ -66,7 +66,10 @@ def with_deadlines(instance, objective, lateness, penalty):
     costs = (completions - instance.arrivals[:, None]).astype(float)
     if objective == "weighted-latency":
         costs = costs * instance.weights[:, None]
-    if lateness == "forbidden":
+    if objective == "late-requests":
+        weights = 1.0 if instance.weights is None else instance.weights[:, None]
+        costs = weights * (late > 0)
+    elif lateness == "forbidden":
         ends = np.minimum(ends, instance.deadlines)
     else:
         costs = costs + penalty * (late if lateness == "per-step" else late > 0)

@@ -107,6 +107,29 @@ print(heard)
 """
 
 
+DROPPED = """
+import os, signal, time
+from optsched._internal.aside import raise_soon
+
+signal.signal(signal.SIGINT, raise_soon)
+try:
+    try:  # compiled modules register classes as they are imported, and drop what is raised there
+        exec(compile("import os; os.kill(os.getpid(), 2)", "<frozen abc>", "exec"))
+    except BaseException:
+        pass
+    time.sleep(9)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_ctrl_c_is_not_dropped_by_a_module_that_registers_its_classes():
+    """NumPy's random numbers came in just then, and a solve went on for its 60 seconds."""
+    command = [sys.executable, "-c", DROPPED]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("heard\n", "")
+
+
 @pytest.mark.slow
 def test_ctrl_c_in_a_callback_of_a_weak_reference_is_not_lost():
     """Python said that it ignored an exception, and the command line went on."""

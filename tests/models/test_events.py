@@ -51,7 +51,7 @@ def test_memory_at_completions_decides_feasibility(instance, data):
     assert fits == (not Schedule(instance, starts).check())
 
 
-@given(tiny(), st.sampled_from(SCHEDULE_OBJECTIVES))
+@given(tiny(), st.sampled_from(SCHEDULE_OBJECTIVES[:3]))
 @examples(100)
 def test_an_optimal_schedule_is_within_the_bounds_and_in_order(instance, objective):
     program = EventProgram(instance, objective)
@@ -99,7 +99,7 @@ def test_memory_at_completions_decides_beside_running_requests(instance, now, ru
         assert "arrival" in kinds
 
 
-@given(tiny(), st.sampled_from(SCHEDULE_OBJECTIVES), st.data())
+@given(tiny(), st.sampled_from(SCHEDULE_OBJECTIVES[:3]), st.data())
 def test_objective_is_weights_and_offset(instance, objective, data):
     program = EventProgram(instance, objective)
     starts = data.draw(any_starts(instance))

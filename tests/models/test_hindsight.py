@@ -36,12 +36,14 @@ def programs(
         weights=draw(st.sampled_from([None, weights])),
         deadlines=draw(st.sampled_from([None, ends + slack])),
     )
-    lateness = draw(st.sampled_from(late))
+    objective, lateness = draw(st.sampled_from(objectives)), draw(st.sampled_from(late))
+    if objective == "late-requests":
+        instance, lateness = instance.replace(deadlines=ends + slack), "forbidden"
     penalties = [0.0, 0.5, 10.0] if lateness == "forbidden" else [0.5, 10.0]
     return kind(
         instance,
         horizon=int(ends.max()) + draw(st.integers(0, 4)),
-        objective=draw(st.sampled_from(objectives)),
+        objective=objective,
         lateness=lateness,
         penalty=draw(st.sampled_from(penalties)),
         now=now,
@@ -52,7 +54,8 @@ def programs(
 
 def all_schedules(program, horizon=None):
     instance = program.instance
-    hard = instance.deadlines is not None and program.lateness == "forbidden"
+    soft = program.lateness != "forbidden" or program.objective == "late-requests"
+    hard = instance.deadlines is not None and not soft
     return schedules(
         instance,
         horizon or program.horizon,
@@ -79,7 +82,8 @@ def representatives(program):
     first = []
     for i in range(len(instance)):
         key = [instance.prompts[i], instance.outputs[i], instance.arrivals[i]]
-        if program.objective == "weighted-latency" and instance.weights is not None:
+        weighted = program.objective in ("weighted-latency", "late-requests")
+        if weighted and instance.weights is not None:
             key.append(instance.weights[i])
         if instance.deadlines is not None:
             key.append(instance.deadlines[i])
@@ -105,7 +109,8 @@ def literal_rows(program):
         rows[f"once[{g}]"] = (once, (members, members))
         prompt, output = int(instance.prompts[g]), int(instance.outputs[g])
         end = program.horizon
-        if instance.deadlines is not None and program.lateness == "forbidden":
+        soft = program.lateness != "forbidden" or program.objective == "late-requests"
+        if instance.deadlines is not None and not soft:
             end = min(end, int(instance.deadlines[g]))
         for k in range(max(int(instance.arrivals[g]), program.now), end - output + 1):
             once[f"start[{g},{k}]"] = 1

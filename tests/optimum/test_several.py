@@ -13,6 +13,7 @@ from optsched._internal.aside import Budget
 from optsched.admission import admit_in_window
 from optsched.models import EventProgram
 from optsched.optimum import plan
+from optsched.problem.costs import StartCosts
 from optsched.search.delays import list_on_workers
 from optsched.search.search import search
 
@@ -33,7 +34,9 @@ def test_lists_and_moves_are_feasible_on_any_workers():
         listed = list_on_workers(instance, workers, instance.areas, ratio, length, releases)
         assert not listed.check()
         assert (listed.starts >= releases).all()
-        moved = search(listed, np.ones(len(instance)), Budget(work=5e4), seed=1).schedule
+        moved = search(
+            listed, StartCosts.plain(np.ones(len(instance))), Budget(work=5e4), seed=1
+        ).schedule
         assert not moved.check()
         assert moved.total_latency <= listed.total_latency
 

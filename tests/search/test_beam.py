@@ -13,6 +13,7 @@ from optsched import OptschedError, Schedule, bound, family, run
 from optsched._internal.aside import Budget
 from optsched.bounds.bound import coarse_prices, smoothed
 from optsched.bounds.lagrangian import certify
+from optsched.problem.costs import StartCosts
 from optsched.search.beam import Background, Beam, _Runs, background_of, slices, start_by_beam
 from optsched.search.beam_kernels import BASE, DONE, NODES, REACH, SLICE
 from optsched.search.search import search
@@ -207,7 +208,9 @@ def test_offline_width_goes_before_a_choice_where_the_first_run_gains(monkeypatc
         follow(runs, settings, width)
 
     monkeypatch.setattr(_Runs, "follow", counted)
-    start = search(run(instance, "area").schedule, np.ones(400), Budget(work=1e8), seed=1).schedule
+    start = search(
+        run(instance, "area").schedule, StartCosts.plain(np.ones(400)), Budget(work=1e8), seed=1
+    ).schedule
     with pytest.raises(KeyboardInterrupt):
         start_by_beam(start, _certificate(instance), Budget(work=2e9), seed=1)
     first, (settings, width) = calls
@@ -258,11 +261,11 @@ def test_small_requests_start_as_they_arrive_where_there_is_room():
 def test_a_beam_beats_local_moves_at_equal_work(n, load):
     instance = family("chat-and-summaries", n=n, seed=0, load=load)
     area, work = run(instance, "area").schedule, 2e8
-    first = search(area, np.ones(n), Budget(work=0.2 * work)).schedule
+    first = search(area, StartCosts.plain(np.ones(n)), Budget(work=0.2 * work)).schedule
     found = start_by_beam(first, _certificate(instance), Budget(work=0.5 * work))
-    beamed = search(found, np.ones(n), Budget(work=0.3 * work)).schedule
+    beamed = search(found, StartCosts.plain(np.ones(n)), Budget(work=0.3 * work)).schedule
     assert beamed.check() == []
-    moved = search(area, np.ones(n), Budget(work=work)).schedule
+    moved = search(area, StartCosts.plain(np.ones(n)), Budget(work=work)).schedule
     assert beamed.total_latency < moved.total_latency
 
 

@@ -13,6 +13,7 @@ from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched._internal.aside import Budget
+from optsched.problem.costs import StartCosts
 from optsched.search.annealing import Leg, SearchRequests
 from optsched.search.delays import start_evenly
 from optsched.search.search import Orders, anneal_orders, search
@@ -25,12 +26,12 @@ def test_search_is_feasible_and_never_worse(instance, seed, data):
     weight = st.sampled_from([0.5, 1, 3])
     weights = np.array([data.draw(weight) for _ in range(len(instance))], dtype=float)
     start = run(instance, data.draw(st.sampled_from(["fcfs", "area"]))).schedule
-    found = search(start, weights, Budget(work=2e4), seed=seed)
+    found = search(start, StartCosts.plain(weights), Budget(work=2e4), seed=seed)
     assert found.schedule.check() == []
     cost = float(weights @ found.schedule.latencies)
     assert cost <= float(weights @ start.latencies)
     assert found.history[-1][1] == pytest.approx(cost)
-    again = search(start, weights, Budget(work=2e4), seed=seed)
+    again = search(start, StartCosts.plain(weights), Budget(work=2e4), seed=seed)
     assert np.array_equal(again.schedule.starts, found.schedule.starts)
 
 
@@ -40,7 +41,9 @@ def test_search_reaches_most_optima_of_small_instances():
     for _ in range(40):
         outputs = rng.integers(1, 5, 5)
         instance = Instance(rng.integers(0, 9, 5), outputs, 13, np.sort(rng.integers(0, 4, 5)))
-        found = search(run(instance, "area").schedule, np.ones(5), Budget(work=3e5))
+        found = search(
+            run(instance, "area").schedule, StartCosts.plain(np.ones(5)), Budget(work=3e5)
+        )
         best = optimum(instance)
         assert found.schedule.total_latency >= best
         reached += found.schedule.total_latency == best
@@ -51,14 +54,14 @@ def test_delays_find_what_no_order_decodes_to():
     """The optimum 21 needs a request to wait although it would fit."""
     instance = Instance([4] * 4, [1, 1, 6, 6], memory=13)
     assert run(instance, "mc-sf").total_latency == 22
-    found = search(run(instance, "mc-sf").schedule, np.ones(4), Budget(work=1e6))
+    found = search(run(instance, "mc-sf").schedule, StartCosts.plain(np.ones(4)), Budget(work=1e6))
     assert found.schedule.total_latency == 21
 
 
 def test_search_gains_at_real_scale():
     instance = family("chat-and-summaries", n=2000, seed=2)
     start = run(instance, "area").schedule
-    found = search(start, np.ones(2000), Budget(work=1e8))
+    found = search(start, StartCosts.plain(np.ones(2000)), Budget(work=1e8))
     assert found.schedule.total_latency < 0.98 * start.total_latency
     assert found.schedule.check() == []
 
@@ -72,17 +75,19 @@ def test_interrupt_and_stop_keep_the_best():
     stop = threading.Event()
     ways = ({"report": interrupt}, {"report": lambda _: stop.set(), "stop": stop})
     for way, interrupted in zip(ways, (True, False), strict=True):
-        found = search(start, np.ones(30), Budget(work=1e12, **way))
+        found = search(start, StartCosts.plain(np.ones(30)), Budget(work=1e12, **way))
         assert found.interrupted is interrupted
         assert found.schedule.total_latency < start.total_latency
-    late = search(start, np.ones(30), Budget(work=1e12, deadline=0.0))
+    late = search(start, StartCosts.plain(np.ones(30)), Budget(work=1e12, deadline=0.0))
     assert late.schedule.check() == []
 
 
 def test_schedules_too_long_for_dense_usage_are_refused():
     instance = Instance([1, 1], [1, 1], 4, arrivals=[0, 10**9])
     with pytest.raises(OptschedError, match="usage of 1000000001 steps"):
-        search(Schedule(instance, instance.arrivals), np.ones(2), Budget(work=1e3))
+        search(
+            Schedule(instance, instance.arrivals), StartCosts.plain(np.ones(2)), Budget(work=1e3)
+        )
 
 
 @pytest.mark.slow
@@ -92,10 +97,11 @@ def test_same_seed_and_threads_give_the_same_answer(name, load):
     instance = family(name, n=40, seed=1, load=load)
     start = run(instance, "area").schedule
     once, again = (
-        search(start, np.ones(40), Budget(work=3e7), seed=4, threads=3) for _ in range(2)
+        search(start, StartCosts.plain(np.ones(40)), Budget(work=3e7), seed=4, threads=3)
+        for _ in range(2)
     )
     assert np.array_equal(once.schedule.starts, again.schedule.starts)
-    alone = search(start, np.ones(40), Budget(work=3e7), seed=4)
+    alone = search(start, StartCosts.plain(np.ones(40)), Budget(work=3e7), seed=4)
     assert once.schedule.total_latency <= alone.schedule.total_latency
     costs = [cost for _, cost in once.history]
     assert costs == sorted(costs, reverse=True)
@@ -108,7 +114,7 @@ def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, d
     """The cost of a kernel, summed up over windows, is that of its starts."""
     count = len(instance)
     weights = np.array([data.draw(st.sampled_from([0.5, 1, 3])) for _ in range(count)])
-    requests = SearchRequests.of(instance, weights)
+    requests = SearchRequests.of(instance, StartCosts.plain(weights))
     state = Orders(
         order=np.arange(count),
         starts=np.zeros(count, dtype=np.int64),
@@ -138,19 +144,27 @@ def test_moves_of_large_requests_are_feasible_and_never_worse(instance, seed):
     instance = Instance(prompts, outputs, instance.memory, instance.arrivals)
     start = run(instance, "fcfs").schedule
     ones = np.ones(len(instance))
-    found = search(start, ones, Budget(work=5e4), seed=seed, plan="starts").schedule
+    found = search(
+        start, StartCosts.plain(ones), Budget(work=5e4), seed=seed, plan="starts"
+    ).schedule
     assert found.check() == []
     assert found.total_latency <= start.total_latency
-    again = search(start, ones, Budget(work=5e4), seed=seed, plan="starts").schedule
+    again = search(
+        start, StartCosts.plain(ones), Budget(work=5e4), seed=seed, plan="starts"
+    ).schedule
     assert np.array_equal(again.starts, found.starts)
 
 
 @pytest.mark.slow
 def test_large_requests_moved_by_themselves_gain_at_real_scale(monkeypatch):
     start = run(family("chat-and-summaries", n=2000, seed=0), "area").schedule
-    with_large = search(start, np.ones(2000), Budget(work=3e8)).schedule.total_latency
+    with_large = search(
+        start, StartCosts.plain(np.ones(2000)), Budget(work=3e8)
+    ).schedule.total_latency
     monkeypatch.setattr("optsched.search.search._MOVES_OF_LARGE", 0.0)
-    without = search(start, np.ones(2000), Budget(work=3e8)).schedule.total_latency
+    without = search(
+        start, StartCosts.plain(np.ones(2000)), Budget(work=3e8)
+    ).schedule.total_latency
     assert with_large < without
 
 

@@ -183,11 +183,14 @@ class EventModel:
     @property
     def unit(self) -> Fraction:
         """What the objective is a whole multiple of."""
-        return cost_unit(self.program.instance, self.program.objective)
+        program = self.program
+        return cost_unit(program.instance, program.objective, program.lateness, program.penalty)
 
     def exact_objective(self, point: npt.ArrayLike, /) -> Fraction:
         """Evaluate the objective at start steps."""
-        return schedule_cost(self.program.read(point), self.program.objective)
+        program = self.program
+        how = program.objective, program.lateness, program.penalty
+        return schedule_cost(program.read(point), *how)
 
     def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Violation]:
         """List what makes start steps infeasible; they are whole, so nothing is forgiven."""

@@ -28,7 +28,7 @@ from optsched.solvers.backends import base, words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.models.hindsight import EventProgram
     from optsched.models.in_pyomo import Native
     from optsched.models.linear import LinearModel
@@ -45,6 +45,7 @@ _ENDLESS = np.iinfo(np.int64)
 # Share of the time limit after which it may be what ended CP-SAT, which stops where its longest
 # step so far would lead beyond: after half of the time at the earliest.
 _GIVES_UP = 0.45
+_NONE = np.zeros(0, dtype=np.int64)
 _LARGEST = 2**62  # bounds of columns; sums beyond it are refused by CP-SAT itself
 
 
@@ -392,10 +393,15 @@ def _add_memory(
 
 
 def _event_costs(program: EventProgram) -> Costs:
-    """Return what the starts cost; the makespan is a column of its own."""
-    makespan = program.objective == "makespan"
-    weights = np.ones(1) if makespan else program.weights
-    total = 1.0 if makespan else float(weights @ program.latest)
+    """Return what starts cost, then lateness; the makespan is a column of its own."""
+    makespan, costs = program.objective == "makespan", program.costs
+    weights, most = np.ones(1), np.ones(1, dtype=np.int64)
+    if not makespan:
+        weights, most = costs.weights, program.latest
+    late = _can_be_late(program)
+    over = np.where(costs.jumps > 0, 1, program.latest - costs.due)[late]
+    weights = np.concatenate([weights, (costs.jumps + costs.slopes)[late]])
+    total = float(weights @ np.concatenate([most, over]))
     if (scaled := base.whole_multiple(weights, total)) is None:
         raise SolverError(
             f"the weights, up to {weights.max():g}, have too many digits for CP-SAT, which sums up "
@@ -403,23 +409,46 @@ def _event_costs(program: EventProgram) -> Costs:
             "auto"
         )
     if makespan:
-        return Costs(scaled, weights, 0)
-    offset = exact_dot(weights, program.instance.outputs - program.instance.arrivals)
-    return Costs(scaled, weights, int(program.latest.sum()), offset)
+        return Costs(scaled, weights, int(over.sum()))
+    offset = exact_dot(costs.weights, program.instance.outputs - program.instance.arrivals)
+    return Costs(scaled, weights, int(most.sum() + over.sum()), offset)
+
+
+def _can_be_late(program: EventProgram) -> IntArray:
+    """Return the requests that can be late at a price."""
+    return np.flatnonzero(program.latest > program.costs.due) if program.costs.soft else _NONE
+
+
+def _add_lateness(native: Native, program: EventProgram, starts: list[Native]) -> list[Native]:
+    """Return how late requests are, or whether, where that has a price."""
+    columns, costs = [], program.costs
+    for request in _can_be_late(program).tolist():
+        start, due = starts[request], int(costs.due[request])
+        if costs.jumps[request] > 0:
+            column = native.new_bool_var("")
+            native.add(start <= due).only_enforce_if(~column)
+        else:
+            column = native.new_int_var(0, int(program.latest[request]) - due, "")
+            native.add(column >= start - due)
+        columns.append(column)
+    return columns
 
 
 def _add_objective(native: Native, model: base.EventModel, starts: list[Native], last: int) -> None:
     """Minimise what the program asks for; everything is complete by the last step."""
     program, costs = model.program, _event_costs(model.program)
+    late = _add_lateness(native, program, starts)
+    starts = starts[: len(program.instance)]
     if program.objective == "makespan":
         end = native.new_int_var(0, last, "makespan")
         for start, output in zip(starts, program.instance.outputs.tolist(), strict=True):
             native.add(end >= start + output)
         starts = [end]
+    columns = starts + late
     if model.bound is not None:
         least = (Fraction(model.bound) - costs.offset - costs.slack) / costs.scaled.unit
-        native.add(sum(map(mul, costs.scaled.multiples.tolist(), starts)) >= math.ceil(least))
-    minimise(native, [start.index for start in starts[: len(costs.exact)]], costs)
+        native.add(sum(map(mul, costs.scaled.multiples.tolist(), columns)) >= math.ceil(least))
+    minimise(native, [column.index for column in columns], costs)
 
 
 def _solve_events(

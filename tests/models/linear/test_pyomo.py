@@ -71,7 +71,7 @@ def standard_form(m):
 
 @given(
     instances(max_requests=4, max_memory=9, max_arrival=4, max_output=4),
-    st.sampled_from(SCHEDULE_OBJECTIVES),
+    st.sampled_from(SCHEDULE_OBJECTIVES[:3]),
     st.booleans(),
 )
 @examples(60)
