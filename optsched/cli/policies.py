@@ -149,7 +149,7 @@ def _settings(options: Options) -> RunSettings:
 
 def compared_until_interrupted(
     traces: Instance | list[Instance],
-    chosen: Sequence[Policy | Routing],
+    chosen: Sequence[Policy] | Sequence[Routing],
     settings: RunSettings,
     output: Output,
     warm_up: float | None = None,

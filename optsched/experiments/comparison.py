@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from optsched.problem.workers import Cluster
     from optsched.simulate import RunSettings
     from optsched.simulate.cluster.routing import Routing
-    from optsched.simulate.seconds.execution import ClockedRun
     from optsched.simulate.settings import AnyClock
 
+    Chosen: TypeAlias = Sequence[Policy | Routing]
     Instances: TypeAlias = Instance | Iterable[Instance]
     OnProgress: TypeAlias = Callable[[int, int], None] | None
     Policies: TypeAlias = PolicyLike | Iterable[PolicyLike] | None
@@ -311,37 +311,32 @@ _FEW = Instance([9] * 4, [2, 3, 2, 3], 4096, [0, 1, 2, 3], seconds_per_step=1.0)
 _LOADED: set[tuple[str, Rule, bool, bool]] = set()  # names of policies, and in what world
 
 
-class CompareOptions(RunOptions, Generic[AnyRun], total=False):
+class Options(RunOptions, total=False):
     """What `compare` takes as keywords in all worlds."""
 
+    bound: Bound | ClockBound | None
     warm_up: float | None
-    on_result: Callable[[AnyRun, float], None] | None
+    on_result: Callable[[Run, float], None] | None
+
+
+class WorldOptions(Options, total=False):
+    """The same, with what decides the world."""
+
+    clock: AnyClock | None
+    cluster: Cluster | None
 
 
 @overload
 def compare(
-    instance: Instance,
-    policies: Policies = None,
-    *,
-    bound: Bound | None = None,
-    **options: Unpack[CompareOptions[Execution]],
+    instance: Instance, policies: Policies = None, **options: Unpack[Options]
 ) -> StepComparison: ...
 @overload
 def compare(
-    instance: Instance,
-    policies: Policies = None,
-    *,
-    clock: AnyClock,
-    bound: ClockBound | None = None,
-    **options: Unpack[CompareOptions[ClockedRun]],
+    instance: Instance, policies: Policies = None, *, clock: AnyClock, **options: Unpack[Options]
 ) -> ClockComparison: ...
 @overload
 def compare(
-    instance: Instances,
-    policies: Routings = None,
-    *,
-    cluster: Cluster,
-    **options: Unpack[CompareOptions[ClusterRun]],
+    instance: Instances, policies: Routings = None, *, cluster: Cluster, **options: Unpack[Options]
 ) -> ClusterComparison: ...
 @overload
 def compare(
@@ -349,15 +344,21 @@ def compare(
     policies: Policies = None,
     *,
     clock: AnyClock | None = None,
-    **options: Unpack[CompareOptions[Run]],
+    **options: Unpack[Options],
 ) -> Replications: ...
 @overload
 def compare(
-    instance: Instance, policies: Any = None, settings: RunSettings | None = None, **options: Any
+    instance: Instance,
+    policies: Policies | Routings = None,
+    settings: RunSettings | None = None,
+    **options: Unpack[WorldOptions],
 ) -> Comparison: ...
 @overload
 def compare(
-    instance: Instances, policies: Any = None, settings: RunSettings | None = None, **options: Any
+    instance: Instances,
+    policies: Policies | Routings = None,
+    settings: RunSettings | None = None,
+    **options: Unpack[WorldOptions],
 ) -> Comparison | Replications: ...
 @checked(errors.PolicyError)
 def compare(
@@ -367,7 +368,7 @@ def compare(
     *,
     bound: Bound | ClockBound | None = None,
     warm_up: float | None = None,
-    on_result: Callable[..., None] | None = None,
+    on_result: Callable[[Run, float], None] | None = None,
     on_progress: OnProgress = None,
     **options: object,
 ) -> Comparison | Replications:
@@ -431,7 +432,7 @@ def compare(
     traces = _traces(instance)
     if settings.cluster is None and not isinstance(instance, Instance):
         policies = compared(policies, settings)
-        known = {"on_progress": on_progress, "bound": bound, "warm_up": warm_up}
+        known: JSON = {"on_progress": on_progress, "bound": bound, "warm_up": warm_up}
         parts = [
             compare(trace, policies, settings, **known, on_result=on_result, seed=seed)
             for seed, trace in enumerate(traces, settings.seed)
@@ -484,10 +485,7 @@ def beside(
 
 
 def _roughly(
-    instance: Instance,
-    result: Comparison[AnyRun],
-    chosen: Sequence[Policy | Routing],
-    on_progress: OnProgress,
+    instance: Instance, result: Comparison[AnyRun], chosen: Chosen, on_progress: OnProgress
 ) -> AnyRun | None:
     """Run the best policy again with rough forecasts, where it was told outputs for no need."""
     best = result.best
@@ -507,16 +505,14 @@ def compare_lookaheads(
     cluster: Cluster,
     lookaheads: Iterable[int] = (0, 1, 2, 5, 10, 20, 40, 80),
     baselines: Sequence[str | Routing] = ("fcfs",),
-    **options: Unpack[CompareOptions[ClusterRun]],
+    **options: Unpack[Options],
 ) -> ClusterComparison:
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
     return compare(instances, [*baselines, *routings], cluster=cluster, **options)
 
 
-def _check_runs(
-    traces: Sequence[Instance], chosen: Sequence[Policy | Routing], settings: RunSettings
-) -> None:
+def _check_runs(traces: Sequence[Instance], chosen: Chosen, settings: RunSettings) -> None:
     """Refuse what cannot be run before anything is."""
     for trace, policy in itertools.product(traces, chosen):
         if isinstance(policy, Policy):
@@ -530,10 +526,7 @@ def _check_runs(
 
 
 def _runs(
-    traces: Sequence[Instance],
-    chosen: Sequence[Policy | Routing],
-    settings: RunSettings,
-    on_progress: OnProgress,
+    traces: Sequence[Instance], chosen: Chosen, settings: RunSettings, on_progress: OnProgress
 ) -> Iterator[tuple[Run, float]]:
     for place, trace in enumerate(traces):
         for policy in chosen:
