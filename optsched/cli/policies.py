@@ -155,8 +155,7 @@ def compared_until_interrupted(
     warm_up: float | None = None,
 ) -> tuple[Comparison, int]:
     """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
-    from optsched.experiments.comparison import beside
-    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.results import Comparison, beside
 
     several = isinstance(traces, list)  # on a cluster
     count, what = (len(chosen) * len(traces), "runs") if several else (len(chosen), "policies")
@@ -186,11 +185,8 @@ def compared_until_interrupted(
         # Traces that all policies have run on; of the first one those that are done.
         done = len(seconds) // len(chosen) or 1
         runs = {policy: each[:done] for policy, each in runs.items()}
+    output.note(note if several else f"{note}; the bound is that in closed form")
     found = beside(runs, seconds, settings, warm_up)
-    if isinstance(found, ClusterComparison):
-        output.note(note)
-        return found, cli.INTERRUPTED
-    output.note(f"{note}; the bound is that in closed form")
     return found.bounded(method="closed-form"), cli.INTERRUPTED
 
 

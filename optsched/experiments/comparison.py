@@ -19,14 +19,7 @@ from optsched._internal.imports import data_frame
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched._internal.views import View, text
 from optsched.bounds.bound import ClockBound
-from optsched.experiments.results import (
-    AnyRun,
-    ClockComparison,
-    ClusterComparison,
-    Comparison,
-    StepComparison,
-    with_rough,
-)
+from optsched.experiments.results import ClusterComparison, StepComparison, beside, with_rough
 from optsched.policies import Policy, get_policies, is_shipped
 from optsched.policies.registry import takes_forecasts
 from optsched.problem.execution import Execution
@@ -49,7 +42,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched._internal.files import JSON
     from optsched.bounds.ascent import Bound
-    from optsched.policies import Rule
+    from optsched.experiments.results import AnyRun, ClockComparison, Comparison
     from optsched.policies.registry import PolicyLike
     from optsched.problem.execution import Run
     from optsched.problem.premises import Knowledge
@@ -308,7 +301,7 @@ class Replications(View):
 UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
 _ON_CLUSTER = ("fcfs", "jsq", "lpt", "bf-io")
 _FEW = Instance([9] * 4, [2, 3, 2, 3], 4096, [0, 1, 2, 3], seconds_per_step=1.0)
-_LOADED: set[tuple[str, Rule, bool, bool]] = set()  # names of policies, and in what world
+_LOADED: set[tuple[str, str, bool, bool]] = set()  # names of policies, and in what world
 
 
 class Options(RunOptions, total=False):
@@ -319,10 +312,15 @@ class Options(RunOptions, total=False):
     on_result: Callable[[Run, float], None] | None
 
 
-class WorldOptions(Options, total=False):
-    """The same, with what decides the world."""
+class ClockOptions(Options, total=False):
+    """The same on one worker, in steps or on a clock."""
 
     clock: AnyClock | None
+
+
+class WorldOptions(ClockOptions, total=False):
+    """The same in any world."""
+
     cluster: Cluster | None
 
 
@@ -340,11 +338,7 @@ def compare(
 ) -> ClusterComparison: ...
 @overload
 def compare(
-    instance: Iterable[Instance],
-    policies: Policies = None,
-    *,
-    clock: AnyClock | None = None,
-    **options: Unpack[Options],
+    instance: Iterable[Instance], policies: Policies = None, **options: Unpack[ClockOptions]
 ) -> Replications: ...
 @overload
 def compare(
@@ -470,18 +464,6 @@ def compare(
     assert bound is None or isinstance(bound, ClockBound)
     result = replace(result, rough=_roughly(traces[0], result, chosen, on_progress))
     return replace(result, turns=traces[0].follows is not None).bounded(bound)
-
-
-def beside(
-    runs: dict[str, list[Any]], seconds: list[float], settings: RunSettings, warm_up: float | None
-) -> StepComparison | ClockComparison | ClusterComparison:
-    """Return the runs of each policy as the result of the world that they were in."""
-    times = tuple(seconds)
-    if settings.cluster is not None:
-        return ClusterComparison(runs, times, settings, warm_up)
-    if settings.clock is not None:
-        return ClockComparison(runs, times, settings, warm_up or 0.0)
-    return StepComparison(runs, times, settings)
 
 
 def _roughly(

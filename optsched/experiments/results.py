@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast
 
 import numpy as np
 
@@ -42,17 +42,21 @@ if TYPE_CHECKING:
     from optsched.simulate import RunSettings
     from optsched.simulate.cluster.results import ClusterRun
 
-    # With a default, `Comparison` alone is one of any runs.
+    # With defaults, `Comparison` alone is one of any runs.
     AnyRun = typing_extensions.TypeVar("AnyRun", bound=Run, default=Run, covariant=True)
+    AnyBound = typing_extensions.TypeVar(
+        "AnyBound", bound=Bound | ClockBound, default=Bound | ClockBound, covariant=True
+    )
 else:
-    AnyRun = TypeVar("AnyRun")
+    AnyRun, AnyBound = TypeVar("AnyRun"), TypeVar("AnyBound")
 
 _PARTS = 10  # of a log, by which the difference of two policies is sure
 _BY_ARRIVAL = ("vllm", "fcfs")
 ROUNDING = 1e-9  # relative, of a mean over sums of batches
 
 
-class Comparison(View, Generic[AnyRun]):
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(View, Generic[AnyRun, AnyBound]):
     """Runs of several policies side by side, all in steps, on a clock or on a cluster.
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` has the
@@ -90,12 +94,11 @@ class Comparison(View, Generic[AnyRun]):
     runs_by_policy: dict[str, list[AnyRun]]
     seconds: tuple[float, ...]
     settings: RunSettings
-    warm_up: float | None = 0.0
-    bounds: tuple[Bound | ClockBound, ...] = ()
-    incomplete: tuple[Execution, ...] = ()
-    turns: bool = False
-    rough: AnyRun | None = None
-    timed: bool = False
+    bounds = tuple["AnyBound", ...]()
+    incomplete = tuple["Execution", ...]()
+    rough = cast("Run | None", None)
+    warm_up = cast("float | None", 0.0)
+    timed = turns = False
     _title = "Comparison"
     _untold = "alpha-beta-clearing"  # a policy that is told nothing
 
@@ -120,7 +123,7 @@ class Comparison(View, Generic[AnyRun]):
         return self.settings.intervals
 
     @property
-    def bound(self) -> Bound | ClockBound | None:
+    def bound(self) -> AnyBound | None:
         """The bound of the papers' model, in which a token is held at once; None without bounds."""
         return self.bounds[0] if self.bounds else None
 
@@ -142,6 +145,11 @@ class Comparison(View, Generic[AnyRun]):
             return None
         latency = (self[run] if isinstance(run, str) else run).total_latency
         return (latency - covering.value) / latency
+
+    @cached_property
+    def demand(self) -> int:
+        """Most tokens that would be held, were no request to wait; on a clock at their peaks."""
+        return Schedule(self.instance, self.instance.arrivals).peak_memory
 
     @property
     def notes(self) -> list[str]:
@@ -263,14 +271,10 @@ class Comparison(View, Generic[AnyRun]):
     @property
     def tied(self) -> list[AnyRun]:
         """The best run, and those that equal it up to rounding."""
-        best = self.best
-
-        def equal(run: Run) -> bool:
-            alike = math.isclose(run.mean_latency, best.mean_latency, rel_tol=ROUNDING)
-            return alike and run.unfinished == best.unfinished
-
-        others = [run for run in self.ranked() if run.policy not in self.references and equal(run)]
-        return others or [best]
+        best, least = self.best, self.best.mean_latency
+        others = [run for run in self.ranked() if run.policy not in self.references]
+        equal = [run for run in others if math.isclose(run.mean_latency, least, rel_tol=ROUNDING)]
+        return [run for run in equal if run.unfinished == best.unfinished] or [best]
 
     def ranked(self) -> list[AnyRun]:
         """Return the runs by unfinished requests, then by mean latency; references come last."""
@@ -308,7 +312,16 @@ class Comparison(View, Generic[AnyRun]):
 
     def _proven(self, *short: str) -> JSON:
         """Return the bounds as plain data, and some of what is said of the first."""
-        bounds = [_described(each, self.instance) for each in self.bounds]
+        bounds = [
+            {
+                "value": bound.value,
+                "mean_latency": numbers.round_down(Fraction(bound.value) / len(self.instance)),
+                "method": bound.method,
+                "seconds": bound.seconds,
+                "premises": bound.premises.to_dict(),
+            }
+            for bound in self.bounds
+        ]
         first = {key: bounds[0][key] for key in short} if bounds else None
         return {"bound": first, "bounds": bounds}
 
@@ -318,14 +331,13 @@ class Comparison(View, Generic[AnyRun]):
 
     def _entries(self, metrics: Iterable[JSON]) -> list[JSON]:
         """Add to the metrics of each run what is said alike in steps and on a clock."""
-        entries = []
-        for run, entry, seconds in zip(self, metrics, self.seconds, strict=True):
-            entry["seconds"] = seconds
+        pairs = zip(metrics, self.seconds, strict=True)
+        entries = [entry | {"seconds": seconds} for entry, seconds in pairs]
+        for entry in entries:
             if "missed_deadlines" in entry:
-                entry["met_deadlines"] = len(run.instance) - entry["missed_deadlines"]
-            if run.policy in self.references:
+                entry["met_deadlines"] = len(self.instance) - entry["missed_deadlines"]
+            if entry["policy"] in self.references:
                 entry["reference"] = True
-            entries.append(entry)
         return entries
 
     def _leaders(self) -> JSON:
@@ -344,12 +356,9 @@ class Comparison(View, Generic[AnyRun]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StepComparison(Comparison["Execution"]):
+class StepComparison(Comparison["Execution", "Bound"]):
     """Runs in steps, with the bounds that cover them."""
 
-    runs_by_policy: dict[str, list[Execution]]
-    seconds: tuple[float, ...]
-    settings: RunSettings
     bounds: tuple[Bound, ...] = ()
     incomplete: tuple[Execution, ...] = ()
     rough: Execution | None = None
@@ -360,22 +369,12 @@ class StepComparison(Comparison["Execution"]):
         """One run per policy."""
         return tuple(self)
 
-    @property
-    def bound(self) -> Bound:
-        """The bound of the papers' model."""
-        return self.bounds[0]
-
     def bounded(self, bound: Bound | None = None, method: BoundMethod = "auto") -> StepComparison:
         """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
         bounds = [find_bound(self.instance, method) if bound is None else bound]
         if any(run.split for run in self):
             bounds.append(find_bound(self.instance, "closed-form"))
         return replace(self, bounds=tuple(bounds))
-
-    @cached_property
-    def demand(self) -> int:
-        """Most tokens that would be held, were no request to wait."""
-        return Schedule(self.instance, self.instance.arrivals).peak_memory
 
     @property
     def notes(self) -> list[str]:
@@ -430,12 +429,9 @@ class StepComparison(Comparison["Execution"]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClockComparison(Comparison[ClockedRun]):
+class ClockComparison(Comparison[ClockedRun, "ClockBound"]):
     """Runs on a clock, with the bounds that cover them; all times are in its unit."""
 
-    runs_by_policy: dict[str, list[ClockedRun]]
-    seconds: tuple[float, ...]
-    settings: RunSettings
     warm_up: float = 0.0
     bounds: tuple[ClockBound, ...] = ()
     turns: bool = False
@@ -453,11 +449,6 @@ class ClockComparison(Comparison[ClockedRun]):
     def clock(self) -> Clock:
         """How long batches take."""
         return self.settings.batch_clock
-
-    @property
-    def bound(self) -> ClockBound | None:
-        """The bound in which a token is held at once; None for turns and functions as clocks."""
-        return self.bounds[0] if self.bounds else None
 
     def bounded(
         self, bound: ClockBound | None = None, method: BoundMethod = "auto"
@@ -552,16 +543,6 @@ def with_rough(sentence: str, rough: JSON, unit: str) -> str:
     )
 
 
-def _described(bound: Bound | ClockBound, instance: Instance) -> JSON:
-    return {
-        "value": bound.value,
-        "mean_latency": numbers.round_down(Fraction(bound.value) / len(instance)),
-        "method": bound.method,
-        "seconds": bound.seconds,
-        "premises": bound.premises.to_dict(),
-    }
-
-
 def _demand(run: ClockedRun) -> int:
     """Return the most tokens that arrived and incomplete requests would hold at their peaks."""
     peaks, done = run.instance.peaks, run.completed
@@ -592,12 +573,9 @@ def _served(run: Run) -> bytes | frozenset[str]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClusterComparison(Comparison["ClusterRun"]):
+class ClusterComparison(Comparison["ClusterRun", Never]):
     """Runs of several routing policies on the same traces."""
 
-    runs_by_policy: dict[str, list[ClusterRun]]
-    seconds: tuple[float, ...]
-    settings: RunSettings
     warm_up: float | None = None
     _title = "ClusterComparison"
     _view = "cluster_table", "plot_power", "cluster_page"
@@ -611,6 +589,10 @@ class ClusterComparison(Comparison["ClusterRun"]):
     def cluster(self) -> Cluster:
         """The workers, which wait for each other."""
         return next(iter(self)).cluster
+
+    def bounded(self, *_: object, **__: object) -> ClusterComparison:
+        """Return the comparison as it is: no bound is known where workers wait for each other."""
+        return self
 
     def values(self, metric: str, policy: str) -> FloatArray:
         """Return a key of `ClusterRun.metrics`, one number per trace; NaN where a run has none."""
@@ -718,3 +700,15 @@ def _interval(values: FloatArray) -> numbers.ConfidenceInterval:
         return numbers.ConfidenceInterval.of(values)
     mean = float(values.mean())
     return numbers.ConfidenceInterval(mean, mean, mean)
+
+
+def beside(
+    runs: dict[str, list[Any]], seconds: list[float], settings: RunSettings, warm_up: float | None
+) -> StepComparison | ClockComparison | ClusterComparison:
+    """Return the runs of each policy as the result of the world that they were in."""
+    times = tuple(seconds)
+    if settings.cluster is not None:
+        return ClusterComparison(runs, times, settings, warm_up)
+    if settings.clock is not None:
+        return ClockComparison(runs, times, settings, warm_up or 0.0)
+    return StepComparison(runs, times, settings)

@@ -41,7 +41,7 @@ def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
     runs = comparison.ranked()
     ax = prepare(ax, height=1.2 + 0.36 * len(runs))
     colours = common.name_ranked(ax, comparison)
-    bound, rows = comparison.bound.value, np.arange(len(runs))
+    bound, rows = comparison.bounds[0].value, np.arange(len(runs))
     covering = [comparison.covering(run)[0] for run in runs]
     unavoidable = np.array([0.0 if claim is None else claim.value for claim in covering])
     totals = np.array([run.total_latency for run in runs])

@@ -184,7 +184,7 @@ def _remarks(comparison: StepComparison | ClockComparison) -> str:
 
 def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
     """Return a row per policy, and the bound; a page has room for more columns."""
-    bound = comparison.bound
+    bound = comparison.bounds[0]
     caption = f"latency in steps; gap = (total - bound) / total; bound: {bound.method}"
     return _policies(
         comparison,
