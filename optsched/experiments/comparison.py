@@ -472,9 +472,9 @@ def _roughly(
     """Run the best policy again with rough forecasts, where it was told outputs for no need."""
     best = result.best
     # One under a rule has another name, and is an order, which needs the outputs.
-    able = [each for each in chosen if isinstance(each, Policy) and takes_forecasts(each)]
-    named = [each for each in able if each.name == best.policy]
-    if not (named and result.comparable and best.knows == "outputs"):
+    named = [each for each in chosen if isinstance(each, Policy) and each.name == best.policy]
+    told = best.knows == "outputs" and any(map(takes_forecasts, named))
+    if not (told and result.comparable):
         return None
     own = replace(result.settings, intervals="column", beliefs=None)
     requests = rough_forecasts(instance, own.seed)

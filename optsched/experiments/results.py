@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast
 
 import numpy as np
@@ -94,6 +94,7 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     runs_by_policy: dict[str, list[AnyRun]]
     seconds: tuple[float, ...]
     settings: RunSettings
+    # What only some have, and what it is for the others.
     bounds = tuple["AnyBound", ...]()
     incomplete = tuple["Execution", ...]()
     rough = cast("Run | None", None)
@@ -616,12 +617,10 @@ class ClusterComparison(Comparison["ClusterRun", Never]):
 
     def to_dict(self) -> JSON:
         """Return cluster, traces and metrics as plain data, ready for JSON."""
-        first = next(iter(self.runs_by_policy.values()))
+        traces = [run.instance for run in next(iter(self.runs_by_policy.values()))]
         return {
             "cluster": self.cluster.to_dict(),
-            "instances": [
-                {"name": run.instance.name, "requests": len(run.instance)} for run in first
-            ],
+            "instances": [{"name": each.name, "requests": len(each)} for each in traces],
             "policies": self._rows,
             **self._leaders(),
         }
@@ -629,10 +628,8 @@ class ClusterComparison(Comparison["ClusterRun", Never]):
     @property
     def headline(self) -> list[str]:
         """Which policy is the best that can be deployed, and what true outputs would give."""
-        rows = [
-            (entry["policy"], entry["knows"], entry["imbalance_tokens"]) for entry in self._rows
-        ]
-        ranked = sorted(rows, key=lambda row: row[2])
+        keys = itemgetter("policy", "knows", "imbalance_tokens")
+        ranked = sorted(map(keys, self._rows), key=itemgetter(2))
         return deployable(ranked, lambda value: f"{value:,.0f} tokens", measure="imbalance")
 
     @cached_property
