@@ -408,14 +408,8 @@ class StepComparison(Comparison["Execution", "Bound"]):
     def to_dict(self) -> JSON:
         """Return everything but the runs as plain data; "policies" lists the metrics of each."""
         metrics = (
-            {
-                "policy": run.policy,
-                "knows": run.knows,
-                **run.summary(),
-                **self._claim(run),
-                "waited": _waited(run),
-                **run.losses,
-            }
+            {"policy": run.policy, "knows": run.knows, **run.summary(), **self._claim(run)}
+            | {"waited": _waited(run), **run.losses}
             for run in self
         )
         return {
