@@ -59,6 +59,7 @@ def compare(output: Output, given: Options) -> int:
     """Compare policies with each other and with a proven bound."""
     from optsched.bounds.on_clock import caveats
     from optsched.experiments.comparison import compared
+    from optsched.experiments.results import ClockComparison
 
     instance, several = given.pop("instance"), given.pop("several", None)
     policies, schedules, baseline = take(given, "policies schedules baseline").values()
@@ -76,7 +77,7 @@ def compare(output: Output, given: Options) -> int:
         Path(schedules).mkdir(parents=True, exist_ok=True)
         for schedule in comparison.schedules:
             schedule.to_json(Path(schedules, f"{schedule.policy}.json"))
-    if settings.clock is not None and comparison.bound is not None:
+    if isinstance(comparison, ClockComparison) and comparison.bound is not None:
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
     output.show(comparison, comparison.to_dict() | {"left_out": dict(cli.left_out())})
@@ -148,17 +149,17 @@ def _settings(options: Options) -> RunSettings:
 
 def compared_until_interrupted(
     traces: Instance | list[Instance],
-    chosen: Sequence[Policy | Routing],
+    chosen: Sequence[Policy] | Sequence[Routing],
     settings: RunSettings,
     output: Output,
     warm_up: float | None = None,
 ) -> tuple[Comparison, int]:
     """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
-    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.results import Comparison, beside
 
     several = isinstance(traces, list)  # on a cluster
     count, what = (len(chosen) * len(traces), "runs") if several else (len(chosen), "policies")
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[Any]] = {}
     seconds: list[float] = []
 
     def keep(run: Run, taken: float) -> None:
@@ -173,20 +174,20 @@ def compared_until_interrupted(
     how: Options = {"warm_up": warm_up, "on_result": keep, "on_progress": report}
     with output.progress() as update:
         try:
-            return optsched.compare(traces, chosen, settings, **how), cli.DONE
+            whole = optsched.compare(traces, chosen, settings, **how)
+            assert isinstance(whole, Comparison)
+            return whole, cli.DONE
         except BaseException as error:
             if not seconds or not is_interrupt(error):
                 raise
     note = f"interrupted after {len(seconds)} of {count} {what}"
     if several:
         # Traces that all policies have run on; of the first one those that are done.
-        whole = len(seconds) // len(chosen) or 1
-        runs = {policy: each[:whole] for policy, each in runs.items()}
-        output.note(note)
-        return ClusterComparison(runs, tuple(seconds), settings, warm_up), cli.INTERRUPTED
-    output.note(f"{note}; the bound is that in closed form")
-    comparison = Comparison(runs, tuple(seconds), settings, warm_up or 0.0)
-    return comparison.bounded(method="closed-form"), cli.INTERRUPTED
+        done = len(seconds) // len(chosen) or 1
+        runs = {policy: each[:done] for policy, each in runs.items()}
+    output.note(note if several else f"{note}; the bound is that in closed form")
+    found = beside(runs, seconds, settings, warm_up)
+    return found.bounded(method="closed-form"), cli.INTERRUPTED
 
 
 def note_unforeseen(policies: Sequence[Policy]) -> None:
@@ -529,8 +530,10 @@ def _traces(output: Output, seed: int, how: Options) -> list[Instance]:
 def _write_report(output: Output, comparison: Comparison, html: str, how: Options) -> None:
     from optsched._internal.views import write
     from optsched.experiments.comparison import compare_lookaheads
+    from optsched.experiments.results import ClusterComparison
     from optsched.simulate.cluster import BalanceRouting
 
+    assert isinstance(comparison, ClusterComparison)
     lookaheads = None
     baselines = [run.policy for run in comparison if run.lookahead is None]
     if len(baselines) < len(comparison):

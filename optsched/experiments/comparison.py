@@ -19,8 +19,8 @@ from optsched._internal.imports import data_frame
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched._internal.views import View, text
 from optsched.bounds.bound import ClockBound
-from optsched.experiments.results import ClusterComparison, Comparison, with_rough
-from optsched.policies import get_policies, is_shipped
+from optsched.experiments.results import ClusterComparison, StepComparison, beside, with_rough
+from optsched.policies import Policy, get_policies, is_shipped
 from optsched.policies.registry import takes_forecasts
 from optsched.problem.execution import Execution
 from optsched.problem.forecasts import rough_forecasts
@@ -31,21 +31,31 @@ from optsched.simulate.cluster.results import ClusterRun
 from optsched.simulate.cluster.routing import ROUTINGS, BalanceRouting, get_routings
 from optsched.simulate.dispatch import check_beliefs, prepared
 from optsched.simulate.runners import raise_if_interrupted
-from optsched.simulate.settings import settings_of
+from optsched.simulate.settings import RunOptions, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias, Unpack
 
     import pandas as pd
 
     from optsched._internal.arrays import FloatArray
     from optsched._internal.files import JSON
     from optsched.bounds.ascent import Bound
+    from optsched.experiments.results import AnyRun, ClockComparison, Comparison
+    from optsched.policies.registry import PolicyLike
     from optsched.problem.execution import Run
     from optsched.problem.premises import Knowledge
     from optsched.problem.workers import Cluster
     from optsched.simulate import RunSettings
     from optsched.simulate.cluster.routing import Routing
+    from optsched.simulate.settings import AnyClock
+
+    Chosen: TypeAlias = Sequence[Policy | Routing]
+    Instances: TypeAlias = Instance | Iterable[Instance]
+    OnProgress: TypeAlias = Callable[[int, int], None] | None
+    Policies: TypeAlias = PolicyLike | Iterable[PolicyLike] | None
+    Routings: TypeAlias = str | Routing | Iterable[str | Routing] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,8 +135,8 @@ class Replications(View):
 
     def knows(self, policy: str) -> Knowledge:
         """Return what a policy was told of outputs, in that instance where it was told most."""
-        told = [part[self._known(policy)].knows for part in self.parts]
-        return min(told, key=KNOWLEDGE.index)
+        told = (part[self._known(policy)].knows for part in self.parts)
+        return min(filter(None, told), key=KNOWLEDGE.index)
 
     @property
     def least(self) -> str:
@@ -183,12 +193,11 @@ class Replications(View):
     @property
     def caption(self) -> str:
         """What the columns of the table are."""
-        first = self.parts[0]
         return (
-            f"mean latency in {first.clock.unit if first.timed else 'steps'} over "
-            f"{self._count}, with the 95 % confidence interval by Student's t; difference to "
-            f"{self.baseline or self.least}: paired by instance, intervals that hold together; gap "
-            "to the proven bound of each instance"
+            f"mean latency in {self.parts[0].best.unit} over {self._count}, with the 95 % "
+            f"confidence interval by Student's t; difference to {self.baseline or self.least}: "
+            "paired by instance, intervals that hold together; gap to the proven bound of each "
+            "instance"
         )
 
     @property
@@ -292,41 +301,71 @@ class Replications(View):
 UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
 _ON_CLUSTER = ("fcfs", "jsq", "lpt", "bf-io")
 _FEW = Instance([9] * 4, [2, 3, 2, 3], 4096, [0, 1, 2, 3], seconds_per_step=1.0)
-_LOADED: set[tuple[Any, ...]] = set()  # names of policies, and in what world
+_LOADED: set[tuple[str, str, bool, bool]] = set()  # names of policies, and in what world
+
+
+class Options(RunOptions, total=False):
+    """What `compare` takes as keywords in all worlds."""
+
+    bound: Bound | ClockBound | None
+    warm_up: float | None
+    on_result: Callable[[Run, float], None] | None
+
+
+class ClockOptions(Options, total=False):
+    """The same on one worker, in steps or on a clock."""
+
+    clock: AnyClock | None
+
+
+class WorldOptions(ClockOptions, total=False):
+    """The same in any world."""
+
+    cluster: Cluster | None
 
 
 @overload
 def compare(
-    instance: Instance | Iterable[Instance],
-    policies: Any = None,
-    settings: RunSettings | None = None,
-    *,
-    cluster: Cluster,
-    **options: Any,
+    instance: Instance, policies: Policies = None, **options: Unpack[Options]
+) -> StepComparison: ...
+@overload
+def compare(
+    instance: Instance, policies: Policies = None, *, clock: AnyClock, **options: Unpack[Options]
+) -> ClockComparison: ...
+@overload
+def compare(
+    instance: Instances, policies: Routings = None, *, cluster: Cluster, **options: Unpack[Options]
 ) -> ClusterComparison: ...
 @overload
 def compare(
-    instance: Instance, policies: Any = None, settings: RunSettings | None = None, **options: Any
+    instance: Iterable[Instance], policies: Policies = None, **options: Unpack[ClockOptions]
+) -> Replications: ...
+@overload
+def compare(
+    instance: Instance,
+    policies: Policies | Routings = None,
+    settings: RunSettings | None = None,
+    **options: Unpack[WorldOptions],
 ) -> Comparison: ...
 @overload
 def compare(
-    instance: Iterable[Instance],
-    policies: Any = None,
+    instance: Instances,
+    policies: Policies | Routings = None,
     settings: RunSettings | None = None,
-    **options: Any,
-) -> Replications: ...
+    **options: Unpack[WorldOptions],
+) -> Comparison | Replications: ...
 @checked(errors.PolicyError)
 def compare(
-    instance: Any,
+    instance: Instances,
     policies: Any = None,
     settings: RunSettings | None = None,
     *,
     bound: Bound | ClockBound | None = None,
     warm_up: float | None = None,
-    on_result: Callable[[Any, float], None] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    **options: Any,
-) -> Any:
+    on_result: Callable[[Run, float], None] | None = None,
+    on_progress: OnProgress = None,
+    **options: object,
+) -> Comparison | Replications:
     """Run policies on the same requests, and compare them with each other and a proven bound.
 
     Parameters
@@ -356,9 +395,9 @@ def compare(
 
     Returns
     -------
-    Comparison
+    StepComparison, ClockComparison or ClusterComparison
         All runs, those in steps checked for feasibility; those that never complete are listed
-        apart. For several instances `optsched.experiments.comparison.Replications`.
+        apart. For several instances on one worker `optsched.experiments.comparison.Replications`.
 
     Raises
     ------
@@ -384,19 +423,18 @@ def compare(
             "compare has no workers or router: optsched.routing_loss compares routers and policies "
             "on several workers, with the best placement and order too"
         )
-    clustered = settings.cluster is not None
     traces = _traces(instance)
-    if not clustered and not isinstance(instance, Instance):
-        known: Any = {"bound": bound, "warm_up": warm_up, "on_result": on_result}
+    if settings.cluster is None and not isinstance(instance, Instance):
         policies = compared(policies, settings)
+        known: JSON = {"on_progress": on_progress, "bound": bound, "warm_up": warm_up}
         parts = [
-            compare(trace, policies, settings, on_progress=on_progress, **known, seed=seed)
+            compare(trace, policies, settings, **known, on_result=on_result, seed=seed)
             for seed, trace in enumerate(traces, settings.seed)
         ]
         return Replications(tuple(parts))
     _check_bound(bound, traces[0], settings)
     warm_up = _warm_up(warm_up, settings)
-    chosen = compared(policies, settings)
+    chosen = (compared if settings.cluster is None else _routed)(policies, settings)
     _check_runs(traces, chosen, settings)
     runs: dict[str, list[Any]] = {}
     times: list[float] = []
@@ -416,26 +454,31 @@ def compare(
             f"no policy completes all requests; policy {incomplete[0].policy!r}: its run "
             f"{incomplete[0].why}"
         )
-    kind = ClusterComparison if clustered else Comparison
-    result = kind(runs, tuple(times), settings, warm_up, incomplete=tuple(incomplete))
-    if traces[0].follows is not None:
-        result = replace(result, turns=True)
-    if not clustered:
-        result = replace(result, rough=_roughly(traces[0], result, chosen, on_progress))
-    return result.bounded(bound)
+    result = beside(runs, times, settings, warm_up)
+    if isinstance(result, ClusterComparison):
+        return result
+    if isinstance(result, StepComparison):
+        assert not isinstance(bound, ClockBound)
+        rough = _roughly(traces[0], result, chosen, on_progress)
+        return replace(result, incomplete=tuple(incomplete), rough=rough).bounded(bound)
+    assert bound is None or isinstance(bound, ClockBound)
+    result = replace(result, rough=_roughly(traces[0], result, chosen, on_progress))
+    return replace(result, turns=traces[0].follows is not None).bounded(bound)
 
 
 def _roughly(
-    instance: Instance, result: Comparison, chosen: Sequence[Any], on_progress: Any
-) -> Run | None:
+    instance: Instance, result: Comparison[AnyRun], chosen: Chosen, on_progress: OnProgress
+) -> AnyRun | None:
     """Run the best policy again with rough forecasts, where it was told outputs for no need."""
     best = result.best
     # One under a rule has another name, and is an order, which needs the outputs.
-    named = [each for each in chosen if each.name == best.policy and takes_forecasts(each)]
-    if not (named and result.comparable and best.knows == "outputs"):
+    named = [each for each in chosen if isinstance(each, Policy) and each.name == best.policy]
+    told = best.knows == "outputs" and any(map(takes_forecasts, named))
+    if not (told and result.comparable):
         return None
     own = replace(result.settings, intervals="column", beliefs=None)
-    found: Run = run(rough_forecasts(instance, own.seed), named[0], own, on_progress=on_progress)
+    requests = rough_forecasts(instance, own.seed)
+    found: AnyRun = run(requests, named[0], own, on_progress=on_progress)
     return None if found.unfinished else found
 
 
@@ -444,32 +487,32 @@ def compare_lookaheads(
     cluster: Cluster,
     lookaheads: Iterable[int] = (0, 1, 2, 5, 10, 20, 40, 80),
     baselines: Sequence[str | Routing] = ("fcfs",),
-    **options: Any,
+    **options: Unpack[Options],
 ) -> ClusterComparison:
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
     return compare(instances, [*baselines, *routings], cluster=cluster, **options)
 
 
-def _check_runs(traces: Sequence[Instance], chosen: Sequence[Any], settings: RunSettings) -> None:
+def _check_runs(traces: Sequence[Instance], chosen: Chosen, settings: RunSettings) -> None:
     """Refuse what cannot be run before anything is."""
     for trace, policy in itertools.product(traces, chosen):
-        if settings.cluster is not None:
+        if isinstance(policy, Policy):
+            prepared(trace, policy, settings.of(policy))
+        else:
             from optsched.simulate.cluster.run import prepared as prepared_on_cluster
 
             prepared_on_cluster(trace, policy, settings)
-        else:
-            prepared(trace, policy, settings.of(policy))
     if settings.cluster is None:
-        check_beliefs(chosen, settings)
+        check_beliefs([each for each in chosen if isinstance(each, Policy)], settings)
 
 
 def _runs(
-    traces: Sequence[Instance], chosen: Sequence[Any], settings: RunSettings, on_progress: Any
-) -> Iterator[tuple[Any, float]]:
+    traces: Sequence[Instance], chosen: Chosen, settings: RunSettings, on_progress: OnProgress
+) -> Iterator[tuple[Run, float]]:
     for place, trace in enumerate(traces):
         for policy in chosen:
-            own = settings if settings.cluster is not None else settings.of(policy)
+            own = settings.of(policy) if isinstance(policy, Policy) else settings
             _load(policy, settings)
             began = stopwatch()
             found = run(trace, policy, own, seed=settings.seed + place, on_progress=on_progress)
@@ -477,7 +520,7 @@ def _runs(
             yield found, found.seconds if isinstance(found, ClusterRun) else taken
 
 
-def _load(policy: Any, settings: RunSettings) -> None:
+def _load(policy: Policy | Routing, settings: RunSettings) -> None:
     """Run a few requests by a policy of ours, once, so that the next run has nothing to load."""
     known = policy.name, settings.rule, settings.clock is None, settings.cluster is None
     own = getattr(settings.clock, "coefficients", ()) is None
@@ -490,9 +533,10 @@ def _load(policy: Any, settings: RunSettings) -> None:
         raise_if_interrupted(run(_FEW, policy, few))
 
 
-def _traces(instance: Any) -> list[Instance]:
-    several = isinstance(instance, Iterable) and not isinstance(instance, str)
-    traces = list(instance) if several else [instance]
+def _traces(instance: object) -> list[Instance]:
+    if isinstance(instance, str) or not isinstance(instance, Iterable):
+        instance = [instance]
+    traces = list(instance)
     for trace in traces:
         errors.require(trace, Instance, "one of the instances", "an Instance", errors.InstanceError)
     if not traces:
@@ -519,7 +563,7 @@ def _check_bound(
         )
 
 
-def _warm_up(warm_up: float | None, settings: RunSettings) -> Any:
+def _warm_up(warm_up: float | None, settings: RunSettings) -> float | None:
     """Return what is left out of the metrics, or refuse what cannot be."""
     if settings.cluster is None:
         if warm_up is not None and settings.clock is None:
@@ -540,12 +584,15 @@ def _warm_up(warm_up: float | None, settings: RunSettings) -> Any:
     return warm_up
 
 
-def compared(policies: Any, settings: RunSettings) -> Sequence[Any]:
+def _routed(policies: Routings, settings: RunSettings) -> list[Routing]:
+    policies = _ON_CLUSTER if policies is None else policies
+    if isinstance(policies, str) or not isinstance(policies, Iterable):
+        policies = [policies]
+    return get_routings(policies)
+
+
+def compared(policies: Policies, settings: RunSettings) -> list[Policy]:
     """Return the policies that are named, or those that are quick and know enough."""
-    if settings.cluster is not None:
-        policies = _ON_CLUSTER if policies is None else policies
-        several = hasattr(policies, "__iter__") and not isinstance(policies, str)
-        return get_routings(policies if several else [policies])
     if policies is not None:
         return get_policies(policies)
     timed = settings.clock is not None
@@ -558,7 +605,7 @@ def compared(policies: Any, settings: RunSettings) -> Sequence[Any]:
     return [*basic, *get_policies(more)] if more else basic
 
 
-def _check(found: Run, warm_up: Any) -> None:
+def _check(found: Run, warm_up: float | None) -> None:
     """Refuse an infeasible schedule, and too short a run on a cluster."""
     if isinstance(found, ClusterRun):
         found.metrics(warm_up)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast
 
 import numpy as np
 
 from optsched._internal import numbers
+from optsched._internal.files import JSON
 from optsched._internal.imports import data_frame
 from optsched._internal.views import View, text
 from optsched.bounds.bound import bound as find_bound
@@ -20,22 +23,32 @@ from optsched.problem.forecasts import ROUGH
 from optsched.problem.premises import KNOWLEDGE, STORAGES, deployable, strongest
 from optsched.problem.schedule import Schedule
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
+from optsched.simulate.seconds.execution import ClockedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pandas as pd
+    import typing_extensions
 
-    from optsched._internal.arrays import FloatArray
-    from optsched._internal.files import JSON
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.bounds.ascent import Bound, BoundMethod
     from optsched.bounds.bound import ClockBound
-    from optsched.problem.execution import Execution
+    from optsched.clock import Clock
+    from optsched.problem.execution import Execution, Run
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Claim
-    from optsched.simulate import ClockedRun, RunSettings
+    from optsched.problem.workers import Cluster
+    from optsched.simulate import RunSettings
     from optsched.simulate.cluster.results import ClusterRun
 
+    # With defaults, `Comparison` alone is one of any runs.
+    AnyRun = typing_extensions.TypeVar("AnyRun", bound=Run, default=Run, covariant=True)
+    AnyBound = typing_extensions.TypeVar(
+        "AnyBound", bound=Bound | ClockBound, default=Bound | ClockBound, covariant=True
+    )
+else:
+    AnyRun, AnyBound = TypeVar("AnyRun"), TypeVar("AnyBound")
 
 _PARTS = 10  # of a log, by which the difference of two policies is sure
 _BY_ARRIVAL = ("vllm", "fcfs")
@@ -43,13 +56,13 @@ ROUNDING = 1e-9  # relative, of a mean over sums of batches
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(View):
-    """Runs of several policies side by side.
+class Comparison(View, Generic[AnyRun, AnyBound]):
+    """Runs of several policies side by side, all in steps, on a clock or on a cluster.
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` has the
     fewest unfinished requests and then the least mean latency, without the `references`, which know
-    more than the others. Methods take a run or the name of its policy. On a cluster there may be
-    several traces.
+    more than the others. Methods take a run or the name of its policy. It is a `StepComparison`, a
+    `ClockComparison` or a `ClusterComparison`, each with fields of its own.
 
     Attributes
     ----------
@@ -68,6 +81,8 @@ class Comparison(View):
     rough
         Where the best policy is told outputs, its run with rough forecasts in their place; None if
         there can be none.
+    timed
+        Whether the runs are on a clock.
 
     Examples
     --------
@@ -76,34 +91,32 @@ class Comparison(View):
     np.int64(2)
     """
 
-    runs_by_policy: dict[str, list[Any]]
+    runs_by_policy: dict[str, list[AnyRun]]
     seconds: tuple[float, ...]
     settings: RunSettings
-    warm_up: Any = 0.0
-    bounds: tuple[Any, ...] = ()
-    incomplete: tuple[Execution, ...] = ()
-    turns: bool = False
-    rough: Any = None
-
-    @property
-    def runs(self) -> Any:
-        """One run per policy; on a cluster a dictionary with those on all traces by policy."""
-        return tuple(self)
+    # What only some have, and what it is for the others.
+    bounds = tuple["AnyBound", ...]()
+    incomplete = tuple["Execution", ...]()
+    rough = cast("Run | None", None)
+    warm_up = cast("float | None", 0.0)
+    timed = turns = False
+    _title = "Comparison"
+    _untold = "alpha-beta-clearing"  # a policy that is told nothing
 
     @property
     def instance(self) -> Instance:
         """The requests; on a cluster those of the first trace."""
-        return next(iter(self)).instance  # type: ignore[no-any-return]
+        return next(iter(self)).instance
 
     @property
-    def cluster(self) -> Any:
+    def cluster(self) -> Cluster | None:
         """The cluster; None in steps and on a clock."""
         return self.settings.cluster
 
     @property
-    def clock(self) -> Any:
+    def clock(self) -> Clock | None:
         """How long batches take; None in steps and on a cluster."""
-        return self.settings.clock
+        return None
 
     @property
     def intervals(self) -> str | None:
@@ -111,18 +124,7 @@ class Comparison(View):
         return self.settings.intervals
 
     @property
-    def timed(self) -> bool:
-        """Whether the runs are on a clock."""
-        return self.clock is not None
-
-    @property
-    def _view(self) -> tuple[str, str, str]:
-        if self.timed:
-            return "clock_table", "plot_clock_comparison", "clock_page"
-        return "comparison_table", "plot_comparison", "comparison_page"
-
-    @property
-    def bound(self) -> Any:
+    def bound(self) -> AnyBound | None:
         """The bound of the papers' model, in which a token is held at once; None without bounds."""
         return self.bounds[0] if self.bounds else None
 
@@ -131,54 +133,23 @@ class Comparison(View):
         """The schedules in steps, in the order of the policies, of those whose runs have one."""
         return [run.schedule for run in self if not run.split]
 
-    def bounded(
-        self, bound: Bound | ClockBound | None = None, method: BoundMethod = "auto"
-    ) -> Comparison:
-        """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
-        if self.turns or self.cluster is not None:
-            return self
-        clock = self.clock
-        known: JSON = {"clock": clock} if self.timed else {}
-        if bound is None and isinstance(clock, LinearClock | None):
-            bound = find_bound(self.instance, method, **known)
-        bounds: tuple[Any, ...] = () if bound is None else (bound,)
-        if bound is not None and isinstance(clock, LinearClock):
-            storage, limit = bound.premises.storage, bound.premises.max_num_seqs
-            alike = all(run.facts.storage == storage for run in self)
-            if not alike and storage == STORAGES[0]:  # a weaker bound for what it does not cover
-                known |= {"max_num_seqs": limit, "storage": STORAGES[1]}
-                bounds += (find_bound(self.instance, method, **known),)
-            if any(run.facts.clock != bound.premises.clock and run.facts.clock for run in self):
-                known["clock"] = going_on_from_a_cache(clock)  # weaker, for what found its tokens
-                bounds += (find_bound(self.instance, method, **known),)
-        if not self.timed and any(run.split for run in self):
-            bounds += (find_bound(self.instance, "closed-form"),)
-        return replace(self, bounds=bounds)
-
-    def covering(self, run: Any) -> tuple[Claim | None, str | None]:
+    def covering(self, run: str | Run | Schedule) -> tuple[Claim | None, str | None]:
         """Return the largest bound whose premises cover a run, or None and why there is none."""
         if self.warm_up:
             return None, "requests that arrive before the warm-up do not count"
-        found = self[run] if isinstance(run, str) else run
-        # On a clock that is a function what the batches took says whether a bound covers them.
-        if self.timed and self.bounds and not found.facts.clock:
-            clock = self.bound.clock
-            found = replace(found, clock=clock) if found.lasts_as_on(clock) else found
-        return strongest(self.bounds, found.facts)
+        return strongest(self.bounds, (self[run] if isinstance(run, str) else run).facts)
 
-    def gap(self, run: Any) -> float | None:
+    def gap(self, run: str | Run | Schedule) -> float | None:
         """Return (total latency - bound) / total latency, or None where no bound covers the run."""
         covering, _ = self.covering(run)
         if covering is None:
             return None
-        latency: float = (self[run] if isinstance(run, str) else run).total_latency
+        latency = (self[run] if isinstance(run, str) else run).total_latency
         return (latency - covering.value) / latency
 
     @cached_property
     def demand(self) -> int:
         """Most tokens that would be held, were no request to wait; on a clock at their peaks."""
-        if self.timed:
-            return max(_demand(run) for run in self)
         return Schedule(self.instance, self.instance.arrivals).peak_memory
 
     @property
@@ -193,54 +164,11 @@ class Comparison(View):
         elif len(self.tied) > 1:
             names = [run.policy for run in self.tied]
             found.append(f"{', '.join(names[:-1])} and {names[-1]} are equal.")
-        if self.turns:
-            found.append(
-                "There is no bound: requests arrive when others have ended, in each run at times "
-                "of its own."
-            )
         reasons: dict[str, list[str]] = {}
         for run in self if self.bounds else ():
             if why := self.covering(run)[1]:
                 reasons.setdefault(why, []).append(run.policy)
-        found += [f"No gap of {', '.join(names)}: {why}." for why, names in reasons.items()]
-        split = [run.policy for run in self if run.split]
-        if split and self.bounds:
-            found.append(
-                f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
-                f"the proven bound on the total is {numbers.at_least(self.bounds[-1].value)}."
-            )
-        return found + (self._notes_on_clock() if self.timed else [self._note_in_steps()])
-
-    def _note_in_steps(self) -> str:
-        memory, best = self.instance.memory, self.best
-        if self.demand <= memory:
-            return (
-                f"Memory is never the limit: if every request starts when it arrives, at most "
-                f"{self.demand:,} of {memory:,} tokens are held."
-            )
-        waited = int((best.first_token_latencies > 1).sum())
-        return (
-            f"Memory is a limit: {best.policy} holds up to {best.peak_memory:,} of {memory:,} "
-            f"tokens, and {waited:,} of {len(self.instance):,} requests wait."
-        )
-
-    def _notes_on_clock(self) -> list[str]:
-        memory, peak = self.instance.memory, max(run.peak_memory for run in self)
-        limit = "may be a limit" if self.demand > memory else "is never the limit"
-        found = [
-            f"Memory {limit}: at most {peak:,} of {memory:,} tokens are held, and the requests in "
-            f"the system would hold at most {self.demand:,} at their peaks."
-        ]
-        guessed = {run.policy: run.beyond for run in self if run.beyond is not None}
-        found += [f"{name}: {said}." for name, said in guessed.items()]
-        late = [run.policy for run in self if run.facts.storage != STORAGES[0]]
-        if late and len(self.bounds) > 1:
-            mean = numbers.proven(Fraction(self.bounds[1].value) / len(self.instance))
-            found.append(
-                f"{', '.join(late)}: tokens are stored one batch later than the papers count them, "
-                f"which leaves more room; for that the proven bound on the mean is {mean}."
-            )
-        return found
+        return found + [f"No gap of {', '.join(names)}: {why}." for why, names in reasons.items()]
 
     @property
     def policies(self) -> list[str]:
@@ -256,12 +184,12 @@ class Comparison(View):
         return told if len(told) < len(self) else []
 
     @property
-    def best(self) -> Any:
+    def best(self) -> AnyRun:
         """The first of `ranked`: never a reference beside other policies."""
         return self.ranked()[0]
 
     @property
-    def best_deployable(self) -> Any:
+    def best_deployable(self) -> AnyRun | None:
         """The best of those that are told no outputs; None if there is none."""
         able = (run for run in self.ranked() if run.knows != "outputs")
         return next(able, None) if self.comparable else None
@@ -309,7 +237,7 @@ class Comparison(View):
         """Which policy is the best that can be deployed, and what true outputs would give."""
         if not self.comparable:
             return []
-        ranked = sorted(self, key=lambda run: (run.unfinished, run.mean_latency))
+        ranked = sorted(self, key=attrgetter("unfinished", "mean_latency"))
         rows = [(run.policy, run.knows, run.mean_latency) for run in ranked]
         unit = self.best.unit
         found = deployable(rows, lambda value: f"{numbers.number(value)} {unit}")
@@ -328,9 +256,8 @@ class Comparison(View):
                 f"{tails[0]} {unit}, that of {margin['against']} {tails[1]}.",
             )
         if self.best_deployable is None:
-            untold = "mixed" if self.timed else "alpha-beta-clearing"
             found.append(
-                f"Add {untold} to the policies, which is told nothing, to see what can be."
+                f"Add {self._untold} to the policies, which is told nothing, to see what can be."
             )
         return found
 
@@ -343,35 +270,31 @@ class Comparison(View):
         )
 
     @property
-    def tied(self) -> list[Any]:
+    def tied(self) -> list[AnyRun]:
         """The best run, and those that equal it up to rounding."""
-        best = self.best
+        best, least = self.best, self.best.mean_latency
+        others = [run for run in self.ranked() if run.policy not in self.references]
+        equal = [run for run in others if math.isclose(run.mean_latency, least, rel_tol=ROUNDING)]
+        return [run for run in equal if run.unfinished == best.unfinished] or [best]
 
-        def equal(run: Any) -> bool:
-            alike = math.isclose(run.mean_latency, best.mean_latency, rel_tol=ROUNDING)
-            return alike and run.unfinished == best.unfinished
-
-        others = [run for run in self.ranked() if run.policy not in self.references and equal(run)]
-        return others or [best]
-
-    def ranked(self) -> list[Any]:
+    def ranked(self) -> list[AnyRun]:
         """Return the runs by unfinished requests, then by mean latency; references come last."""
         references = self.references
 
-        def place(run: Any) -> tuple[bool, int, float]:
+        def place(run: Run) -> tuple[bool, int, float]:
             latency = math.inf if math.isnan(run.mean_latency) else run.mean_latency
             return run.policy in references, run.unfinished, latency
 
         return sorted(self, key=place)
 
-    def __getitem__(self, policy: str) -> Any:
+    def __getitem__(self, policy: str) -> AnyRun:
         if policy not in self.runs_by_policy:
             raise PolicyError(
                 f"policy {policy!r} did not run: {nearest(str(policy), self.runs_by_policy)}"
             )
         return self.runs_by_policy[policy][0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[AnyRun]:
         return (runs[0] for runs in self.runs_by_policy.values())
 
     def __len__(self) -> int:
@@ -379,51 +302,44 @@ class Comparison(View):
 
     def __repr__(self) -> str:
         best = f": best {self.best.policy!r}" if self.comparable else ""
-        return f"<{type(self).__name__} of {', '.join(self.runs_by_policy)}{best}>"
+        return f"<{self._title} of {', '.join(self.runs_by_policy)}{best}>"
 
     def __str__(self) -> str:
-        about = str(self.instance)
-        if self.timed:  # of the load in steps it says nothing
-            about = "\n".join(line for line in about.splitlines() if line.split()[0] != "load")
-            if load := load_on_clock(self.instance, self.settings.batch_clock):
-                about += f"\n  load      {load}"
-        lines = [about, text(self._view[0], self), *self.headline, *self.notes]
-        for each in self.incomplete:
-            lines.append(f"  {each.policy} does not complete all: its run {each.why}")
-        return "\n".join(lines)
+        return "\n".join([text(self._view[0], self), *self.headline, *self.notes])
 
+    @abstractmethod
     def to_dict(self) -> JSON:
         """Return everything but the runs as plain data; "policies" lists the metrics of each."""
-        instance, bounds = self.instance, [_described(each, self.instance) for each in self.bounds]
-        last = next(iter(self)).arrivals[-1] if self.timed else instance.arrivals[-1]
-        content: JSON = {
-            "instance": {
-                "name": instance.name,
-                "requests": len(instance),
-                "memory": instance.memory,
-                "last_arrival": last.item(),
-                "seconds_per_step": instance.seconds_per_step,
+
+    def _proven(self, *short: str) -> JSON:
+        """Return the bounds as plain data, and some of what is said of the first."""
+        bounds = [
+            {
+                "value": bound.value,
+                "mean_latency": numbers.round_down(Fraction(bound.value) / len(self.instance)),
+                "method": bound.method,
+                "seconds": bound.seconds,
+                "premises": bound.premises.to_dict(),
             }
-        }
-        short: tuple[str, ...] = ("value", "method", "seconds")
-        if self.timed:
-            clock = self.settings.batch_clock
-            load = load_on_clock(instance, clock)
-            content["clock"] = {"name": clock.name, "unit": clock.unit}
-            content["load"] = None if load is None or not load.span else load.load
-            short = ("value", "mean_latency", "method", "seconds")
-        content["bound"] = {key: bounds[0][key] for key in short} if bounds else None
-        content["bounds"] = bounds
-        content["memory_binds"] = self.demand > instance.memory
-        if not self.timed:
-            content["intervals"] = self.intervals
-        content["policies"] = [
-            self._entry(run, seconds) for run, seconds in zip(self, self.seconds, strict=True)
+            for bound in self.bounds
         ]
-        content |= self._leaders()
-        if not self.timed:
-            content["unfinished"] = [run.metrics() for run in self.incomplete]
-        return content
+        first = {key: bounds[0][key] for key in short} if bounds else None
+        return {"bound": first, "bounds": bounds}
+
+    def _claim(self, run: Run) -> JSON:
+        gap = self.gap(run)
+        return {"gap": gap} | ({"why_no_gap": self.covering(run)[1]} if gap is None else {})
+
+    def _entries(self, metrics: Iterable[JSON]) -> list[JSON]:
+        """Add to the metrics of each run what is said alike in steps and on a clock."""
+        pairs = zip(metrics, self.seconds, strict=True)
+        entries = [entry | {"seconds": seconds} for entry, seconds in pairs]
+        for entry in entries:
+            if "missed_deadlines" in entry:
+                entry["met_deadlines"] = len(self.instance) - entry["missed_deadlines"]
+            if entry["policy"] in self.references:
+                entry["reference"] = True
+        return entries
 
     def _leaders(self) -> JSON:
         able = self.best_deployable
@@ -434,31 +350,182 @@ class Comparison(View):
             "with_rough_forecasts": self.with_rough_forecasts,
         }
 
-    def _entry(self, run: Any, seconds: float) -> JSON:
-        gap = self.gap(run)
-        claims = {"gap": gap} | ({"why_no_gap": self.covering(run)[1]} if gap is None else {})
-        if self.timed:
-            entry = {**run.metrics(self.warm_up), **claims}
-        else:
-            entry = {
-                "policy": run.policy,
-                "knows": run.knows,
-                **run.summary(),
-                **claims,
-                "waited": int((run.first_token_latencies > 1).sum()),
-                **run.losses,
-            }
-        entry["seconds"] = seconds
-        if "missed_deadlines" in entry:
-            entry["met_deadlines"] = len(run.instance) - entry["missed_deadlines"]
-        if run.policy in self.references:
-            entry["reference"] = True
-        return entry
-
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per policy, with columns as the entries under "policies" in `to_dict`."""
         frame = data_frame(self.to_dict()["policies"]).set_index("policy")
         return frame.drop(columns="intervals", errors="ignore")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StepComparison(Comparison["Execution", "Bound"]):
+    """Runs in steps, with the bounds that cover them."""
+
+    bounds: tuple[Bound, ...] = ()
+    incomplete: tuple[Execution, ...] = ()
+    rough: Execution | None = None
+    _view = "comparison_table", "plot_comparison", "comparison_page"
+
+    @property
+    def runs(self) -> tuple[Execution, ...]:
+        """One run per policy."""
+        return tuple(self)
+
+    def bounded(self, bound: Bound | None = None, method: BoundMethod = "auto") -> StepComparison:
+        """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
+        bounds = [find_bound(self.instance, method) if bound is None else bound]
+        if any(run.split for run in self):
+            bounds.append(find_bound(self.instance, "closed-form"))
+        return replace(self, bounds=tuple(bounds))
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the numbers, one sentence each."""
+        found, memory, best = super().notes, self.instance.memory, self.best
+        split = [run.policy for run in self if run.split]
+        if split and self.bounds:
+            found.append(
+                f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
+                f"the proven bound on the total is {numbers.at_least(self.bounds[-1].value)}."
+            )
+        if self.demand <= memory:
+            said = (
+                f"Memory is never the limit: if every request starts when it arrives, at most "
+                f"{self.demand:,} of {memory:,} tokens are held."
+            )
+        else:
+            said = (
+                f"Memory is a limit: {best.policy} holds up to {best.peak_memory:,} of {memory:,} "
+                f"tokens, and {_waited(best):,} of {len(self.instance):,} requests wait."
+            )
+        return [*found, said]
+
+    def __str__(self) -> str:
+        lines = [str(self.instance), super().__str__()]
+        for each in self.incomplete:
+            lines.append(f"  {each.policy} does not complete all: its run {each.why}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> JSON:
+        """Return everything but the runs as plain data; "policies" lists the metrics of each."""
+        metrics = (
+            {"policy": run.policy, "knows": run.knows, **run.summary(), **self._claim(run)}
+            | {"waited": _waited(run), **run.losses}
+            for run in self
+        )
+        return {
+            "instance": _named(self.instance, self.instance.arrivals),
+            **self._proven("value", "method", "seconds"),
+            "memory_binds": self.demand > self.instance.memory,
+            "intervals": self.intervals,
+            "policies": self._entries(metrics),
+            **self._leaders(),
+            "unfinished": [run.metrics() for run in self.incomplete],
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClockComparison(Comparison[ClockedRun, "ClockBound"]):
+    """Runs on a clock, with the bounds that cover them; all times are in its unit."""
+
+    warm_up: float = 0.0
+    bounds: tuple[ClockBound, ...] = ()
+    turns: bool = False
+    rough: ClockedRun | None = None
+    timed = True
+    _view = "clock_table", "plot_clock_comparison", "clock_page"
+    _untold = "mixed"
+
+    @property
+    def runs(self) -> tuple[ClockedRun, ...]:
+        """One run per policy."""
+        return tuple(self)
+
+    @property
+    def clock(self) -> Clock:
+        """How long batches take."""
+        return self.settings.batch_clock
+
+    def bounded(
+        self, bound: ClockBound | None = None, method: BoundMethod = "auto"
+    ) -> ClockComparison:
+        """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
+        if self.turns:
+            return self
+        clock = self.clock
+        if bound is None and isinstance(clock, LinearClock):
+            bound = find_bound(self.instance, method, clock=clock)
+        bounds = [] if bound is None else [bound]
+        if bound is not None and isinstance(clock, LinearClock):
+            premises, known = bound.premises, JSON()
+            alike = all(run.facts.storage == premises.storage for run in self)
+            if not alike and premises.storage == STORAGES[0]:  # weaker, for what it does not cover
+                known |= {"max_num_seqs": premises.max_num_seqs, "storage": STORAGES[1]}
+                bounds.append(find_bound(self.instance, method, clock=clock, **known))
+            if any(run.facts.clock != premises.clock and run.facts.clock for run in self):
+                cached = going_on_from_a_cache(clock)  # weaker, for what found its tokens
+                bounds.append(find_bound(self.instance, method, clock=cached, **known))
+        return replace(self, bounds=tuple(bounds))
+
+    def covering(self, run: str | Run | Schedule) -> tuple[Claim | None, str | None]:
+        """Return the largest bound whose premises cover a run, or None and why there is none."""
+        found = self[run] if isinstance(run, str) else run
+        # On a clock that is a function what the batches took says whether a bound covers them.
+        if self.bound and isinstance(found, ClockedRun) and not found.facts.clock:
+            clock = self.bound.clock
+            found = replace(found, clock=clock) if found.lasts_as_on(clock) else found
+        return super().covering(found)
+
+    @cached_property
+    def demand(self) -> int:
+        """Most tokens that would be held at their peaks, were no request to wait."""
+        return max(_demand(run) for run in self)
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the numbers, one sentence each."""
+        found = super().notes
+        if self.turns:
+            found.append(
+                "There is no bound: requests arrive when others have ended, in each run at times "
+                "of its own."
+            )
+        memory, peak = self.instance.memory, max(run.peak_memory for run in self)
+        limit = "may be a limit" if self.demand > memory else "is never the limit"
+        found.append(
+            f"Memory {limit}: at most {peak:,} of {memory:,} tokens are held, and the requests in "
+            f"the system would hold at most {self.demand:,} at their peaks."
+        )
+        guessed = {run.policy: run.beyond for run in self if run.beyond is not None}
+        found += [f"{name}: {said}." for name, said in guessed.items()]
+        late = [run.policy for run in self if run.facts.storage != STORAGES[0]]
+        if late and len(self.bounds) > 1:
+            mean = numbers.proven(Fraction(self.bounds[1].value) / len(self.instance))
+            found.append(
+                f"{', '.join(late)}: tokens are stored one batch later than the papers count them, "
+                f"which leaves more room; for that the proven bound on the mean is {mean}."
+            )
+        return found
+
+    def __str__(self) -> str:
+        lines = str(self.instance).splitlines()
+        lines = [line for line in lines if line.split()[0] != "load"]  # which is that in steps
+        if load := load_on_clock(self.instance, self.clock):
+            lines.append(f"  load      {load}")
+        return "\n".join([*lines, super().__str__()])
+
+    def to_dict(self) -> JSON:
+        """Return everything but the runs as plain data; "policies" lists the metrics of each."""
+        clock, load = self.clock, load_on_clock(self.instance, self.clock)
+        metrics = ({**run.metrics(self.warm_up), **self._claim(run)} for run in self)
+        return {
+            "instance": _named(self.instance, next(iter(self)).arrivals),
+            "clock": {"name": clock.name, "unit": clock.unit},
+            "load": None if load is None or not load.span else load.load,
+            **self._proven("value", "mean_latency", "method", "seconds"),
+            "memory_binds": self.demand > self.instance.memory,
+            "policies": self._entries(metrics),
+            **self._leaders(),
+        }
 
 
 def with_rough(sentence: str, rough: JSON, unit: str) -> str:
@@ -471,16 +538,6 @@ def with_rough(sentence: str, rough: JSON, unit: str) -> str:
     )
 
 
-def _described(bound: Bound | ClockBound, instance: Instance) -> JSON:
-    return {
-        "value": bound.value,
-        "mean_latency": numbers.round_down(Fraction(bound.value) / len(instance)),
-        "method": bound.method,
-        "seconds": bound.seconds,
-        "premises": bound.premises.to_dict(),
-    }
-
-
 def _demand(run: ClockedRun) -> int:
     """Return the most tokens that arrived and incomplete requests would hold at their peaks."""
     peaks, done = run.instance.peaks, run.completed
@@ -490,22 +547,47 @@ def _demand(run: ClockedRun) -> int:
     return int(np.cumsum(changes[order]).max())
 
 
-def _served(run: Any) -> Any:
+def _named(instance: Instance, arrivals: FloatArray | IntArray) -> JSON:
+    return {
+        "name": instance.name,
+        "requests": len(instance),
+        "memory": instance.memory,
+        "last_arrival": arrivals[-1].item(),
+        "seconds_per_step": instance.seconds_per_step,
+    }
+
+
+def _waited(run: Execution) -> int:
+    return int((run.first_token_latencies > 1).sum())
+
+
+def _served(run: Run) -> bytes | frozenset[str]:
     """Return which requests a run completed; turns come in another order in each."""
     labels, done = run.instance.labels, run.completed
     return done.tobytes() if labels is None else frozenset(np.array(labels)[done].tolist())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClusterComparison(Comparison):
+class ClusterComparison(Comparison["ClusterRun", Never]):
     """Runs of several routing policies on the same traces."""
+
+    warm_up: float | None = None
+    _title = "ClusterComparison"
+    _view = "cluster_table", "plot_power", "cluster_page"
 
     @property
     def runs(self) -> dict[str, list[ClusterRun]]:
         """The runs of each policy on all traces."""
         return self.runs_by_policy
 
-    _view = ("cluster_table", "plot_power", "cluster_page")
+    @property
+    def cluster(self) -> Cluster:
+        """The workers, which wait for each other."""
+        return next(iter(self)).cluster
+
+    def bounded(self, *_: object, **__: object) -> ClusterComparison:
+        """Return the comparison as it is: no bound is known where workers wait for each other."""
+        return self
 
     def values(self, metric: str, policy: str) -> FloatArray:
         """Return a key of `ClusterRun.metrics`, one number per trace; NaN where a run has none."""
@@ -529,12 +611,10 @@ class ClusterComparison(Comparison):
 
     def to_dict(self) -> JSON:
         """Return cluster, traces and metrics as plain data, ready for JSON."""
-        first = next(iter(self.runs_by_policy.values()))
+        traces = [run.instance for run in next(iter(self.runs_by_policy.values()))]
         return {
             "cluster": self.cluster.to_dict(),
-            "instances": [
-                {"name": run.instance.name, "requests": len(run.instance)} for run in first
-            ],
+            "instances": [{"name": each.name, "requests": len(each)} for each in traces],
             "policies": self._rows,
             **self._leaders(),
         }
@@ -542,10 +622,8 @@ class ClusterComparison(Comparison):
     @property
     def headline(self) -> list[str]:
         """Which policy is the best that can be deployed, and what true outputs would give."""
-        rows = [
-            (entry["policy"], entry["knows"], entry["imbalance_tokens"]) for entry in self._rows
-        ]
-        ranked = sorted(rows, key=lambda row: row[2])
+        keys = itemgetter("policy", "knows", "imbalance_tokens")
+        ranked = sorted(map(keys, self._rows), key=itemgetter(2))
         return deployable(ranked, lambda value: f"{value:,.0f} tokens", measure="imbalance")
 
     @cached_property
@@ -590,9 +668,6 @@ class ClusterComparison(Comparison):
             }
         return {**entry, "run_seconds": sum(run.seconds for run in runs)}
 
-    def __str__(self) -> str:
-        return "\n".join([text("cluster_table", self), *self.headline, *self.notes])
-
 
 def _rising(entries: dict[str, JSON], runs: Iterable[ClusterRun]) -> str | None:
     """Point out a lookahead that leaves more imbalance than less of it, or than none."""
@@ -616,3 +691,15 @@ def _interval(values: FloatArray) -> numbers.ConfidenceInterval:
         return numbers.ConfidenceInterval.of(values)
     mean = float(values.mean())
     return numbers.ConfidenceInterval(mean, mean, mean)
+
+
+def beside(
+    runs: dict[str, list[Any]], seconds: list[float], settings: RunSettings, warm_up: float | None
+) -> StepComparison | ClockComparison | ClusterComparison:
+    """Return the runs of each policy as the result of the world that they were in."""
+    times = tuple(seconds)
+    if settings.cluster is not None:
+        return ClusterComparison(runs, times, settings, warm_up)
+    if settings.clock is not None:
+        return ClockComparison(runs, times, settings, warm_up or 0.0)
+    return StepComparison(runs, times, settings)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.experiments.comparison import Replications
     from optsched.experiments.regret import Regret
-    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.results import ClockComparison, ClusterComparison, StepComparison
     from optsched.experiments.sweep import Sweep
     from optsched.optimum.routing import RoutingLoss
     from optsched.optimum.state import Optimum
@@ -380,7 +380,7 @@ _ROWS = 100  # requests drawn where they are too many to be stacked
 _BINS = 2000
 
 
-def comparison_page(comparison: Comparison) -> str:
+def comparison_page(comparison: StepComparison) -> str:
     """Return the page of a comparison in steps."""
     instance = comparison.instance
     return page_of(
@@ -394,14 +394,14 @@ def comparison_page(comparison: Comparison) -> str:
     )
 
 
-def proven_optimal(comparison: Comparison) -> bool:
+def proven_optimal(comparison: StepComparison) -> bool:
     """Say whether the bound leaves no room below the best schedule: latencies are whole numbers."""
     best = comparison.best
     covering, _ = comparison.covering(best)
     return covering is not None and math.ceil(covering.value) >= best.total_latency
 
 
-def clock_page(comparison: Comparison) -> str:
+def clock_page(comparison: ClockComparison) -> str:
     """Return the page of a comparison on a clock."""
     figures = {"latency": _bars(runs.plot_clock_comparison, comparison)}
     figures |= _over_time(comparison.runs)
@@ -513,7 +513,7 @@ def page_of(
     return render_page(f"{name}.html.j2", figures=figures, **shown, **more)
 
 
-def _bars(plot: Callable[..., Any], comparison: Comparison) -> Figure:
+def _bars(plot: Callable[..., Any], comparison: StepComparison | ClockComparison) -> Figure:
     """Draw bars, one per policy that has completed a request."""
     figure = drawn_for(comparison.policies, plot, comparison)
     figure["layout"]["height"] = 130 + 38 * len(comparison)
@@ -540,7 +540,7 @@ def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
     }
 
 
-def make_figures(comparison: Comparison) -> dict[str, Figure]:
+def make_figures(comparison: StepComparison) -> dict[str, Figure]:
     """Draw the plots of a comparison, in which only the best schedule is visible at first."""
     names, drawn = comparison.policies, comparison.schedules
     if not drawn:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.experiments.regret import Regret
     from optsched.experiments.regret_cells import OverloadThreshold
-    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.results import ClockComparison, ClusterComparison, StepComparison
     from optsched.models import BalanceProgram, Equilibrium, NestedWaitPlan, SegmentDesign, WaitPlan
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.routing import RoutingLoss
@@ -36,12 +36,12 @@ _BINS, _SHARED_BINS = 2000, 250
 _SAMPLE = 40  # requests drawn where they are too many to be stacked
 
 
-def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
+def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
     """Plot the total latency of each policy over the part that is proven to be unavoidable."""
     runs = comparison.ranked()
     ax = prepare(ax, height=1.2 + 0.36 * len(runs))
     colours = common.name_ranked(ax, comparison)
-    bound, rows = comparison.bound.value, np.arange(len(runs))
+    bound, rows = comparison.bounds[0].value, np.arange(len(runs))
     covering = [comparison.covering(run)[0] for run in runs]
     unavoidable = np.array([0.0 if claim is None else claim.value for claim in covering])
     totals = np.array([run.total_latency for run in runs])
@@ -290,7 +290,7 @@ def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
     return finish(ax, common.in_seconds(run), "requests decoding in a batch", counts="y")
 
 
-def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
+def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -> Axes:
     """Plot the mean latency of each policy as a bar, with its median and 99th percentile."""
     entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
     rows = [entries[run.policy] for run in comparison.ranked()]
@@ -316,7 +316,7 @@ def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axe
     return ax
 
 
-def plot_over_bound(comparisons: Iterable[Comparison], ax: Axes | None = None) -> Axes:
+def plot_over_bound(comparisons: Iterable[ClockComparison], ax: Axes | None = None) -> Axes:
     """Plot mean latency over the proven bound, which is 1, from comparisons at several loads."""
     listed = sorted(comparisons, key=_load)
     ax = prepare(ax)
@@ -344,7 +344,7 @@ def plot_over_bound(comparisons: Iterable[Comparison], ax: Axes | None = None) -
     return finish(ax, "load on the clock", "mean latency over the proven bound")
 
 
-def _load(comparison: Comparison) -> float:
+def _load(comparison: ClockComparison) -> float:
     load = load_on_clock(comparison.instance, comparison.clock)
     if load is None or comparison.bound is None or not load.span:
         clock = comparison.clock.name

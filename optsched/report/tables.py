@@ -20,7 +20,7 @@ from optsched.problem.forecasts import described
 if TYPE_CHECKING:
     from optsched.experiments.comparison import Replications
     from optsched.experiments.regret import Band, Regret
-    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.results import ClockComparison, ClusterComparison, StepComparison
     from optsched.experiments.sweep import Sweep
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.routing import RoutingLoss
@@ -133,7 +133,7 @@ def _cells(entry: Mapping[str, Any], columns: _Columns) -> list[tuple[Any, str]]
 
 
 def _policies(
-    comparison: Comparison | ClusterComparison,
+    comparison: StepComparison | ClockComparison | ClusterComparison,
     columns: _Columns,
     caption: str,
     *,
@@ -171,7 +171,7 @@ def _policies(
     return Table(titles, rows, caption, bounds, width, words=(0, 1))
 
 
-def _remarks(comparison: Comparison) -> str:
+def _remarks(comparison: StepComparison | ClockComparison) -> str:
     intervals = comparison.intervals
     known = f"; outputs known as {described(comparison.instance, intervals)}" if intervals else ""
     reference = "; a reference knows the outputs" if comparison.references else ""
@@ -182,9 +182,9 @@ def _remarks(comparison: Comparison) -> str:
     return known + knows + reference + due + lost
 
 
-def comparison_table(comparison: Comparison, *, page: bool = False) -> Table:
+def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
     """Return a row per policy, and the bound; a page has room for more columns."""
-    bound = comparison.bound
+    bound = comparison.bounds[0]
     caption = f"latency in steps; gap = (total - bound) / total; bound: {bound.method}"
     return _policies(
         comparison,
@@ -200,7 +200,7 @@ def comparison_table(comparison: Comparison, *, page: bool = False) -> Table:
     )
 
 
-def clock_table(comparison: Comparison) -> Table:
+def clock_table(comparison: ClockComparison) -> Table:
     """Return a row per policy on a clock."""
     clock, bound = comparison.clock, comparison.bound
     hidden = [*(() if bound else ("gap",)), *(_PARTS if clock.coefficients is None else ())]

@@ -18,7 +18,7 @@ from optsched._internal.rooms import added
 from optsched.admission import require_steps
 from optsched.errors import PolicyError
 from optsched.policies.base import BatchSelector, window_of
-from optsched.problem.execution import Execution, Loop, Stall, kept_before, unpreempted
+from optsched.problem.execution import Execution, Loop, Run, Stall, kept_before, unpreempted
 from optsched.problem.forecasts import Beliefs, forecast, steps_ahead
 from optsched.problem.instance import Instance
 from optsched.problem.work import arrival_times, work_by_output
@@ -648,7 +648,7 @@ def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:
     )
 
 
-def raise_if_interrupted(run: Execution | ClockedRun) -> None:
+def raise_if_interrupted(run: Run) -> None:
     """Raise KeyboardInterrupt where Ctrl-C struck a rolling horizon that finished all the same."""
     if run.decisions is not None and run.decisions.interrupted:
         raise KeyboardInterrupt

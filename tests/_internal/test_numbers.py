@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from optsched import Bound, Comparison, Instance, Optimum, RunSettings, Schedule, Solution, run
+from optsched import Bound, Instance, Optimum, RunSettings, Schedule, Solution, run
 from optsched._internal import numbers
 from optsched._internal.numbers import duration, percent, proven, small_percent
+from optsched.experiments.results import StepComparison
 from optsched.report.tables import comparison_table, facts_table, to_text
 from optsched.solvers.backends.base import Progress
 
@@ -141,7 +142,7 @@ def test_results_print_no_more_than_what_is_proven(value, objective):
 def test_a_comparison_prints_no_more_than_what_is_proven(value):
     execution = run(Instance([1], [2], memory=9), "fcfs")
     proven = Bound(value, "closed-form", 0.0, premises=execution.facts)
-    found = Comparison({execution.policy: [execution]}, (0.0,), RunSettings(), bounds=(proven,))
+    found = StepComparison({execution.policy: [execution]}, (0.0,), RunSettings(), bounds=(proven,))
     table = comparison_table(found)
     assert read(table.footer[2]) <= exact(value)
     assert read(table.rows[0].cells[2][1]) >= 100 * (1 - exact(value) / 2)

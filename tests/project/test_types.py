@@ -13,7 +13,11 @@ from optsched.models import HindsightProgram
 instance = optsched.family("uniform", n=3)
 reveal_type(instance)
 reveal_type(optsched.solve(HindsightProgram(instance)).objective)
-reveal_type(optsched.compare(instance, "fcfs"))
+reveal_type(optsched.compare(instance, "fcfs").best)
+reveal_type(optsched.compare(instance, "fcfs", clock="unit").bound)
+reveal_type(optsched.compare([instance], cluster=optsched.Cluster(1, 1)))
+reveal_type(optsched.compare([instance], ["fcfs"], clock="unit", seed=1))
+comparison: optsched.Comparison = optsched.compare(instance, None, optsched.RunSettings())
 instance.nonsense
 """
 
@@ -37,7 +41,13 @@ def test_a_users_file_is_checked_and_nothing_else_is_importable(tmp_path):
     assert run.returncode == 1, run.stdout + run.stderr
     assert 'Revealed type is "optsched.problem.instance.Instance"' in run.stdout
     assert 'Revealed type is "float | None"' in run.stdout, run.stdout
-    assert 'Revealed type is "optsched.experiments.results.Comparison"' in run.stdout, run.stdout
+    for kind in (
+        "optsched.problem.execution.Execution",
+        "optsched.bounds.bound.ClockBound | None",
+        "optsched.experiments.results.ClusterComparison",
+        "optsched.experiments.comparison.Replications",
+    ):
+        assert f'Revealed type is "{kind}"' in run.stdout, run.stdout
     assert '"Instance" has no attribute "nonsense"' in run.stdout
     assert "Found 1 error" in run.stdout
     code = "from importlib.util import find_spec; "

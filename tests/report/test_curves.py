@@ -11,7 +11,8 @@ from literal import usage_at
 from scipy import stats
 from strategies import instances
 
-from optsched import Bound, Comparison, Instance, OptschedError, RunSettings, Schedule, run
+from optsched import Bound, Instance, OptschedError, RunSettings, Schedule, run
+from optsched.experiments.results import StepComparison
 from optsched.report import pages, plot_series, style
 
 
@@ -138,7 +139,9 @@ def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():
     execution = run(Instance([1, 1], [2, 2], memory=9), "fcfs")
     for value, optimal in ((3.01, True), (3.0, False)):
         proven = Bound(value, "closed-form", 0.0, premises=execution.facts)
-        found = Comparison({execution.policy: [execution]}, (0.0,), RunSettings(), bounds=(proven,))
+        found = StepComparison(
+            {execution.policy: [execution]}, (0.0,), RunSettings(), bounds=(proven,)
+        )
         assert pages.proven_optimal(found) is optimal
 
 

@@ -314,7 +314,7 @@ class ClusterRun(Run):
                 found.append(Violation("slots", -1, "", step, count, limit, step, sentence))
         return found
 
-    def metrics(self, warm_up: int | None = None) -> dict[str, Any]:
+    def metrics(self, warm_up: float | None = None) -> dict[str, Any]:
         r"""Compute the metrics of BF-IO Section 6.3 and App. D.
 
         The warm-up is left out of all averages and sums: so many steps, or where it is None 300,
@@ -370,7 +370,7 @@ class ClusterRun(Run):
             **self._deadlines(warm_up),
         }
 
-    def _warm_up(self, warm_up: int | None) -> int:
+    def _warm_up(self, warm_up: float | None) -> int:
         """Return how many steps are not measured."""
         if warm_up is None:
             warm_up = min(WARM_UP, self.steps // 4)

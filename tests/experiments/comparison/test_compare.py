@@ -1,10 +1,13 @@
 """The verb compare: one family of results on steps, clocks and clusters."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from optsched import Cluster, Comparison, OptschedError, PriorityPolicy, bound, compare, family, run
 from optsched.experiments import comparison as comparing
+from optsched.experiments.results import ClockComparison, ClusterComparison, StepComparison
 from optsched.problem.forecasts import rough_forecasts
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
@@ -35,6 +38,25 @@ def test_all_comparisons_are_used_alike(kind):
     assert "\n" not in repr(found)
     with pytest.raises(OptschedError, match="policy 'nothing' did not run: "):
         _ = found["nothing"]
+
+
+FIELDS = {
+    "steps": (StepComparison, {"bounds", "incomplete", "rough"}),
+    "clock": (ClockComparison, {"bounds", "rough", "turns", "warm_up"}),
+    "cluster": (ClusterComparison, {"warm_up"}),
+}
+
+
+@pytest.mark.parametrize("kind", WHERE)
+def test_each_world_has_a_result_with_fields_of_its_own(kind):
+    options, names = WHERE[kind]
+    found = compare(REQUESTS, names, **options)
+    shared = {"runs_by_policy", "seconds", "settings"}
+    assert (type(found), {field.name for field in fields(found)} - shared) == FIELDS[kind]
+    assert (found.clock is None, found.cluster is None) == (kind != "clock", kind != "cluster")
+    assert found.timed == (kind == "clock")
+    assert (found.bound is None) == (found.gap(names[0]) is None) == (kind == "cluster")
+    assert repr(found).startswith("<Cluster" if kind == "cluster" else "<Comparison of ")
 
 
 @pytest.mark.parametrize("kind", WHERE)
