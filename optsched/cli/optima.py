@@ -342,7 +342,11 @@ def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, object]:
 
 @command(
     cli.TRACE,
-    cli.OBJECTIVE,
+    option(
+        "--objective O",
+        "total-latency",
+        "What counts: total-latency, weighted-latency, makespan or late-requests.",
+    ),
     option("--method M", "auto", "How to solve: auto, highs, cp-sat, exact or search."),
     option(
         "--time-limit S",

@@ -81,7 +81,7 @@ def check_due(
 
 def schedule_cost(
     schedule: Schedule,
-    objective: ScheduleObjective = "total-latency",
+    objective: str = "total-latency",
     lateness: Lateness = "forbidden",
     penalty: float = 0.0,
 ) -> Fraction:

@@ -25,6 +25,7 @@ from optsched.bounds.ascent import charged_by, completions_within, regrets_of
 from optsched.bounds.lagrangian import PricedStarts, held_by
 from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.errors import OptschedError
+from optsched.models.hindsight import schedule_cost
 from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
+    from optsched.problem.costs import Lateness
     from optsched.problem.execution import Execution
 
 
@@ -44,7 +46,8 @@ class GapExplanation:
     bound
         What the certificate proves.
     gap
-        Total or weighted latency of the schedule minus the certified bound, in steps.
+        What the schedule costs minus the certified bound, in `unit`: "steps", with what lateness
+        costs "steps and penalties", or "late requests".
     regrets
         Contribution of each request's start to the gap, shape (n,).
     waste
@@ -70,6 +73,7 @@ class GapExplanation:
     regrets: FloatArray
     waste: FloatArray
     idle: dict[str, float]
+    unit: str = "steps"
 
     @property
     def order_regret(self) -> float:
@@ -111,7 +115,7 @@ class GapExplanation:
         instance = self.schedule.instance
         bound, gap = proven(self.bound, decimals=1), proven(self.gap, up=True, decimals=1)
         lines = [
-            f"the gap of {self.schedule.policy} to a bound of {bound} is {gap} steps",
+            f"the gap of {self.schedule.policy} to a bound of {bound} is {gap} {self.unit}",
             f"order regret makes up {self.order_regret:,.1f} ({self.order_regret / self.gap:.1%}), "
             f"wasted memory {self.wasted_memory:,.1f} ({self.wasted_memory / self.gap:.1%})",
         ]
@@ -143,8 +147,8 @@ def explain_gap(
     schedule
         A feasible schedule, or a complete run in steps; several workers count as their pool.
     certificate
-        A certificate of a bound on the total or weighted latency of its instance, by prices with
-        or without charges.
+        A certificate of a bound on what schedules of its instance cost, by prices with or without
+        charges.
     """
     given = schedule if isinstance(schedule, Schedule) else schedule.schedule
     schedule, charged = given.pooled(), isinstance(certificate, SawtoothCertificate)
@@ -162,11 +166,17 @@ def explain_gap(
         priced = PricedStarts(schedule.instance, certificate, schedule.starts)
         regrets = priced.regrets(np.arange(len(schedule.instance)), schedule.starts)
     idle = _idle(given, certificate)
-    weighted = certificate.objective == "weighted-latency"
-    cost = float(schedule.weighted_latency if weighted else schedule.total_latency)
+    lateness: Lateness = "forbidden"
+    penalty = 0.0
+    if isinstance(certificate, Certificate):
+        lateness, penalty = certificate.lateness, certificate.penalty
+    cost = float(schedule_cost(schedule, certificate.objective, lateness, penalty))
     bound, waste = float(certificate.value), np.sum(list(idle.values()), axis=0)
     kinds = {kind: float(each.sum()) for kind, each in idle.items()}
-    return GapExplanation(schedule, bound, cost - bound, regrets / unit, waste, kinds)
+    measure = "steps" if lateness == "forbidden" else "steps and penalties"
+    if certificate.objective == "late-requests":
+        measure = "late requests"
+    return GapExplanation(schedule, bound, cost - bound, regrets / unit, waste, kinds, measure)
 
 
 def _idle(

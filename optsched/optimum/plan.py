@@ -533,7 +533,8 @@ def pack_densely(state: SolveState) -> None:
     state.note(f"dense packing: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
 
-_LATENCY = "latency, lateness"
+_LATENCY = "all but the makespan"
+_HARD = "latency, of which no deadline may be missed"
 _ALONE, _SEVERAL = "one worker", "several workers"
 _TO_THE_END = "what is left"
 
@@ -547,14 +548,14 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "the same without deadlines and a horizon, while what is best meets them",
-        "auto and search",
+        "auto and search, but for late requests and where a proof comes at once",
         _TO_THE_END,
         _limited,
         look_without_limits,
     ),
     Stage(
         "lateness at a price, more while some are late",
-        f"{_LATENCY} with deadlines that are to be met, auto and search",
+        f"{_HARD}; auto and search",
         f"{_AT_A_PRICE:.0%}, up to {EVENTS_TIGHT} requests {_AT_A_PRICE_FEW:.0%}",
         _late_at_a_price,
         put_price_on_lateness,
@@ -608,7 +609,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "charges for memory that is kept free to grow",
-        _LATENCY,
+        _HARD,
         f"{stages.CHARGES:.0%}",
         lambda state: _priced(state) and state.hard,
         stages.charge_for_growth,
@@ -693,7 +694,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "prices and charges together",
-        f"{_LATENCY}, where charges gained",
+        f"{_HARD}, where charges gained",
         f"{stages.CHARGES:.0%}, after a beam {stages.CHARGES_BEAM:.0%}",
         _priced,
         stages.raise_charges,

@@ -185,7 +185,9 @@ class Optimum(Solution):
     Attributes
     ----------
     minimised
-        What `objective` is: "total-latency", "weighted-latency" or "makespan".
+        What `objective` is: "total-latency", "weighted-latency", "makespan" or "late-requests".
+    lateness
+        What is added to it, as of `SolveParams`.
     proof
         What proves the bound: "closed-form", "lagrangian", "sawtooth", "configuration", "branch and
         bound" or a solver.
@@ -212,6 +214,7 @@ class Optimum(Solution):
     objective: float = math.inf
     bound: float = -math.inf
     minimised: ScheduleObjective = "total-latency"
+    lateness: Lateness = "forbidden"
     proof: str = ""
     horizon: int | None = None
     history: tuple[tuple[float, float | None, float], ...] = ()
@@ -294,9 +297,10 @@ class Optimum(Solution):
 
     def __str__(self) -> str:
         within = f" within horizon {self.horizon}" if self.horizon is not None else ""
+        late = f" and lateness {self.lateness}" if self.lateness != "forbidden" else ""
         verdict = "proven optimal" if self.proven_optimal else f"gap {small_percent(self.gap)}"
         return (
-            f"{self.model}: {self.minimised} {number(self.objective, 10)}, {verdict}{within} "
+            f"{self.model}: {self.minimised}{late} {number(self.objective, 10)}, {verdict}{within} "
             f"({self.status}, {self.seconds:.2f} s)\n"
             f"  bound     {proven(self.bound, digits=10)} by {self.proof}\n"
             + "\n".join(f"  {step}" for step in self.steps)
@@ -629,6 +633,7 @@ class SolveState:
             model=self.instance.name,
             answer=self.best,
             minimised=self.objective,
+            lateness="forbidden" if self.hard else self.params.lateness,
             proof=self.bound.method,
             horizon=horizon,
             history=tuple(self.history),
