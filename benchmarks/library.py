@@ -79,6 +79,7 @@ KINDS = {
     "ConfigurationCertificate": "sizes and prices",
     "ClockCertificate": "prices on the clock",
     "MakespanCertificate": "sizes",
+    "PathCertificate": "a path on the clock",
     "SawtoothCertificate": "prices and growth",
 }
 WIDTHS = (12, 18, 24)  # bits of denominators that are tried
@@ -331,9 +332,10 @@ def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
                 continue
             plan = in_batches(made)
             yield plan.policy, plan, None, -math.inf
-    methods: tuple[BoundMethod, ...] = ("closed-form", "stalls", "lagrangian")
+    methods: tuple[BoundMethod, ...] = ("closed-form", "stalls", "path", "lagrangian")
+    slow = ("lagrangian",) if len(instance) > PRICED else ()
     for method in methods:
-        if method == ("stalls" if not alone else "lagrangian" if len(instance) > PRICED else ""):
+        if method in (slow if alone else ("stalls", "path")):
             continue
         proof = bound(instance, method, clock=get_clock(record.clock), workers=len(workers))
         yield f"{proof.method} bound", None, proof.certificate, -math.inf
