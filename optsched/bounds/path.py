@@ -20,11 +20,15 @@ Who waits holds :math:`\bar p` of the backlog at most, so that :math:`\sum_i \om
 \nu(B)\, d\theta` with :math:`\nu(B) = \lceil B / \bar p \rceil`, by parts :math:`\int \nu\, dt`
 less :math:`N(B + p'_k) - N(B)` at each arrival, :math:`N' = \nu`.
 
-**On a grid** a path is one through pairs of a step and a backlog, which falls by one or stays, and
-the least cost of any is a shortest path. Arrivals, :math:`p'_k` and :math:`\bar p` are rounded down
-to it. What all arrive earlier is subtracted, and what is left of :math:`H_i` added. From some
-backlog on all are one state, in which no integral counts. In a long time without requests the cost
-of each state grows evenly.
+**On a grid.** Arrivals, :math:`p'_k` and :math:`\bar p` are rounded down to whole steps; what all
+arrive earlier is subtracted, and what is left of :math:`H_i` added. Round a path at the begins of
+steps: :math:`\theta` up where its fraction is above one number that is drawn for all from 0 to 1,
+else down. That is a path again, in whose steps the backlog stays or falls by one. What is linear
+between whole numbers has the same mean: N, and what :math:`\theta` is above :math:`\theta_0`. The
+integrals have no larger one: in a step :math:`[\theta < e_i]` and :math:`\nu(B)` last at least as
+long as if :math:`\theta`, or V, were as fast as time. So no path costs less than a shortest one on
+the grid. From some backlog on all are one state, in which no one counts but who waits. In a long
+time without requests the cost of each state grows evenly.
 
 **Decodes.** Let those in batch b work :math:`u_{kb}`, and let b last :math:`L_b` of :math:`\theta`.
 All together they make all that take part wait for :math:`(\sum_k \sqrt{u_{kb}})^2` at least. Less
@@ -63,13 +67,14 @@ if TYPE_CHECKING:
 
 _MARGIN = 1 - 2.0**-40  # of work, so that the verifier rounds to the same steps
 _FINE, _COARSE = 20.0, 3.0  # steps in the median prefill; a search takes so many times wider ones
-_FINEST, _LAST = 2.0**12, 2.0**36  # steps in the mean latency alone, and in all time, at most
+_FINEST, _LAST = 2.0**12, 2.0**27  # steps in the mean latency alone, and in all time, at most
 _BELOW = 1 - 2.0**-20  # of a width, so that no time is a whole number of them but for roundings
 _CELLS, _CELLS_EACH, _MOST_CELLS = 5e8, 2.5e5, 5e9  # pairs of a step and a backlog; of a request
-_BACKLOG = 70.0  # mean prefills in a backlog from which on all are one
+_BACKLOG = 6.0  # times who runs, in mean prefills: a backlog from which on all are one
 _COUNTED, _ASIDE = 3.0, 0.02  # mean prefills that are counted, and what is set aside, at first
 _FACTORS, _TELLS = (1.5, 1.2), 1e-5  # by which a search changes a number, and a gain that counts
-_GRAIN, _STEEPEST, _MOST_ASIDE = 1024, 1024.0, 0.9  # parts of 1 in the rate, and most of each
+_GRAIN = 2**15  # parts of 1 in the rate, so that its products with steps are exact
+_STEEPEST, _MOST_ASIDE = 1024.0, 0.9  # the most of the rate, and of what is set aside
 
 
 class _Requests(NamedTuple):
@@ -99,8 +104,7 @@ def _arrive(cost: FloatArray, waiting: FloatArray, least: int, come: int, rest: 
     """Let a request bring work to all backlogs from the least one on."""
     top, best = len(cost) - 1, np.inf
     for k in range(top, least - 1, -1):
-        late = min(max(k - 1 - least, 0), rest)
-        found = cost[k] + late - (waiting[k + come] - waiting[k])
+        found = cost[k] + min(k - least, rest) - (waiting[k + come] - waiting[k])
         cost[k] = np.inf
         if k + come >= top:
             best = min(best, found)
@@ -113,11 +117,11 @@ def _arrive(cost: FloatArray, waiting: FloatArray, least: int, come: int, rest: 
 def _pass(cost: FloatArray, here: FloatArray, each: FloatArray) -> None:
     """Let a step pass at all backlogs: each stays or falls by one."""
     for k in range(len(cost) - 2):  # slices of known length: the compiler makes vectors of them
-        stay, fall = cost[k] + here[k], cost[k + 1] + here[k + 1]
-        cost[k] = (stay if stay < fall else fall) + each[k]
-    if len(cost) > 1:
-        cost[-2] = min(cost[-2] + here[-2], cost[-1]) + each[-2]
+        stay, fall = cost[k] + here[k] + each[k], cost[k + 1] + here[k + 1] + each[k + 1]
+        cost[k] = stay if stay < fall else fall
     cost[-1] += each[-1]
+    if len(cost) > 1:
+        cost[-2] = min(cost[-2] + here[-2] + each[-2], cost[-1])
 
 
 @allocating
@@ -154,8 +158,7 @@ def _shortest(
             request += 1
         idle = place >= last
         if idle and request == count and now >= until:
-            ends = np.maximum(np.arange(least, top + 1) - 1, 0)
-            return float((cost[least:] + waiting[ends]).min())
+            return float((cost[least:] + waiting[least : top + 1]).min())
         quiet = quiet + 1 if idle and least == 0 else 0
         if quiet > top + 1:
             ahead = until if request == count else arrivals[request]
@@ -237,9 +240,12 @@ def bound_by_path(instance: Instance, clock: LinearClock) -> PathCertificate:
     come = np.cumsum(prefills) - times
     most = float((come - np.minimum.accumulate(come - prefills)).max())  # of a machine's backlog
     alone, mean, last = float(own.mean()), float(prefills.mean()), float(times[-1])
-    backlog = max(_BACKLOG * mean, 2 * most)
+    gaps = times[1:] - np.maximum.accumulate(times + own)[:-1]
+    running = float(own.sum()) / (last + alone - float(np.maximum(gaps, 0).sum()) or 1.0)
+    backlog = max(_BACKLOG * running * mean, 2 * most)
+    lasts = last + most + float(own.max()) - float(np.maximum(gaps - backlog, 0).sum())
     cells = min(max(_CELLS, _CELLS_EACH * len(times)), _MOST_CELLS)
-    finest = math.sqrt((last + most + float(own.max())) * backlog / cells)
+    finest = math.sqrt(lasts * backlog / cells)
     widest = max(float(np.median(prefills)) / _FINE, finest, alone / _FINEST, last / _LAST)
     width = widest * _BELOW or 1.0
 
@@ -249,7 +255,7 @@ def bound_by_path(instance: Instance, clock: LinearClock) -> PathCertificate:
             max(1, int(counted // width)),
             int(backlog // width) + 2,
             int((last + alone) // width),
-            math.ceil(min(rate, _STEEPEST) * _GRAIN) / _GRAIN,
+            math.floor(min(rate, _STEEPEST) * _GRAIN) / _GRAIN,
             min(aside, _MOST_ASIDE),
         )
 

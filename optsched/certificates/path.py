@@ -196,8 +196,7 @@ def _least(arrivals: list[_Arrival], certificate: PathCertificate, rate: Fractio
             request = next(coming, None)
         idle = place >= done
         if idle and request is None and now >= until:
-            ends = np.maximum(np.arange(least, top + 1) - 1, 0)
-            return int((costs[:count] + before[ends]).min())
+            return int((costs[:count] + before[least : top + 1]).min())
         quiet = quiet + 1 if idle and not least else 0
         if quiet > top + 1:  # from now on each cost grows evenly
             events = [until] if until > now else []
@@ -209,6 +208,7 @@ def _least(arrivals: list[_Arrival], certificate: PathCertificate, rate: Fractio
         here = full[:count]
         np.add(costs[:count], ahead[place - shift :][:count], out=here)
         here[-1] = costs[count - 1]
+        here += waiting[least : top + 1]
         if least:  # a backlog that stays is one more above the least
             costs[0] = here[0]
             np.minimum(here[:-1], here[1:], out=costs[1:count])
@@ -218,7 +218,6 @@ def _least(arrivals: list[_Arrival], certificate: PathCertificate, rate: Fractio
             np.minimum(here[:-1], here[1:], out=costs[: count - 1])
             costs[count - 1] = here[-1]
             place += 1
-        costs[: top + 1 - least] += waiting[least : top + 1]
         now += 1
         if place - shift > top + longest:
             left = ahead[place - shift :].copy()
@@ -229,7 +228,7 @@ def _least(arrivals: list[_Arrival], certificate: PathCertificate, rate: Fractio
 def _come(request: _Arrival, costs: IntArray, before: IntArray) -> int:
     """Let a request come, and return how many states are left."""
     count = len(costs)
-    costs += np.clip(np.arange(count) - 1, 0, request.rest)
+    costs += np.minimum(np.arange(count), request.rest)
     costs -= before[request.come :][:count] - before[:count]
     left = count - request.come
     if left < 1:

@@ -177,53 +177,63 @@ def busy(rng, count):
     return Instance(prompts, outputs, 4_000, arrivals, seconds_per_step=step)
 
 
-def cost_of(path, certificate, instance, clock):
-    """Return the integrals of the proof along a path that works or not in each step."""
-    width, most = certificate.width, certificate.counted
-    work, total = least_work(instance, clock), 0.0
-    arrivals = arrival_times(instance, clock, certificate.origin) // width
-    prefills = clock.prefill_tokens * instance.prompts + clock.squared_prompts * instance.prompts**2
-    come = np.minimum(most, prefills * (1 - 2**-40) // width)
-    whole = (work.own * (1 - 2**-40) - come * width) // width
-    now, backlog, least, theta, theta_least, ends = arrivals[0], 0, 0, 0, 0, []
-    if certificate.until < now:
-        certificate = replace(certificate, rate=0.0)
-    while True:
-        for i in np.flatnonzero(arrivals == now):
-            ends.append(theta_least + whole[i])
-            total += min(theta - theta_least, whole[i])
-            backlog, least = backlog + come[i], least + come[i]
-        if now == certificate.until:
-            total -= math.ceil(certificate.rate * theta)
-        if now >= max(arrivals[-1], certificate.until) and all(end <= theta for end in ends):
-            return total
-        works = backlog > 0 and (backlog == least or path())
-        total += sum(end > theta for end in ends)  # are not done, whether it falls or stays
-        if works:
-            backlog -= 1
-        else:
-            theta += 1
-            total += math.ceil(backlog / most)  # wait for this much of operational time
-        theta_least += least == 0
-        least, now = max(0, least - 1), now + 1
-
-
-@pytest.mark.parametrize("seed", range(share(40)))
-def test_no_path_costs_less_than_the_shortest(seed):
-    rng = np.random.default_rng(seed)
-    instance, clock = drawn(rng) if seed % 2 else (busy(rng, int(rng.integers(1, 12))), CLOCK)
-    certificate = replace(any_path(rng, instance, clock), aside=0.0)
-    width, costs = certificate.width, []
-    for willing in (1.0, 0.9, 0.5, 0.0):
-        coin = lambda willing=willing: rng.random() < willing  # noqa: E731
-        costs.append(cost_of(coin, certificate, instance, clock))
-    work = least_work(instance, clock)
+def on_a_grid(certificate, instance, clock):
+    """Return steps of arrivals, of counted work and of the rest, and what is left out."""
+    work, width = least_work(instance, clock), certificate.width
     times = arrival_times(instance, clock, certificate.origin)
     prefills = clock.prefill_tokens * instance.prompts + clock.squared_prompts * instance.prompts**2
     come = np.minimum(certificate.counted, prefills * (1 - 2**-40) // width)
-    left = (work.own - come * width) % width
-    rest = left.sum() + parts_of(certificate, instance, clock)[2] - (times % width).sum()
-    assert float(verify(certificate, instance)) <= min(costs) * width + rest + 1e-6 * (1 + rest)
+    left = work.own * (1 - 2**-40) - come * width
+    rows = zip(times // width, come, left // width, strict=True)
+    left_out = (1 - certificate.aside) * (left % width).sum() - (times % width).sum()
+    return [tuple(map(int, row)) for row in rows], left_out
+
+
+def least_cost(rows, counted, until, rate, parts=1):
+    """Return the least cost of all paths, by what is paid for operational time, in steps.
+
+    Time may be cut into so many parts of a step.
+    """
+    rows = [[parts * each for each in row] for row in rows]
+    now = first = rows[0][0]
+    costs, brought, least = {0: 0}, 0, 0  # by operational time, and the least there is
+    ends = []
+    while True:
+        for _, come, rest in (row for row in rows if row[0] == now):
+            costs = {theta: cost + min(theta - least, rest) for theta, cost in costs.items()}
+            ends.append(least + rest)
+            brought += come
+        if now == parts * until:
+            costs = {theta: cost - math.ceil(rate * theta) for theta, cost in costs.items()}
+        if now >= max(rows[-1][0], parts * until) and all(end <= least for end in ends):
+            return min(costs.values()) / parts
+        passed = {}
+        for theta, cost in costs.items():
+            backlog = brought - (now - first - theta)
+            cost += sum(end > theta for end in ends)
+            moves = [(theta + 1, cost + math.ceil(backlog / counted / parts))]
+            moves += [(theta, cost)] * (backlog > 0)
+            for after, paid in moves:
+                passed[after] = min(paid, passed.get(after, paid))
+        least += brought - (now - first - least) == 0
+        costs, now = passed, now + 1
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_the_shortest_path_is_the_least_of_all(seed):
+    """Term by term, without parts of integrals; and finer steps find nothing shorter."""
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng) if seed % 2 else (busy(rng, int(rng.integers(1, 7))), CLOCK)
+    certificate = any_path(rng, instance, clock)
+    rows, left_out = on_a_grid(certificate, instance, clock)
+    certificate = replace(certificate, backlog=sum(row[1] for row in rows) + 2)
+    numbers = rows, certificate.counted, certificate.until
+    least = least_cost(*numbers, certificate.rate)
+    added = parts_of(certificate, instance, clock)[2] + left_out
+    value = (1 - certificate.aside) * least * certificate.width + added
+    assert float(verify(certificate, instance)) == pytest.approx(value, rel=1e-9, abs=1e-9)
+    whole = float(math.ceil(certificate.rate))
+    assert least_cost(*numbers, whole, parts=3) == pytest.approx(least_cost(*numbers, whole))
 
 
 @pytest.mark.parametrize("seed", range(share(40)))
