@@ -67,7 +67,8 @@ if TYPE_CHECKING:
 
 _MARGIN = 1 - 2.0**-40  # of work, so that the verifier rounds to the same steps
 _FINE, _COARSE = 20.0, 3.0  # steps in the median prefill; a search takes so many times wider ones
-_FINEST, _LAST = 2.0**12, 2.0**27  # steps in the mean latency alone, and in all time, at most
+_FINEST, _LONGEST = 2.0**12, 2.0**18  # steps in the mean and the longest latency alone, at most
+_LAST = 2.0**27  # and in all time
 _BELOW = 1 - 2.0**-20  # of a width, so that no time is a whole number of them but for roundings
 _CELLS, _CELLS_EACH, _MOST_CELLS = 5e8, 2.5e5, 5e9  # pairs of a step and a backlog; of a request
 _BACKLOG = 6.0  # times who runs, in mean prefills: a backlog from which on all are one
@@ -246,8 +247,8 @@ def bound_by_path(instance: Instance, clock: LinearClock) -> PathCertificate:
     lasts = last + most + float(own.max()) - float(np.maximum(gaps - backlog, 0).sum())
     cells = min(max(_CELLS, _CELLS_EACH * len(times)), _MOST_CELLS)
     finest = math.sqrt(lasts * backlog / cells)
-    widest = max(float(np.median(prefills)) / _FINE, finest, alone / _FINEST, last / _LAST)
-    width = widest * _BELOW or 1.0
+    at_least = max(alone / _FINEST, float(own.max()) / _LONGEST, last / _LAST)
+    width = max(float(np.median(prefills)) / _FINE, finest, at_least) * _BELOW or 1.0
 
     def path(width: float, counted: float, rate: float, aside: float) -> _Path:
         return _Path(
@@ -266,7 +267,7 @@ def bound_by_path(instance: Instance, clock: LinearClock) -> PathCertificate:
             while True:
                 tried = [each * by if at == place else each for at, each in enumerate(numbers)]
                 found = _value(requests, clock, path(_COARSE * width, *tried))
-                if found - best <= _TELLS * abs(best):
+                if not found - best > _TELLS * abs(best):
                     break
                 best, numbers = found, tried
     chosen = path(width, *numbers)

@@ -467,7 +467,7 @@ def _conflict(
     option(
         "--method",
         ["auto", "closed-form", "lagrangian", "sawtooth", "stalls", "path"],
-        "How to find it (auto: the better of closed-form and lagrangian).",
+        "How to find it (auto: the best of those that are quick; stalls and path: on a clock).",
     ),
     cli.OBJECTIVE,
     cli.CLOCK[0],

@@ -64,6 +64,7 @@ def late_tokens(rng, instance, clock):
     width = float(least_work(instance, clock).own.mean() / rng.choice([20, 50, 100]))
     several, decode = int(rng.integers(1, len(instance) + 1)), clock.decode_requests
     batch = clock.constant + several * decode
+    prefills = clock.prefill_tokens * instance.prompts + clock.squared_prompts * instance.prompts**2
     end = clock.constant + batch * (rng.integers(0, 5) + rng.choice([0, -0.5, 0.1, -0.1]))
     rate = several**2 * decode / clock.constant * rng.choice([0.5, 0.8, 1, 1.2])
     return certificate_of(
@@ -71,7 +72,7 @@ def late_tokens(rng, instance, clock):
         clock,
         width,
         counted=int(rng.choice([1, 3, 100])),
-        backlog=int(clock.prefill_tokens * instance.prompts.sum() / width) + 2,
+        backlog=int(prefills.sum() / width) + 2,
         until=max(0, int(end / width)),
         rate=min(1024.0, math.ceil(rate * 1024) / 1024),
         aside=float(rng.choice([0.02, 0.05, 0.1, 0.3, 0.5, 0.7])),
@@ -107,6 +108,7 @@ def best_of(instance, clock):
     return least_latency(instance, clock, times, storage="next-batch", preemption="resumed")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(120)))
 def test_it_is_never_above_the_best_sequence_of_batches(seed):
     rng = np.random.default_rng(seed)
@@ -118,7 +120,7 @@ def test_it_is_never_above_the_best_sequence_of_batches(seed):
         assert verify(any_path(rng, instance, clock), instance) <= best + EXACT
 
 
-@pytest.mark.slow
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_nor_where_tokens_are_put_off_until_nothing_is_earned(seed):
     rng = np.random.default_rng(seed)
@@ -219,6 +221,7 @@ def least_cost(rows, counted, until, rate, parts=1):
         costs, now = passed, now + 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_the_shortest_path_is_the_least_of_all(seed):
     """Term by term, without parts of integrals; and finer steps find nothing shorter."""
@@ -236,6 +239,7 @@ def test_the_shortest_path_is_the_least_of_all(seed):
     assert least_cost(*numbers, whole, parts=3) == pytest.approx(least_cost(*numbers, whole))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(40)))
 def test_its_verifier_agrees_in_integers(seed):
     rng = np.random.default_rng(seed)
@@ -261,6 +265,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_changed_certificates_prove_what_is_true_or_are_refused(seed):
     rng = np.random.default_rng(seed)
