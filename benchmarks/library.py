@@ -79,7 +79,6 @@ KINDS = {
     "ConfigurationCertificate": "sizes and prices",
     "ClockCertificate": "prices on the clock",
     "MakespanCertificate": "sizes",
-    "PathCertificate": "a path on the clock",
     "SawtoothCertificate": "prices and growth",
 }
 WIDTHS = (12, 18, 24)  # bits of denominators that are tried

@@ -45,7 +45,7 @@ _ALIASES = {
     **dict.fromkeys(("BoundMethod", "Executor"), ("str",)),
     "AnyCertificate": (
         *("Certificate", "ConfigurationCertificate", "ClockCertificate", "CapacityCertificate"),
-        *("SawtoothCertificate", "MakespanCertificate", "PathCertificate"),
+        *("SawtoothCertificate", "MakespanCertificate"),
     ),
     "Clock": ("str", "Callable", "LinearClock", "FunctionClock"),  # as of `get_clock`
     "Information": ("Oracle", "NoInformation", "Predictor"),

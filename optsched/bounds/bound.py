@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.certificates.path import PathCertificate
 
     SomeWorkers = int | str | Sequence[int] | Workers
 
@@ -289,7 +288,7 @@ class ClockBound:
     value: float  # in the unit of the clock, rounded towards minus infinity
     method: str  # "closed-form", "lagrangian", "stalls" or "path"
     seconds: float  # time it took
-    certificate: ClockCertificate | PathCertificate
+    certificate: ClockCertificate
     clock: LinearClock
 
     @property
@@ -443,7 +442,7 @@ def _find_on_clock(
         stalled = on_clock.bound_by_stalls(instance, timed, certificate)
         simple = _better(simple, stalled, "stalls", method, began)
     if total_of_one and (method == "path" or (method == "auto" and _keeps_up(instance, timed))):
-        simple = _better(simple, bound_by_path(instance, timed), "path", method, began)
+        simple = _better(simple, bound_by_path(instance, timed, certificate), "path", method, began)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
     plain = method in ("closed-form", *_ON_ONE) or objective == "makespan"
     if plain or (method == "auto" and not few):
@@ -465,11 +464,7 @@ def _keeps_up(instance: Instance, clock: LinearClock) -> bool:
 
 
 def _better(
-    known: ClockBound,
-    certificate: ClockCertificate | PathCertificate,
-    name: str,
-    method: BoundMethod,
-    began: float,
+    known: ClockBound, certificate: ClockCertificate, name: str, method: BoundMethod, began: float
 ) -> ClockBound:
     """Return the larger bound, or the one that was asked for."""
     value, seconds = round_down(certificate.value), stopwatch() - began

@@ -50,6 +50,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,11 +58,11 @@ import numpy as np
 
 from optsched._internal.compiled import allocating, compiled, compiled_inside
 from optsched.bounds.on_clock import SAFE, least_work
-from optsched.certificates.path import PathCertificate
-from optsched.problem.work import step_of, times_since_first
+from optsched.problem.work import times_since_first
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.certificates.on_clock import ClockCertificate
     from optsched.clock import LinearClock
     from optsched.problem.instance import Instance
 
@@ -231,8 +232,10 @@ def _value(requests: _Requests, clock: LinearClock, path: _Path) -> float:
     return sum(parts) - SAFE * sum(map(abs, parts))
 
 
-def bound_by_path(instance: Instance, clock: LinearClock) -> PathCertificate:
-    """Return the best certificate that a search over its numbers finds."""
+def bound_by_path(
+    instance: Instance, clock: LinearClock, certificate: ClockCertificate
+) -> ClockCertificate:
+    """Return the certificate with the best path that a search over its numbers finds."""
     work, times = least_work(instance, clock), times_since_first(instance, clock)
     prompts = instance.prompts.astype(np.float64)
     prefills = (clock.prefill_tokens * prompts + clock.squared_prompts * prompts**2) * _MARGIN
@@ -271,15 +274,8 @@ def bound_by_path(instance: Instance, clock: LinearClock) -> PathCertificate:
                     break
                 best, numbers = found, tried
     chosen = path(width, *numbers)
-    return PathCertificate(
-        tuple(clock.coefficients.tolist()),
-        step_of(instance, clock),
-        instance.fingerprint,
-        **chosen._asdict(),
-        unit=clock.unit,
-        value=Fraction(_value(requests, clock, chosen)),
-        origin=int(instance.arrivals[0]),
-    )
+    value = Fraction(_value(requests, clock, chosen))
+    return replace(certificate, by_requests=0, value=value, **chosen._asdict())
 
 
 def _likely_rate(requests: _Requests, constant: float) -> float:

@@ -7,7 +7,8 @@ charges and each completion.
 Of the makespan, all charges of what arrives from some time on are served after it.
 
 **By stalls** (`optsched.bounds.on_clock`) the certificate is the width of cells alone: the verifier
-sums what each request costs itself and those before it, at least.
+sums what each request costs itself and those before it, at least. **By a path**
+(`optsched.bounds.path`) it is six numbers.
 
 **With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
 width. In each bin memory has a price :math:`\nu \ge 0`, and taking part in a batch has a price
@@ -46,6 +47,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from optsched._internal.files import read_object
 from optsched.certificates.checks import Claimed, check_fingerprint, check_step, read_fields
+from optsched.certificates.path import SMALL, on_a_path
 from optsched.errors import CertificateError
 from optsched.problem.premises import STORAGES, Storage, World
 
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
 
 _MAX_BINS = 2**24
+_MOST, _RATE = 2**40, 2**10  # steps and rate of a path, at most
 _MAX_CELLS = 256  # in the mean prefill, beyond which a proof would not end
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
 PARTS = 16  # into which the constant of batches is divided between requests and their tokens
@@ -84,6 +87,11 @@ class ClockCertificate(Claimed):
     storage: Storage = "at-once"
     origin: int = 0  # at most the first arrival
     stalls: float = 0.0  # width of cells, where the bound goes by what prefills stall
+    counted: int = 0  # steps of `width` that a prefill counts for at most, where it goes by a path
+    backlog: int = 0  # in steps, from which on all are one
+    until: int = 0  # the step by whose begin tokens are made that earn
+    rate: float = 0.0  # of what they refund
+    aside: float = 0.0  # share of latencies
 
     def __post_init__(self) -> None:
         numbers = (*self.clock, self.seconds_per_step)
@@ -105,8 +113,17 @@ class ClockCertificate(Claimed):
             raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
         if not 0 <= self.stalls < float("inf"):
             raise CertificateError("the width of cells must be positive, or 0 without them")
-        if self.stalls and (self.workers > 1 or self.objective != "total-latency"):
-            raise CertificateError("stalls prove something about total latency on one worker only")
+        alone = self.workers == 1 and self.objective == "total-latency"
+        if (self.stalls or self.counted) and not alone:
+            raise CertificateError(
+                "stalls and paths prove something about total latency on one worker only"
+            )
+        steps, shares = (self.counted, self.backlog, self.until), (self.rate / _RATE, self.aside)
+        if not 0 <= min(steps) <= max(steps) < _MOST or not all(0 <= each <= 1 for each in shares):
+            raise CertificateError(
+                f"counted, backlog, until, rate and aside are {steps}, {self.rate} and "
+                f"{self.aside}, but must be from 0 to {_MOST}, {_RATE} and 1"
+            )
         every = (*self.begins, *self.memory_prices, *(p for row in self.prices for p in row))
         if min(every, default=0) < 0:
             raise CertificateError("a price or a bin is negative")
@@ -137,16 +154,16 @@ class ClockCertificate(Claimed):
         if content.get("format") != cls.FORMAT:
             raise CertificateError(f"{where} is not a certificate of a bound on a clock")
         depths = {"workers": 0, "denominator": 0, "memory_prices": 1, "begins": 1, "prices": 2}
-        names = ("max_num_seqs", "by_requests", "origin")
+        names = ("max_num_seqs", "by_requests", "origin", "counted", "backlog", "until")
         optional = {name: content.get(name, 0) for name in names}
         fields = read_fields({**optional, **content}, where, **depths, **dict.fromkeys(optional, 0))
         try:
             clock = tuple(float(number) for number in content["clock"])
             width, step = float(content["width"]), float(content["seconds_per_step"])
-            stalls = float(content.get("stalls", 0.0))
+            rare = {name: float(content.get(name, 0)) for name in ("stalls", "rate", "aside")}
         except (KeyError, TypeError, ValueError, OverflowError):
             raise CertificateError(
-                f"{where}: clock, width, seconds_per_step and stalls must be numbers"
+                f"{where}: clock, width, seconds_per_step, stalls, rate and aside must be numbers"
             ) from None
         return cls(
             clock,
@@ -155,7 +172,7 @@ class ClockCertificate(Claimed):
             objective=str(content.get("objective")),
             width=width,
             storage=content.get("storage", "at-once"),
-            stalls=stalls,
+            **rare,
             **fields,
         )
 
@@ -194,6 +211,7 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
         raise CertificateError(f"bins begin at step {origin}, after the first arrival")
     arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
+    unit <<= SMALL if certificate.counted else 0
     c0, *own, width, cell = (int(number * unit) for number in clock)
     batches = instance.memory, certificate.max_num_seqs, certificate.storage
     whole, shares = shared_constant(*batches, certificate.by_requests)
@@ -210,9 +228,10 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     if certificate.objective == "makespan":
         first = Fraction(float(origin) * step)
         return first + Fraction(_last(requests, c0, whole * certificate.workers, whole), unit)
+    prefills = [own[0] * each + own[3] * each * each for each in instance.prompts.tolist()]
+    if certificate.counted:
+        return on_a_path(requests, prefills, c0, width, certificate) / unit
     if certificate.stalls:
-        prefill, _, _, squared, _ = own
-        prefills = [prefill * each + squared * each * each for each in instance.prompts.tolist()]
         if cell * len(prefills) * _MAX_CELLS < sum(prefills):
             raise CertificateError(
                 f"cells of {certificate.stalls:g} {certificate.unit} are narrower than one of "

@@ -1,16 +1,15 @@
-r"""Certificates of bounds on a clock by one common path, and their verifier in exact integers.
+r"""The verifier of bounds on a clock by one common path, in exact integers.
 
 The theorem stands in `optsched.bounds.path`. A certificate has the width of steps, how many of them
 a prefill counts for at most, the backlog from which on all are one, the step until which decodes
 earn, at which rate :math:`r`, and the share of latencies that is set aside.
 
-The verifier runs the program by the place in operational time: that of a machine that always works
-is 0, and a backlog is so much more than its. It rounds what a decode earns down, and the refund up.
+The program goes by the place in operational time: that of a machine that always works is 0, and a
+backlog is so much more than its. What a decode earns is rounded down, and the refund up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from math import isqrt
@@ -18,86 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.files import read_object
-from optsched.certificates.checks import Claimed, check_fingerprint, check_step, read_fields
-from optsched.certificates.on_clock import ChargedRequest, charged_request
 from optsched.errors import CertificateError
-from optsched.problem.premises import World
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from optsched._internal.arrays import IntArray
-    from optsched.problem.instance import Instance
+    from optsched.certificates.on_clock import ChargedRequest, ClockCertificate
 
+SMALL = 40  # bits of the part of a time that is left out
 _MOST = 2**20  # steps of a backlog or a request, and requests: sums stay below 2**62
 _NARROW = 2**13  # steps in the mean latency alone, beyond which a proof would not end
-_LAST, _RATE = 2**40, 2**10
+_LAST = 2**40  # step of an arrival
 _NEVER = 2**61  # the cost of a backlog that cannot be
-_SMALL = 40  # bits of the part of a time that is left out
-
-
-@dataclass(frozen=True)
-class PathCertificate(Claimed):
-    """Proof of a bound on the total latency on a clock, of one worker."""
-
-    FORMAT = "optsched-path-certificate"
-
-    clock: tuple[float, ...]  # its constant and its five coefficients
-    seconds_per_step: float  # of arrivals; 1 on a clock whose unit is "steps"
-    fingerprint: str
-    width: float  # of steps in time, from step `origin` of the arrivals on
-    counted: int  # steps of a prefill that count, at most
-    backlog: int  # in steps, from which on all are one
-    unit: str = "s"
-    until: int = 0  # the step by whose begin tokens are made that earn
-    rate: float = 0.0  # of what they refund
-    aside: float = 0.0  # share of the latencies
-    value: Fraction = Fraction(0)
-    origin: int = 0  # at most the first arrival
-
-    def __post_init__(self) -> None:
-        numbers = (*self.clock, self.seconds_per_step)
-        if len(self.clock) != 6 or not all(0 <= number < float("inf") for number in numbers):
-            raise CertificateError("a clock is six numbers, none of them negative or infinite")
-        if not 0 < self.width < float("inf"):
-            raise CertificateError(f"steps are {self.width} wide, but must have a positive width")
-        if not 1 <= self.counted <= _MOST or not 1 <= self.backlog <= _MOST:
-            raise CertificateError(
-                f"{self.counted} steps of a prefill and a backlog of {self.backlog} count, but "
-                f"each must be from 1 to {_MOST}"
-            )
-        if not 0 <= self.until <= _LAST or not 0 <= self.rate <= _RATE or not 0 <= self.aside <= 1:
-            raise CertificateError(
-                f"until is {self.until}, the rate {self.rate} and the share set aside {self.aside},"
-                f" but they must be from 0 to {_LAST}, {_RATE} and 1"
-            )
-        if self.unit not in ("s", "steps"):
-            raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
-
-    @property
-    def premises(self) -> World:
-        """Of which runs it proves a bound."""
-        step = self.seconds_per_step
-        return World(self.fingerprint, 1, self.clock, step, "next-batch", "resumed")
-
-    @classmethod
-    def from_json(cls, source: str | Path) -> PathCertificate:
-        """Read a certificate from a JSON file or from JSON text."""
-        content, where = read_object(source, CertificateError, "a clock and a path")
-        if content.get("format") != cls.FORMAT:
-            raise CertificateError(f"{where} is not a certificate of a bound by a path")
-        depths = dict.fromkeys(("counted", "backlog", "until", "origin"), 0)
-        fields = read_fields(content, where, **depths)
-        try:
-            clock = tuple(float(number) for number in content["clock"])
-            names = ("seconds_per_step", "width", "rate", "aside")
-            fields |= {name: float(content[name]) for name in names}
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise CertificateError(
-                f"{where}: clock, seconds_per_step, width, rate and aside must be numbers"
-            ) from None
-        return cls(clock, unit=str(content.get("unit")), **fields)
 
 
 class _Arrival(NamedTuple):
@@ -108,46 +38,38 @@ class _Arrival(NamedTuple):
     rest: int  # of operational time
 
 
-def verify_path(certificate: PathCertificate, instance: Instance) -> Fraction:
-    """Find the bound that a certificate proves, in the unit of its clock."""
-    check_fingerprint(certificate.fingerprint, instance)
-    check_step(certificate.seconds_per_step, certificate.unit, instance)
-    origin, every = certificate.origin, instance.arrivals.tolist()
-    if not 0 <= origin <= every[0]:
-        raise CertificateError(f"time begins at step {origin}, after the first arrival")
-    times = [Fraction(float(each - origin) * certificate.seconds_per_step) for each in every]
-    clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
-    # All denominators are powers of two; the finer unit has room for a small part of a time.
-    unit = max(number.denominator for number in (*clock, *times)) << _SMALL
-    c0, *own, width = (int(number * unit) for number in clock)
+def on_a_path(
+    requests: list[ChargedRequest],
+    prefills: list[int],
+    c0: int,
+    width: int,
+    certificate: ClockCertificate,
+) -> Fraction:
+    """Return the least that all latencies are together, where times are multiples of 2**SMALL."""
     rate, aside = Fraction(certificate.rate), Fraction(certificate.aside)
     arrivals, left, total = [], 0, 0
-    for prompt, output, time in zip(
-        instance.prompts.tolist(), instance.outputs.tolist(), times, strict=True
-    ):
-        arrival = int(time * unit)
-        request = charged_request(prompt, output, arrival, Fraction(1), own, (0, 0))
-        step, early = divmod(arrival, width)
-        prefill, alone = own[0] * prompt + own[3] * prompt * prompt, request.alone(c0)
+    for request, prefill in zip(requests, prefills, strict=True):
+        step, early = divmod(request.arrival, width)
+        alone = _less(request.alone(c0))
         come = min(certificate.counted, _less(prefill) // width)
-        rest, more = divmod(_less(alone) - come * width, width)
+        rest, more = divmod(alone - come * width, width)
         arrivals.append(_Arrival(step, come, rest))
         left += more
         until = (certificate.until - step) * width
-        total += _added(request, c0, _less(alone), until, rate, aside) - early
+        total += _added(request, c0, alone, until, rate, aside) - early
     rests = [each.rest for each in arrivals]
-    if sum(rests) > _NARROW * len(rests) or max(*rests, len(rests)) > _MOST or step > _LAST:
+    most = max(*rests, len(rests), certificate.backlog, certificate.counted)
+    if sum(rests) > _NARROW * len(rests) or most > _MOST or step > _LAST:
         raise CertificateError(
             f"steps of {certificate.width:g} {certificate.unit} are too narrow, or requests too "
             "many, for a proof that ends; cut time into fewer steps"
         )
-    left += width * _least(arrivals, certificate, rate)
-    return ((1 - aside) * left + total) / unit
+    return (1 - aside) * (left + width * _least(arrivals, certificate, rate)) + total
 
 
 def _less(time: int) -> int:
     """Return a little less, so that floats round to the same steps as integers."""
-    return time - (time >> _SMALL)
+    return time - (time >> SMALL)
 
 
 def _added(
@@ -170,7 +92,7 @@ def _added(
     return min(least) // whole
 
 
-def _least(arrivals: list[_Arrival], certificate: PathCertificate, rate: Fraction) -> int:
+def _least(arrivals: list[_Arrival], certificate: ClockCertificate, rate: Fraction) -> int:
     """Return the least cost of a path, in steps."""
     top, until = certificate.backlog, certificate.until
     backlogs = np.minimum(np.arange(top + certificate.counted + 1), top)

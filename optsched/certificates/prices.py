@@ -29,7 +29,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.files import read_object, write_object
-from optsched.certificates import capacity, checks, on_clock, path
+from optsched.certificates import capacity, checks, on_clock
 from optsched.errors import CertificateError
 from optsched.problem.premises import Preemption, World
 from optsched.problem.workers import Workers, as_workers
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     AnyCertificate: TypeAlias = (
         "Certificate | ConfigurationCertificate | MakespanCertificate | SawtoothCertificate"
-        " | on_clock.ClockCertificate | path.PathCertificate | capacity.CapacityCertificate"
+        " | on_clock.ClockCertificate | capacity.CapacityCertificate"
     )
 
 
@@ -474,9 +474,8 @@ def verify(
     ----------
     certificate
         The prices, prices and charges, or prices and sizes (`optsched.certificates.prices`), or
-        what proves a bound on a clock (`optsched.certificates.on_clock`,
-        `optsched.certificates.path`) or a number of workers (`optsched.certificates.capacity`);
-        what it claims is ignored.
+        what proves a bound on a clock (`optsched.certificates.on_clock`) or a number of workers
+        (`optsched.certificates.capacity`); what it claims is ignored.
     instance
         The instance it was made for.
     workers
@@ -555,5 +554,4 @@ _VERIFIERS: dict[type[Any], Callable[[Any, Instance, Workers | None], Fraction]]
         given, instance
     ),
     on_clock.ClockCertificate: lambda given, instance, _: on_clock.verify_on_clock(given, instance),
-    path.PathCertificate: lambda given, instance, _: path.verify_path(given, instance),
 }
