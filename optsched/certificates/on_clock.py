@@ -160,7 +160,8 @@ class ClockCertificate(Claimed):
         try:
             clock = tuple(float(number) for number in content["clock"])
             width, step = float(content["width"]), float(content["seconds_per_step"])
-            rare = {name: float(content.get(name, 0)) for name in ("stalls", "rate", "aside")}
+            for name in ("stalls", "rate", "aside"):
+                fields[name] = float(content.get(name, 0))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise CertificateError(
                 f"{where}: clock, width, seconds_per_step, stalls, rate and aside must be numbers"
@@ -172,7 +173,6 @@ class ClockCertificate(Claimed):
             objective=str(content.get("objective")),
             width=width,
             storage=content.get("storage", "at-once"),
-            **rare,
             **fields,
         )
 
