@@ -269,15 +269,12 @@ class _PoolAscent(PolyakAscent):
         )
 
 
-#: What has the total latency of one worker alone, and how it does it.
-_ON_ONE = {"stalls": "stalls bound", "path": "a path bounds"}
 OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
 
 # Requests up to which a bound on a clock has prices unless they are asked for, and with what share
 # of the effort: a second, or where they are many, some ten.
 _QUICKLY, _QUICK = 5_000, 0.15
 _MAX_PRICED, _LONGER = 15_000, 0.5
-_MAX_PATH = 100_000  # requests up to which there is a path: some ten seconds
 _LONG = 20_000  # requests from which on a kernel may take a second
 
 
@@ -286,7 +283,7 @@ class ClockBound:
     """A proven lower bound on what any policy reaches on a clock."""
 
     value: float  # in the unit of the clock, rounded towards minus infinity
-    method: str  # "closed-form", "lagrangian", "stalls" or "path"
+    method: str  # "closed-form", "lagrangian" or "path"
     seconds: float  # time it took
     certificate: ClockCertificate
     clock: LinearClock
@@ -350,9 +347,9 @@ def bound(
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
         batches over time; "auto" does so with a seventh of the effort, and with half of it from
         5,000 to 15,000 requests, which takes some ten seconds.
-        For the total latency on one worker "stalls" adds to each request alone what prefills that
-        come after it cost it, and "path" what prefills and decodes of others do on their common
-        path through time; "auto" takes the largest, without the path of what is overloaded.
+        For the total latency on one worker "path" adds to each request alone what prefills and
+        decodes of others cost it on their common path through time; "auto" takes the largest,
+        without the path of what is overloaded.
     workers
         Independent workers among which requests are placed: a number of workers with the memory of
         the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
@@ -404,8 +401,8 @@ def bound(
             f"storage is {storage!r}, but in steps every policy stores tokens at once; pass a "
             "clock, or leave it out"
         )
-    elif method in _ON_ONE:
-        raise OptschedError(f"method is {method!r}, but in steps no prefill stalls; pass a clock")
+    elif method == "path":
+        raise OptschedError("method is 'path', but in steps no prefill stalls others; pass a clock")
     elif method == "sawtooth":
         several = as_workers(1 if workers is None else workers, instance)
         find = functools.partial(find_sawtooth, instance, several, objective)
@@ -427,8 +424,8 @@ def _find_on_clock(
     timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
     equals = as_workers(1 if several is None else several, instance)
     total_of_one = len(equals) == 1 and objective == "total-latency"
-    if method in _ON_ONE and not total_of_one:
-        raise OptschedError(f"{_ON_ONE[method]} the total latency of one worker only; use auto")
+    if method == "path" and not total_of_one:
+        raise OptschedError("a path bounds the total latency of one worker only; use auto")
     if not equals.equal:
         raise OptschedError(
             f"workers are {equals}, but the bound on a clock is for equal ones; pass their number"
@@ -438,13 +435,10 @@ def _find_on_clock(
     certificate = _closed_form(instance, timed, objective, workers, max_num_seqs, storage)
     value = float(certificate.value)
     simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
-    if total_of_one and method in ("auto", "stalls"):
-        stalled = on_clock.bound_by_stalls(instance, timed, certificate)
-        simple = _better(simple, stalled, "stalls", method, began)
     if total_of_one and (method == "path" or (method == "auto" and _keeps_up(instance, timed))):
         simple = _better(simple, bound_by_path(instance, timed, certificate), "path", method, began)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
-    plain = method in ("closed-form", *_ON_ONE) or objective == "makespan"
+    plain = method in ("closed-form", "path") or objective == "makespan"
     if plain or (method == "auto" and not few):
         return simple
     quick = _QUICK if len(instance) <= _QUICKLY else _LONGER
@@ -458,9 +452,9 @@ def _find_on_clock(
 
 
 def _keeps_up(instance: Instance, clock: LinearClock) -> bool:
-    """Tell whether the work comes no faster than it can be done, and of requests not too many."""
+    """Tell whether the work comes no faster than it can be done; else a path proves little."""
     load = load_on_clock(instance, clock)
-    return load is not None and load.load < 1 and len(instance) <= _MAX_PATH
+    return load is not None and load.load < 1
 
 
 def _better(

@@ -75,6 +75,7 @@ _CELLS, _CELLS_EACH, _MOST_CELLS = 5e8, 2.5e5, 5e9  # pairs of a step and a back
 _BACKLOG = 6.0  # times who runs, in mean prefills: a backlog from which on all are one
 _COUNTED, _ASIDE = 3.0, 0.02  # mean prefills that are counted, and what is set aside, at first
 _FACTORS, _TELLS = (1.5, 1.2), 1e-5  # by which a search changes a number, and a gain that counts
+_SEARCHED = 100_000  # requests up to which there is a search: some ten seconds
 _GRAIN = 2**15  # parts of 1 in the rate, so that its products with steps are exact
 _STEEPEST, _MOST_ASIDE = 1024.0, 0.9  # the most of the rate, and of what is set aside
 
@@ -265,7 +266,8 @@ def bound_by_path(
 
     numbers = [_COUNTED * mean, _likely_rate(requests, clock.constant), _ASIDE]
     best = _value(requests, clock, path(_COARSE * width, *numbers))
-    for factor, place in itertools.product(_FACTORS, range(3)):
+    factors = _FACTORS if len(times) <= _SEARCHED else ()
+    for factor, place in itertools.product(factors, range(3)):
         for by in (factor, 1 / factor):
             while True:
                 tried = [each * by if at == place else each for at, each in enumerate(numbers)]

@@ -466,8 +466,8 @@ def _conflict(
     cli.TRACE,
     option(
         "--method",
-        ["auto", "closed-form", "lagrangian", "sawtooth", "stalls", "path"],
-        "How to find it (auto: the best of those that are quick; stalls and path: on a clock).",
+        ["auto", "closed-form", "lagrangian", "sawtooth", "path"],
+        "How to find it (auto: the best of those that are quick; path: on a clock).",
     ),
     cli.OBJECTIVE,
     cli.CLOCK[0],
