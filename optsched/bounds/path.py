@@ -6,15 +6,15 @@ within a batch it goes first, so that :math:`V` has slope 1 at most, and :math:`
 never falls and has slope 1 at most as well. A machine that always works has the least backlog
 :math:`B = A - V`, and with it the least :math:`\theta_0`. Let i need :math:`w_i` alone, and
 :math:`H_i = w_i - p'_i`, let :math:`P_i` be when its counted work is done, :math:`\omega_i =
-\theta(P_i) - \theta(a_i)` and :math:`x_i` what batches that it is in last longer for the decodes of
-others. From the batch of :math:`P_i` on it takes part in :math:`H_i` of :math:`\theta` at least:
+\theta(P_i) - \theta(a_i)` and :math:`\delta_i` what batches that it is in last longer for others'
+decodes. From the batch of :math:`P_i` on it takes part in :math:`H_i` of :math:`\theta` at least:
 
-.. math:: \theta(C_i) \ge \theta(a_i) + \omega_i + H_i + x_i .
+.. math:: \theta(C_i) \ge \theta(a_i) + \omega_i + H_i + \delta_i .
 
 With :math:`e_i = \theta_0(a_i) + H_i` and as :math:`\theta` is no faster than time,
 
 .. math:: C_i - a_i \ge \int_{a_i} [\theta(t) < e_i]\, dt
-    + \min\{\theta(a_i) - \theta_0(a_i), H_i\} + \omega_i + x_i .
+    + \min\{\theta(a_i) - \theta_0(a_i), H_i\} + \omega_i + \delta_i .
 
 Who waits holds :math:`\bar p` of the backlog at most, so that :math:`\sum_i \omega_i \ge \int
 \nu(B)\, d\theta` with :math:`\nu(B) = \lceil B / \bar p \rceil`, by parts :math:`\int \nu\, dt`
@@ -38,12 +38,13 @@ u_{kb}`, at least
 .. math:: \sum_k \bigl( 2 \sqrt{r c_0 u_{kb}} + (r - 1) u_{kb} \bigr) - r L_b .
 
 Each token that is made by a time :math:`T` earns its term, and all batches until then last
-:math:`\theta(T) - \theta(a_0)` at most, a cost of the path. So that no request puts its tokens off,
-a share :math:`\eta` of each latency is set aside. If :math:`x > 0` of i's tokens come later, then
-:math:`C_i - a_i \ge T - a_i + (x - 1) t_i`, with its least batch :math:`t_i`. So i adds the least,
-over x, of :math:`1 - \eta` times what its other tokens earn, and :math:`\eta` times the larger of
-that and :math:`w_i`. A token that is recomputed in parts earns no less: a root of a sum is at most
-the sum of roots.
+:math:`\theta(T) - \theta(a_0)` at most, a cost of the path. A token that is recomputed in parts
+earns no less: a root of a sum is at most the sum of roots.
+
+So that no request puts its tokens off, a share :math:`\eta` of each latency is set aside; of all of
+the above the rest counts. If :math:`x > 0` of i's tokens come after T, then :math:`C_i - a_i \ge T
+- a_i + (x - 1) t_i`, with its least batch :math:`t_i`. So i adds the least, over x, of :math:`1 -
+\eta` times what its other tokens earn and :math:`\eta` times the larger of that and :math:`w_i`.
 """
 
 from __future__ import annotations
