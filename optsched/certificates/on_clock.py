@@ -40,11 +40,17 @@ import math
 from bisect import insort
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from optsched._internal.files import read_object
-from optsched.certificates.checks import Claimed, check_fingerprint, check_step, read_fields
-from optsched.certificates.path import SMALL, on_a_path
+from optsched.certificates.checks import (
+    ChargedRequest,
+    Claimed,
+    check_fingerprint,
+    check_step,
+    read_fields,
+)
+from optsched.certificates.path import SMALL, CommonPath, on_a_path
 from optsched.errors import CertificateError
 from optsched.problem.premises import STORAGES, Storage, World
 
@@ -168,28 +174,6 @@ class ClockCertificate(Claimed):
         )
 
 
-class ChargedRequest(NamedTuple):
-    """A request in whole units of time."""
-
-    arrival: int
-    weight: Fraction
-    decodes: int
-    share: int  # of the constant with its first token, of `whole` parts
-    sharing: int  # more of it with each further token
-    first: int  # own time with its first token
-    decode: int  # own time with its second token
-    growth: int  # of it with each further token
-
-    def alone(self, constant: int) -> int:
-        """Return its latency if nothing else runs."""
-        return constant + self.first + self.decoding(constant)
-
-    def decoding(self, constant: int) -> int:
-        """Return what all further tokens take."""
-        d = self.decodes
-        return (constant + self.decode) * d + self.growth * (d * (d - 1) // 2)
-
-
 def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fraction:
     """Find the bound that a certificate proves, in the unit of its clock."""
     check_fingerprint(certificate.fingerprint, instance)
@@ -220,7 +204,9 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
         return first + Fraction(_last(requests, c0, whole * certificate.workers, whole), unit)
     if certificate.counted:
         prefills = [own[0] * each + own[3] * each * each for each in instance.prompts.tolist()]
-        return on_a_path(requests, prefills, c0, width, certificate) / unit
+        steps = certificate.counted, certificate.backlog, certificate.until
+        path = CommonPath(width, *steps, Fraction(certificate.rate), Fraction(certificate.aside))
+        return on_a_path(requests, prefills, c0, path) / unit
     if not certificate.memory_prices and not certificate.prices:
         total = _machine(requests, c0, whole, certificate.workers, unit)
     else:

@@ -10,7 +10,6 @@ backlog is so much more than its. What a decode earns is rounded down, and the r
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import accumulate
 from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,14 +19,27 @@ import numpy as np
 from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from optsched._internal.arrays import IntArray
-    from optsched.certificates.on_clock import ChargedRequest, ClockCertificate
+    from optsched.certificates.checks import ChargedRequest
 
 SMALL = 40  # bits of the part of a time that is left out
 _MOST = 2**20  # steps of a backlog or a request, and requests: sums stay below 2**62
 _NARROW = 2**13  # steps in the mean latency alone, beyond which a proof would not end
 _LAST = 2**40  # step of an arrival
 _NEVER = 2**61  # the cost of a backlog that cannot be
+
+
+class CommonPath(NamedTuple):
+    """The numbers of a certificate."""
+
+    width: int  # of steps, in units of time
+    counted: int
+    backlog: int
+    until: int
+    rate: Fraction
+    aside: Fraction
 
 
 class _Arrival(NamedTuple):
@@ -39,32 +51,27 @@ class _Arrival(NamedTuple):
 
 
 def on_a_path(
-    requests: list[ChargedRequest],
-    prefills: list[int],
-    c0: int,
-    width: int,
-    certificate: ClockCertificate,
+    requests: list[ChargedRequest], prefills: list[int], c0: int, path: CommonPath
 ) -> Fraction:
     """Return the least that all latencies are together, where times are multiples of 2**SMALL."""
-    rate, aside = Fraction(certificate.rate), Fraction(certificate.aside)
-    arrivals, left, total = [], 0, 0
+    width, arrivals, left, total = path.width, [], 0, 0
     for request, prefill in zip(requests, prefills, strict=True):
         step, early = divmod(request.arrival, width)
         alone = _less(request.alone(c0))
-        come = min(certificate.counted, _less(prefill) // width)
+        come = min(path.counted, _less(prefill) // width)
         rest, more = divmod(alone - come * width, width)
         arrivals.append(_Arrival(step, come, rest))
         left += more
-        until = (certificate.until - step) * width
-        total += _added(request, c0, alone, until, rate, aside) - early
+        until = (path.until - step) * width
+        total += _added(request, c0, alone, until, path) - early
     rests = [each.rest for each in arrivals]
-    most = max(*rests, len(rests), certificate.backlog, certificate.counted)
+    most = max(*rests, len(rests), path.backlog, path.counted)
     if sum(rests) > _NARROW * len(rests) or most > _MOST or step > _LAST:
         raise CertificateError(
-            f"steps of {certificate.width:g} {certificate.unit} are too narrow, or requests too "
-            "many, for a proof that ends; cut time into fewer steps"
+            "steps are too narrow, or requests too many, for a proof that ends; cut time into "
+            "fewer steps"
         )
-    return (1 - aside) * (left + width * _least(arrivals, certificate, rate)) + total
+    return (1 - path.aside) * (left + width * _least(arrivals, path)) + total
 
 
 def _less(time: int) -> int:
@@ -72,11 +79,9 @@ def _less(time: int) -> int:
     return time - (time >> SMALL)
 
 
-def _added(
-    request: ChargedRequest, c0: int, alone: int, until: int, rate: Fraction, aside: Fraction
-) -> int:
+def _added(request: ChargedRequest, c0: int, alone: int, until: int, path: CommonPath) -> int:
     """Return what its decodes earn, and what is set aside of its latency, rounded down."""
-    whole, parts = aside.denominator, aside.numerator
+    rate, whole, parts = path.rate, path.aside.denominator, path.aside.numerator
     batch, d = c0 + request.decode, request.decodes
     squares, over = 4 * rate.numerator * c0, rate.numerator - rate.denominator
 
@@ -92,11 +97,11 @@ def _added(
     return min(least) // whole
 
 
-def _least(arrivals: list[_Arrival], certificate: ClockCertificate, rate: Fraction) -> int:
+def _least(arrivals: list[_Arrival], path: CommonPath) -> int:
     """Return the least cost of a path, in steps."""
-    top, until = certificate.backlog, certificate.until
-    backlogs = np.minimum(np.arange(top + certificate.counted + 1), top)
-    waiting = -(-backlogs // certificate.counted)
+    top, until, rate = path.backlog, path.until, path.rate
+    backlogs = np.minimum(np.arange(top + path.counted + 1), top)
+    waiting = -(-backlogs // path.counted)
     before = np.cumsum(waiting)
     costs, full = np.full((2, top + 1), _NEVER)  # at so much more backlog than the least, and where
     costs[0] = least = quiet = 0  # all that are not done have waited for a step
