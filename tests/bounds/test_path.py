@@ -107,7 +107,7 @@ def test_it_is_never_above_the_best_sequence_of_batches(seed):
     rng = np.random.default_rng(seed)
     instance, clock = drawn(rng, most=2 + seed % 2)
     best = best_of(instance, clock)
-    found = bound(instance, "path", clock=clock)
+    found = bound(instance, "path", clock=clock, storage="next-batch")
     assert found.value <= verify(found.certificate, instance) <= best + EXACT
     for _ in range(5):
         assert verify(any_path(rng, instance, clock), instance) <= best + EXACT
@@ -264,7 +264,7 @@ def test_changed_certificates_prove_what_is_true_or_are_refused(seed):
     rng = np.random.default_rng(seed)
     instance, clock = drawn(rng) if seed % 2 else together(rng)
     best = best_of(instance, clock)
-    proof = bound(instance, "path", clock=clock).certificate
+    proof = bound(instance, "path", clock=clock, storage="next-batch").certificate
     for _ in range(10):
         changed = {}
         for name in rng.choice(list(CHANGES), rng.integers(1, 4), replace=False):
