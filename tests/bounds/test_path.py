@@ -101,8 +101,7 @@ def best_of(instance, clock):
     return least_latency(instance, clock, times, storage="next-batch", preemption="resumed")
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("seed", range(share(120)))
+@pytest.mark.parametrize("seed", range(share(60)))
 def test_it_is_never_above_the_best_sequence_of_batches(seed):
     rng = np.random.default_rng(seed)
     instance, clock = drawn(rng, most=2 + seed % 2)
@@ -113,7 +112,6 @@ def test_it_is_never_above_the_best_sequence_of_batches(seed):
         assert verify(any_path(rng, instance, clock), instance) <= best + EXACT
 
 
-@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_nor_where_tokens_are_put_off_until_nothing_is_earned(seed):
     rng = np.random.default_rng(seed)
@@ -214,7 +212,6 @@ def least_cost(rows, counted, until, rate, parts=1):
         costs, now = passed, now + 1
 
 
-@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_the_shortest_path_is_the_least_of_all(seed):
     """Term by term, without parts of integrals; and finer steps find nothing shorter."""
@@ -232,7 +229,6 @@ def test_the_shortest_path_is_the_least_of_all(seed):
     assert least_cost(*numbers, whole, parts=3) == pytest.approx(least_cost(*numbers, whole))
 
 
-@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(40)))
 def test_its_verifier_agrees_in_integers(seed):
     rng = np.random.default_rng(seed)
@@ -258,7 +254,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.few
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_changed_certificates_prove_what_is_true_or_are_refused(seed):
     rng = np.random.default_rng(seed)
@@ -316,6 +311,7 @@ def test_auto_takes_the_largest_and_other_worlds_are_refused():
         bound(instance, "path")
 
 
+@pytest.mark.slow("nothing shared")
 @pytest.mark.parametrize(
     "clock",
     [
