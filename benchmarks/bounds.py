@@ -50,7 +50,7 @@ ROWS = [
     *(Row(method, "total-latency", "4 workers", SEVERAL) for method in ("lagrangian", "sawtooth")),
     *(
         Row(method, "total-latency", "a clock", ON_CLOCK, OF_A_CLOCK)
-        for method in ("closed-form", "lagrangian", "stalls")
+        for method in ("closed-form", "lagrangian", "path")
     ),
     Row("closed-form", "makespan", "a clock", ON_CLOCK, OF_A_CLOCK),
 ]

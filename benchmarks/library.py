@@ -331,9 +331,9 @@ def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
                 continue
             plan = in_batches(made)
             yield plan.policy, plan, None, -math.inf
-    methods: tuple[BoundMethod, ...] = ("closed-form", "stalls", "lagrangian")
+    methods: tuple[BoundMethod, ...] = ("closed-form", "path", "lagrangian")
     for method in methods:
-        if method == ("stalls" if not alone else "lagrangian" if len(instance) > PRICED else ""):
+        if method == ("path" if not alone else "lagrangian" if len(instance) > PRICED else ""):
             continue
         proof = bound(instance, method, clock=get_clock(record.clock), workers=len(workers))
         yield f"{proof.method} bound", None, proof.certificate, -math.inf

@@ -123,7 +123,7 @@ class PolyakAscent(ABC):
         self._slope, self._direction = self._best_slope, np.zeros_like(self._best_slope)
 
 
-BoundMethod = Literal["auto", "closed-form", "lagrangian", "sawtooth", "stalls"]
+BoundMethod = Literal["auto", "closed-form", "lagrangian", "sawtooth", "path"]
 BOUND_METHODS: tuple[BoundMethod, ...] = get_args(BoundMethod)
 
 _MAX_PRICES = 20_000_000

@@ -38,6 +38,7 @@ from optsched.bounds.lagrangian import (
     common_denominator,
     held_by,
 )
+from optsched.bounds.path import bound_by_path
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.certificates.prices import Certificate
 from optsched.clock import Clock, LinearClock, get_clock
@@ -46,7 +47,7 @@ from optsched.problem.costs import StartCosts, weights_of
 from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, Storage, World
 from optsched.problem.schedule import Schedule
-from optsched.problem.work import step_of
+from optsched.problem.work import load_on_clock, step_of
 from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ class ClockBound:
     """A proven lower bound on what any policy reaches on a clock."""
 
     value: float  # in the unit of the clock, rounded towards minus infinity
-    method: str  # "closed-form" or "lagrangian"
+    method: str  # "closed-form", "lagrangian" or "path"
     seconds: float  # time it took
     certificate: ClockCertificate
     clock: LinearClock
@@ -346,8 +347,9 @@ def bound(
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
         batches over time; "auto" does so with a seventh of the effort, and with half of it from
         5,000 to 15,000 requests, which takes some ten seconds.
-        "stalls" adds to each request alone what prefills that come after it cost it, for the total
-        latency on one worker; "auto" takes the largest.
+        For the total latency on one worker "path" adds to each request alone what prefills and
+        decodes of others cost it on their common path through time; "auto" takes the largest,
+        without the path of what is overloaded.
     workers
         Independent workers among which requests are placed: a number of workers with the memory of
         the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
@@ -399,8 +401,8 @@ def bound(
             f"storage is {storage!r}, but in steps every policy stores tokens at once; pass a "
             "clock, or leave it out"
         )
-    elif method == "stalls":
-        raise OptschedError("method is 'stalls', but in steps no prefill stalls; pass a clock")
+    elif method == "path":
+        raise OptschedError("method is 'path', but in steps no prefill stalls others; pass a clock")
     elif method == "sawtooth":
         several = as_workers(1 if workers is None else workers, instance)
         find = functools.partial(find_sawtooth, instance, several, objective)
@@ -421,8 +423,9 @@ def _find_on_clock(
     several, max_num_seqs, storage = limits
     timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
     equals = as_workers(1 if several is None else several, instance)
-    if method == "stalls" and (len(equals) > 1 or objective != "total-latency"):
-        raise OptschedError("stalls bound the total latency of one worker only; use auto")
+    total_of_one = len(equals) == 1 and objective == "total-latency"
+    if method == "path" and not total_of_one:
+        raise OptschedError("a path bounds the total latency of one worker only; use auto")
     if not equals.equal:
         raise OptschedError(
             f"workers are {equals}, but the bound on a clock is for equal ones; pass their number"
@@ -432,13 +435,10 @@ def _find_on_clock(
     certificate = _closed_form(instance, timed, objective, workers, max_num_seqs, storage)
     value = float(certificate.value)
     simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
-    if method in ("auto", "stalls") and workers == 1 and objective == "total-latency":
-        stalled = on_clock.bound_by_stalls(instance, timed, certificate)
-        lowest, seconds = round_down(stalled.value), stopwatch() - began
-        found = ClockBound(lowest, "stalls", seconds, stalled, timed)
-        simple = found if method == "stalls" else max(simple, found, key=lambda each: each.value)
+    if total_of_one and (method == "path" or (method == "auto" and _keeps_up(instance, timed))):
+        simple = _better(simple, bound_by_path(instance, timed, certificate), "path", method, began)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
-    plain = method in ("closed-form", "stalls") or objective == "makespan"
+    plain = method in ("closed-form", "path") or objective == "makespan"
     if plain or (method == "auto" and not few):
         return simple
     quick = _QUICK if len(instance) <= _QUICKLY else _LONGER
@@ -448,9 +448,22 @@ def _find_on_clock(
         if method == "lagrangian":
             raise OptschedError("the bound by prices would need too many; use the closed form")
         return simple
-    seconds = stopwatch() - began
-    best = ClockBound(round_down(priced.value), "lagrangian", seconds, priced, timed)
-    return simple if method == "auto" and best.value < simple.value else best
+    return _better(simple, priced, "lagrangian", method, began)
+
+
+def _keeps_up(instance: Instance, clock: LinearClock) -> bool:
+    """Tell whether the work comes no faster than it can be done; else a path proves little."""
+    load = load_on_clock(instance, clock)
+    return load is not None and load.load < 1
+
+
+def _better(
+    known: ClockBound, certificate: ClockCertificate, name: str, method: BoundMethod, began: float
+) -> ClockBound:
+    """Return the larger bound, or the one that was asked for."""
+    value, seconds = round_down(certificate.value), stopwatch() - began
+    found = ClockBound(value, name, seconds, certificate, known.clock)
+    return known if method == "auto" and found.value <= known.value else found
 
 
 def _closed_form(

@@ -46,8 +46,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from optsched._internal.files import read_object, write_object
-from optsched.certificates.checks import check_fingerprint, check_step, read_fields
-from optsched.certificates.on_clock import PARTS, ChargedRequest, charged_request, shared_constant
+from optsched.certificates.checks import ChargedRequest, check_fingerprint, check_step, read_fields
+from optsched.certificates.on_clock import PARTS, charged_request, shared_constant
 from optsched.errors import CertificateError
 from optsched.problem.premises import STORAGES, Storage, World
 

@@ -110,6 +110,28 @@ def check_step(step: float, unit: str, instance: Instance) -> None:
         )
 
 
+class ChargedRequest(NamedTuple):
+    """A request in whole units of time."""
+
+    arrival: int
+    weight: Fraction
+    decodes: int
+    share: int  # of the constant with its first token, of `whole` parts
+    sharing: int  # more of it with each further token
+    first: int  # own time with its first token
+    decode: int  # own time with its second token
+    growth: int  # of it with each further token
+
+    def alone(self, constant: int) -> int:
+        """Return its latency if nothing else runs."""
+        return constant + self.first + self.decoding(constant)
+
+    def decoding(self, constant: int) -> int:
+        """Return what all further tokens take."""
+        d = self.decodes
+        return (constant + self.decode) * d + self.growth * (d * (d - 1) // 2)
+
+
 _CHUNK = 8192
 
 

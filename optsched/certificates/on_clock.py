@@ -6,8 +6,7 @@ charges and each completion.
 
 Of the makespan, all charges of what arrives from some time on are served after it.
 
-**By stalls** (`optsched.bounds.on_clock`) the certificate is the width of cells alone: the verifier
-sums what each request costs itself and those before it, at least.
+**By a path** the certificate is six numbers, as `optsched.certificates.path` says.
 
 **With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
 width. In each bin memory has a price :math:`\nu \ge 0`, and taking part in a batch has a price
@@ -38,14 +37,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_right, insort
+from bisect import insort
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from optsched._internal.files import read_object
-from optsched.certificates.checks import Claimed, check_fingerprint, check_step, read_fields
+from optsched.certificates.checks import (
+    ChargedRequest,
+    Claimed,
+    check_fingerprint,
+    check_step,
+    read_fields,
+)
+from optsched.certificates.path import SMALL, CommonPath, on_a_path
 from optsched.errors import CertificateError
 from optsched.problem.premises import STORAGES, Storage, World
 
@@ -56,7 +61,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
 
 _MAX_BINS = 2**24
-_MAX_CELLS = 256  # in the mean prefill, beyond which a proof would not end
+_MOST, _RATE = 2**40, 2**10  # steps and rate of a path, at most
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
 PARTS = 16  # into which the constant of batches is divided between requests and their tokens
 
@@ -83,7 +88,11 @@ class ClockCertificate(Claimed):
     by_requests: int = 0
     storage: Storage = "at-once"
     origin: int = 0  # at most the first arrival
-    stalls: float = 0.0  # width of cells, where the bound goes by what prefills stall
+    counted: int = 0  # steps of `width` that a prefill counts for at most, where it goes by a path
+    backlog: int = 0  # in steps, from which on all are one
+    until: int = 0  # the step by whose begin tokens are made that earn
+    rate: float = 0.0  # of what they refund
+    aside: float = 0.0  # share of latencies
 
     def __post_init__(self) -> None:
         numbers = (*self.clock, self.seconds_per_step)
@@ -103,10 +112,15 @@ class ClockCertificate(Claimed):
             raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
         if self.objective not in ("total-latency", "weighted-latency", "makespan"):
             raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
-        if not 0 <= self.stalls < float("inf"):
-            raise CertificateError("the width of cells must be positive, or 0 without them")
-        if self.stalls and (self.workers > 1 or self.objective != "total-latency"):
-            raise CertificateError("stalls prove something about total latency on one worker only")
+        alone = self.workers == 1 and self.objective == "total-latency"
+        if self.counted and not alone:
+            raise CertificateError("a path proves something about total latency on one worker only")
+        steps, shares = (self.counted, self.backlog, self.until), (self.rate / _RATE, self.aside)
+        if not 0 <= min(steps) <= max(steps) < _MOST or not all(0 <= each <= 1 for each in shares):
+            raise CertificateError(
+                f"counted, backlog, until, rate and aside are {steps}, {self.rate} and "
+                f"{self.aside}, but must be from 0 to {_MOST}, {_RATE} and 1"
+            )
         every = (*self.begins, *self.memory_prices, *(p for row in self.prices for p in row))
         if min(every, default=0) < 0:
             raise CertificateError("a price or a bin is negative")
@@ -137,16 +151,17 @@ class ClockCertificate(Claimed):
         if content.get("format") != cls.FORMAT:
             raise CertificateError(f"{where} is not a certificate of a bound on a clock")
         depths = {"workers": 0, "denominator": 0, "memory_prices": 1, "begins": 1, "prices": 2}
-        names = ("max_num_seqs", "by_requests", "origin")
+        names = ("max_num_seqs", "by_requests", "origin", "counted", "backlog", "until")
         optional = {name: content.get(name, 0) for name in names}
         fields = read_fields({**optional, **content}, where, **depths, **dict.fromkeys(optional, 0))
         try:
             clock = tuple(float(number) for number in content["clock"])
             width, step = float(content["width"]), float(content["seconds_per_step"])
-            stalls = float(content.get("stalls", 0.0))
+            for name in ("rate", "aside"):
+                fields[name] = float(content.get(name, 0))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise CertificateError(
-                f"{where}: clock, width, seconds_per_step and stalls must be numbers"
+                f"{where}: clock, width, seconds_per_step, rate and aside must be numbers"
             ) from None
         return cls(
             clock,
@@ -155,31 +170,8 @@ class ClockCertificate(Claimed):
             objective=str(content.get("objective")),
             width=width,
             storage=content.get("storage", "at-once"),
-            stalls=stalls,
             **fields,
         )
-
-
-class ChargedRequest(NamedTuple):
-    """A request in whole units of time."""
-
-    arrival: int
-    weight: Fraction
-    decodes: int
-    share: int  # of the constant with its first token, of `whole` parts
-    sharing: int  # more of it with each further token
-    first: int  # own time with its first token
-    decode: int  # own time with its second token
-    growth: int  # of it with each further token
-
-    def alone(self, constant: int) -> int:
-        """Return its latency if nothing else runs."""
-        return constant + self.first + self.decoding(constant)
-
-    def decoding(self, constant: int) -> int:
-        """Return what all further tokens take."""
-        d = self.decodes
-        return (constant + self.decode) * d + self.growth * (d * (d - 1) // 2)
 
 
 def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fraction:
@@ -187,14 +179,14 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     check_fingerprint(certificate.fingerprint, instance)
     step = certificate.seconds_per_step
     check_step(step, certificate.unit, instance)
-    numbers = *certificate.clock, certificate.width, certificate.stalls
-    clock = [Fraction(number) for number in numbers]
+    clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
     origin, every = certificate.origin, instance.arrivals.tolist()
     if not 0 <= origin <= every[0]:
         raise CertificateError(f"bins begin at step {origin}, after the first arrival")
     arrivals = [Fraction(float(arrival - origin) * step) for arrival in every]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
-    c0, *own, width, cell = (int(number * unit) for number in clock)
+    unit <<= SMALL if certificate.counted else 0
+    c0, *own, width = (int(number * unit) for number in clock)
     batches = instance.memory, certificate.max_num_seqs, certificate.storage
     whole, shares = shared_constant(*batches, certificate.by_requests)
     weights = [1.0] * len(instance)
@@ -210,15 +202,11 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     if certificate.objective == "makespan":
         first = Fraction(float(origin) * step)
         return first + Fraction(_last(requests, c0, whole * certificate.workers, whole), unit)
-    if certificate.stalls:
-        prefill, _, _, squared, _ = own
-        prefills = [prefill * each + squared * each * each for each in instance.prompts.tolist()]
-        if cell * len(prefills) * _MAX_CELLS < sum(prefills):
-            raise CertificateError(
-                f"cells of {certificate.stalls:g} {certificate.unit} are narrower than one of "
-                f"{_MAX_CELLS} parts of the mean prefill; cut time into fewer cells"
-            )
-        return Fraction(_stalled(requests, prefills, c0, cell), unit)
+    if certificate.counted:
+        prefills = [own[0] * each + own[3] * each * each for each in instance.prompts.tolist()]
+        steps = certificate.counted, certificate.backlog, certificate.until
+        path = CommonPath(width, *steps, Fraction(certificate.rate), Fraction(certificate.aside))
+        return on_a_path(requests, prefills, c0, path) / unit
     if not certificate.memory_prices and not certificate.prices:
         total = _machine(requests, c0, whole, certificate.workers, unit)
     else:
@@ -278,42 +266,6 @@ def _last(requests: list[ChargedRequest], c0: int, parts: int, whole: int) -> Fr
         least = max(Fraction(charged, parts), Fraction(request.alone(c0)))
         last = max(last, request.arrival + least)
     return last
-
-
-def _stalled(requests: list[ChargedRequest], prefills: list[int], c0: int, cell: int) -> int:
-    """Return the least that all latencies are together, with what prefills stall."""
-    total, work = 0, [0, *accumulate(prefills)]  # of those before each
-    idle: list[float] = [math.inf]  # the least arrival from each on, less the work until then
-    for request, done in zip(reversed(requests), reversed(work), strict=False):
-        idle.append(min(idle[-1], request.arrival - done))
-    idle.reverse()
-    before: list[int] = []  # when requests before complete alone, ascending
-    for k, (request, prefill) in enumerate(zip(requests, prefills, strict=True)):
-        now, alone = request.arrival, request.alone(c0)
-        del before[: bisect_right(before, now)]
-        sums = [*accumulate(reversed(before), initial=0)]  # of the last ones
-
-        def beyond(time: int, before: list[int] = before, sums: list[int] = sums) -> int:
-            later = len(before) - bisect_right(before, time)
-            return sums[later] - later * time
-
-        least: float = math.inf if before else 0
-        put_off, j = 0, k + 1
-        while least > 0:
-            # Put off no longer than what came lasts, it costs itself nothing.
-            end = max(put_off + cell, work[j] - work[k + 1])
-            token = now + c0 + request.first + end  # the first, if it is put off until the end
-            while j < len(requests) and requests[j].arrival < token:
-                j += 1
-            stalled = beyond(now + end) - beyond(now + end + prefill)
-            least = min(least, max(0, put_off - work[j] + work[k + 1]) + stalled)
-            # Whatever comes, putting it off longer costs at least so much:
-            if min(token - work[j], idle[j]) - token + put_off + work[k + 1] >= least:
-                break
-            put_off = end
-        total += alone + int(least)
-        insort(before, now + alone)
-    return total
 
 
 def _machine(requests: list[ChargedRequest], c0: int, whole: int, workers: int, unit: int) -> int:

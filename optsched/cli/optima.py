@@ -470,8 +470,8 @@ def _conflict(
     cli.TRACE,
     option(
         "--method",
-        ["auto", "closed-form", "lagrangian", "sawtooth", "stalls"],
-        "How to find it (auto: the better of closed-form and lagrangian).",
+        ["auto", "closed-form", "lagrangian", "sawtooth", "path"],
+        "How to find it (auto: the best of those that are quick; path: on a clock).",
     ),
     cli.OBJECTIVE,
     cli.CLOCK[0],

@@ -193,7 +193,7 @@ def test_sizes_beyond_64_bits_are_refused_not_wrapped():
 
 def test_a_bound_is_shown_without_its_thousands_of_prices():
     instance = family("uniform", n=60, seed=1, rate=6, seconds_per_step=0.01)
-    clocked = [{"clock": "llama-2-7b-a100", "method": how} for how in ("lagrangian", "stalls")]
+    clocked = [{"clock": "llama-2-7b-a100", "method": how} for how in ("lagrangian", "path")]
     for options in ({}, {"method": "sawtooth"}, {"workers": 2}, *clocked):
         found = bound(instance, **options)
         assert max(len(repr(found)), len(repr(found.certificate))) < 1000

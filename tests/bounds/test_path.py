@@ -1,0 +1,344 @@
+"""The bound by a path: never above the least over all sequences of batches, and exact integers."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from brute_force_clocked import EXACT, certificate_of, drawn, least_latency
+from effort import examples, share
+from hypothesis import given
+from hypothesis import strategies as st
+from installed import with_serving
+
+from optsched import Instance, OptschedError, bound, family, read_certificate, run, verify
+from optsched.bounds.on_clock import least_work
+from optsched.clock import LinearClock
+from optsched.errors import CertificateError
+from optsched.problem.work import arrival_times
+
+CLOCK = LinearClock("slow", 0.02, 0.0005, 0.001, 1e-6, 1e-9, 1e-7)
+
+
+def any_path(rng, instance, clock):
+    """Draw numbers of any size, wide steps and narrow ones."""
+    work, prompts = least_work(instance, clock), instance.prompts
+    arrivals = arrival_times(instance, clock, int(instance.arrivals[0]))
+    width = float(work.own.mean() / rng.choice([2, 5, 11, 30, 60]) * rng.uniform(0.7, 1.3))
+    most = float((clock.prefill_tokens * prompts + clock.squared_prompts * prompts**2).sum())
+    end = arrivals[-1] + rng.uniform(-0.3, 2.5) * work.own.max()
+    return certificate_of(
+        instance,
+        clock,
+        width=width,
+        counted=int(rng.choice([1, 2, 3, 5, 10, 40])),
+        backlog=int(most / width) + 1 + int(rng.choice([0, 1, 3, 10, 40])),
+        until=max(0, int(end / width)),
+        rate=float(rng.choice([0, 0.125, 0.25, 0.5, 1, 1.5, 2, 3])),
+        aside=float(rng.choice([0, 0.01, 0.03, 0.1, 0.3, 0.6, 0.9, 1])),
+    )
+
+
+def together(rng):
+    """Draw alike requests that had best decode together, on a clock without much prefill."""
+    count = int(rng.choice([2, 2, 3]))
+    outputs = rng.integers(2, 7 - count, count)
+    prompts = np.full(count, rng.integers(0, 2) * (count == 2))
+    late = np.sort(rng.integers(0, 3, count)) * int(rng.random() < 0.4)
+    constant, decode = float(rng.choice([0.05, 0.2, 1.0])), float(rng.choice([0.01, 0.1, 0.3, 1.0]))
+    prefill = max(float(rng.choice([0.001, 0.01, 0.1])), decode * int(rng.random() < 0.7))
+    resident = float(rng.choice([0.0, 0.0, 0.05]))
+    instance = Instance(prompts, outputs, 99, late - late[0], seconds_per_step=0.37)
+    return instance, LinearClock("together", constant, prefill, decode, resident)
+
+
+def late_tokens(rng, instance, clock):
+    """Draw a path until shortly before or after some batch, at the rate that fits such batches."""
+    width = float(least_work(instance, clock).own.mean() / rng.choice([20, 50, 100]))
+    several, decode = int(rng.integers(1, len(instance) + 1)), clock.decode_requests
+    batch = clock.constant + several * decode
+    prefills = clock.prefill_tokens * instance.prompts + clock.squared_prompts * instance.prompts**2
+    end = clock.constant + batch * (rng.integers(0, 5) + rng.choice([0, -0.5, 0.1, -0.1]))
+    rate = several**2 * decode / clock.constant * rng.choice([0.5, 0.8, 1, 1.2])
+    return certificate_of(
+        instance,
+        clock,
+        width=width,
+        counted=int(rng.choice([1, 3, 100])),
+        backlog=int(prefills.sum() / width) + 2,
+        until=max(0, int(end / width)),
+        rate=min(1024.0, math.ceil(rate * 1024) / 1024),
+        aside=float(rng.choice([0.02, 0.05, 0.1, 0.3, 0.5, 0.7])),
+    )
+
+
+def parts_of(certificate, instance, clock):
+    """Return what decodes earn and how many tokens are put off, and what is added, literally."""
+    work, earned, put_off, added = least_work(instance, clock), 0.0, 0, 0.0
+    arrivals = arrival_times(instance, clock, certificate.origin)
+    for i, arrival in enumerate(arrivals):
+        decodes = int(instance.outputs[i]) - 1
+        until = (certificate.until - arrival // certificate.width) * certificate.width
+        choices = []
+        for later in range(decodes + 1):
+            tokens = work.decode[i] + work.growth * np.arange(1, decodes - later + 1)
+            terms = 2 * np.sqrt(certificate.rate * clock.constant * tokens)
+            gained = np.maximum(0, terms + (certificate.rate - 1) * tokens).sum()
+            kept = work.own[i]
+            if later:
+                batch = clock.constant + work.decode[i] + work.growth
+                kept = max(kept, until + (later - 1) * batch)
+            cost = (1 - certificate.aside) * gained + certificate.aside * kept
+            choices.append((cost, later, gained))
+        cost, later, gained = min(choices)
+        earned, put_off, added = earned + gained, put_off + later, added + cost
+    return earned, put_off, added
+
+
+def best_of(instance, clock):
+    """Return the least total latency over all sequences of batches, in the weakest world."""
+    times = arrival_times(instance, clock).tolist()
+    return least_latency(instance, clock, times, storage="next-batch", preemption="resumed")
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_it_is_never_above_the_best_sequence_of_batches(seed):
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng, most=2 + seed % 2)
+    best = best_of(instance, clock)
+    found = bound(instance, "path", clock=clock, storage="next-batch")
+    assert found.value <= verify(found.certificate, instance) <= best + EXACT
+    for _ in range(5):
+        assert verify(any_path(rng, instance, clock), instance) <= best + EXACT
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_nor_where_tokens_are_put_off_until_nothing_is_earned(seed):
+    rng = np.random.default_rng(seed)
+    instance, clock = together(rng)
+    best = best_of(instance, clock)
+    for _ in range(10):
+        assert verify(late_tokens(rng, instance, clock), instance) <= best + EXACT
+
+
+@given(
+    requests=st.integers(2, 7),
+    output=st.integers(2, 60),
+    decode=st.sampled_from([0.003, 0.01, 0.1, 0.3, 1.0]),
+    batches=st.floats(0.3, 1.05),
+    fit=st.floats(0.7, 1.2),
+    aside=st.sampled_from([0.0, 0.01, 0.03, 0.1, 0.3, 0.7]),
+)
+@examples(200)
+def test_requests_in_step_take_no_less_than_is_proven(
+    requests, output, decode, batches, fit, aside
+):
+    """With what is set aside of the path alone, not of what decodes earn, it is above by 4 %."""
+    clock = LinearClock("decoding", 1.0, 9.0, decode)
+    instance = Instance([0] * requests, [output] * requests, 10**6, seconds_per_step=1.0)
+    total = requests * (output + (output - 1) * requests * decode)
+    width = total / requests / 300
+    certificate = certificate_of(
+        instance,
+        clock,
+        width=width,
+        counted=1,
+        backlog=5,
+        until=int(batches * total / requests / width),
+        rate=math.ceil(requests**2 * decode * fit * 1024) / 1024,
+        aside=aside,
+    )
+    assert verify(certificate, instance) <= total + EXACT
+
+
+def test_these_instances_put_tokens_off_and_earn():
+    rng = np.random.default_rng(0)
+    counts = np.zeros(3, dtype=int)
+    for _ in range(300):
+        instance, clock = together(rng)
+        certificate = late_tokens(rng, instance, clock)
+        earned, put_off, _ = parts_of(certificate, instance, clock)
+        counts += [earned > 0, put_off > 0, earned > 0 and put_off > 0]
+    assert counts.min() >= 30, counts
+
+
+def busy(rng, count):
+    """Draw requests of which many arrive before those before them have ended."""
+    prompts, outputs = rng.integers(1, 400, count), rng.integers(1, 60, count)
+    arrivals = np.sort(rng.integers(0, 4 * count, count))
+    step = float(rng.choice([0.01, 0.1, 0.5]))
+    return Instance(prompts, outputs, 4_000, arrivals, seconds_per_step=step)
+
+
+def on_a_grid(certificate, instance, clock):
+    """Return steps of arrivals, of counted work and of the rest, and what is left out."""
+    work, width = least_work(instance, clock), certificate.width
+    times = arrival_times(instance, clock, certificate.origin)
+    prefills = clock.prefill_tokens * instance.prompts + clock.squared_prompts * instance.prompts**2
+    come = np.minimum(certificate.counted, prefills * (1 - 2**-40) // width)
+    left = work.own * (1 - 2**-40) - come * width
+    rows = zip(times // width, come, left // width, strict=True)
+    left_out = (1 - certificate.aside) * (left % width).sum() - (times % width).sum()
+    return [tuple(map(int, row)) for row in rows], left_out
+
+
+def least_cost(rows, counted, until, rate, parts=1):
+    """Return the least cost of all paths, by what is paid for operational time, in steps.
+
+    Time may be cut into so many parts of a step.
+    """
+    rows = [[parts * each for each in row] for row in rows]
+    now = first = rows[0][0]
+    costs, brought, least = {0: 0}, 0, 0  # by operational time, and the least there is
+    ends = []
+    while True:
+        for _, come, rest in (row for row in rows if row[0] == now):
+            costs = {theta: cost + min(theta - least, rest) for theta, cost in costs.items()}
+            ends.append(least + rest)
+            brought += come
+        if now == parts * until:
+            costs = {theta: cost - math.ceil(rate * theta) for theta, cost in costs.items()}
+        if now >= max(rows[-1][0], parts * until) and all(end <= least for end in ends):
+            return min(costs.values()) / parts
+        passed = {}
+        for theta, cost in costs.items():
+            backlog = brought - (now - first - theta)
+            cost += sum(end > theta for end in ends)
+            moves = [(theta + 1, cost + math.ceil(backlog / counted / parts))]
+            moves += [(theta, cost)] * (backlog > 0)
+            for after, paid in moves:
+                passed[after] = min(paid, passed.get(after, paid))
+        least += brought - (now - first - least) == 0
+        costs, now = passed, now + 1
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_the_shortest_path_is_the_least_of_all(seed):
+    """Term by term, without parts of integrals; and finer steps find nothing shorter."""
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng) if seed % 2 else (busy(rng, int(rng.integers(1, 7))), CLOCK)
+    certificate = any_path(rng, instance, clock)
+    rows, left_out = on_a_grid(certificate, instance, clock)
+    certificate = replace(certificate, backlog=sum(row[1] for row in rows) + 2)
+    numbers = rows, certificate.counted, certificate.until
+    least = least_cost(*numbers, certificate.rate)
+    added = parts_of(certificate, instance, clock)[2] + left_out
+    value = (1 - certificate.aside) * least * certificate.width + added
+    assert float(verify(certificate, instance)) == pytest.approx(value, rel=1e-9, abs=1e-9)
+    whole = float(math.ceil(certificate.rate))
+    assert least_cost(*numbers, whole, parts=3) == pytest.approx(least_cost(*numbers, whole))
+
+
+@pytest.mark.parametrize("seed", range(share(40)))
+def test_its_verifier_agrees_in_integers(seed):
+    rng = np.random.default_rng(seed)
+    instance = busy(rng, int(rng.integers(1, 40)))
+    found = bound(instance, "path", clock=CLOCK)
+    proven = verify(found.certificate, instance)
+    assert found.value <= proven
+    assert found.value == pytest.approx(float(proven), rel=1e-8)
+    again = read_certificate(found.certificate.to_json())
+    assert again == found.certificate
+    assert verify(again, instance) == proven
+    for policy in ("fcfs", "work", *with_serving("vllm")):
+        assert proven <= sum(run(instance, policy, clock=CLOCK).latencies) * (1 + 1e-9)
+
+
+CHANGES = {
+    "width": [0.5, 0.9, 1.1, 3.0],
+    "counted": [0.5, 2, 7],
+    "backlog": [2, 3],
+    "until": [0.5, 0.9, 1.1, 2],
+    "rate": [0.3, 0.9, 1.1, 3, 50],
+    "aside": [0.0, 0.3, 2, 20],
+}
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_changed_certificates_prove_what_is_true_or_are_refused(seed):
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng) if seed % 2 else together(rng)
+    best = best_of(instance, clock)
+    proof = bound(instance, "path", clock=clock, storage="next-batch").certificate
+    for _ in range(10):
+        changed = {}
+        for name in rng.choice(list(CHANGES), rng.integers(1, 4), replace=False):
+            value = getattr(proof, name) * rng.choice(CHANGES[name])
+            changed[name] = float(value) if name in ("width", "rate", "aside") else int(value)
+        try:
+            proven = verify(replace(proof, **changed), instance)
+        except CertificateError:
+            continue
+        assert proven <= best + EXACT
+
+
+def test_what_would_prove_nothing_is_refused():
+    instance = busy(np.random.default_rng(1), 30)
+    proof = bound(instance, "path", clock=CLOCK).certificate
+    wrong = (
+        *({"width": 0.0}, {"width": math.nan}, {"counted": -1}, {"backlog": -1}, {"until": -1}),
+        *({"rate": -1.0}, {"rate": math.nan}, {"rate": 2e3}, {"aside": 1.5}, {"until": 2**50}),
+    )
+    for fields in wrong:
+        with pytest.raises(CertificateError, match="must be"):
+            replace(proof, **fields)
+    for fields in ({"workers": 2}, {"objective": "weighted-latency"}, {"objective": "makespan"}):
+        with pytest.raises(CertificateError, match="a path proves something about total"):
+            replace(proof, **fields)
+    for fields, words in (
+        ({"fingerprint": "of another"}, "belongs to another"),
+        ({"backlog": 1}, "count a larger one"),
+        ({"backlog": 2**30}, "cut time into fewer steps"),
+        ({"width": 1e-9}, "steps are too narrow"),
+    ):
+        with pytest.raises(CertificateError, match=words):
+            verify(replace(proof, **fields), instance)
+    with pytest.raises(CertificateError, match="rate and aside must be numbers"):
+        read_certificate(proof.to_json().replace(f'"rate": {proof.rate}', '"rate": "high"'))
+
+
+def test_auto_takes_the_largest_and_other_worlds_are_refused():
+    instance = family("chat", n=100, seed=1, rate=1.5, seconds_per_step=1)
+    clock = "llama-2-70b-2xa100"
+    found = {name: bound(instance, name, clock=clock) for name in ("closed-form", "path")}
+    auto = bound(instance, clock=clock)
+    assert auto.value >= max(each.value for each in found.values())
+    assert found["path"].value > found["closed-form"].value
+    for how in ({"workers": 2}, {"objective": "weighted-latency"}, {"objective": "makespan"}):
+        with pytest.raises(OptschedError, match="a path bounds the total latency of one worker"):
+            bound(instance, "path", clock=clock, **how)
+    with pytest.raises(OptschedError, match="'path', but in steps no prefill stalls others"):
+        bound(instance, "path")
+
+
+@pytest.mark.slow("nothing shared")
+@pytest.mark.parametrize(
+    "clock",
+    [
+        LinearClock("nothing shared", 0.0, 0.001, 0.001),
+        LinearClock("no prefill", 0.05, 0.0, 0.001),
+        LinearClock("no work", 0.05),
+        LinearClock("in steps", 1.0, unit="steps"),
+    ],
+    ids=lambda clock: clock.name,
+)
+def test_clocks_without_some_parts_have_a_path(clock):
+    rng = np.random.default_rng(3)
+    for instance in (busy(rng, 20), Instance([0], [1], 9), Instance([0, 5, 0], [1, 1, 3], 99)):
+        found = bound(instance, "path", clock=clock)
+        alone = float(least_work(instance, clock).own.sum())
+        assert 0.9 * alone <= found.value <= verify(found.certificate, instance)
+        assert found.value <= run(instance, "work", clock=clock).total_latency * (1 + 1e-9)
+
+
+def test_a_long_time_without_requests_takes_no_longer():
+    arrivals = [0, 0, 10**7, 10**7, 3 * 10**7]
+    instance = Instance([200, 30, 400, 50, 60], [5, 9, 7, 3, 40], 999, arrivals, seconds_per_step=1)
+    proof = bound(instance, "path", clock=CLOCK).certificate
+    narrow = replace(proof, width=0.01, counted=9, backlog=99, until=3 * 10**9 + 50)
+    one = Instance(*(each[:2] for each in (instance.prompts, instance.outputs)), 999)
+    for rate in (0.0, 1e-3):
+        proven = verify(replace(narrow, rate=rate), instance)
+        refund = rate * 3e7 * (1 - narrow.aside)
+        assert proven + refund >= bound(one, "path", clock=CLOCK).value * (1 - narrow.aside)
+        assert proven <= run(instance, "work", clock=CLOCK).total_latency
