@@ -97,6 +97,9 @@ def attach(
                 return import_module(f"{package}.{name}")
             if sentence := elsewhere(name):
                 raise AttributeError(sentence)
+            models = f"{package}.models"
+            if find_spec(models) is not None and name in dir(import_module(models)):
+                raise AttributeError(f"{package} has no {name!r}: it is in {models}")
             if near := get_close_matches(name, listed(), n=1):
                 raise AttributeError(f"{package} has no {name!r}: did you mean {near[0]!r}?")
         raise AttributeError(f"{package} has no {name!r}; dir({package}) lists its names")

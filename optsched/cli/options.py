@@ -604,10 +604,14 @@ def take_served(options: Options) -> None:
     notes().extend(served.notes)
 
 
+def told() -> dict[str, object]:
+    """Return what --serve said of the server."""
+    return dict(click.get_current_context().meta.get(_TOLD, {}))
+
+
 def guessed(names: str) -> set[str]:
     """Return those of some limits of an engine that were neither typed nor said by --serve."""
-    told = click.get_current_context().meta.get(_TOLD, {})
-    return {name for name in names.split() if name not in told and not typed(name)}
+    return {name for name in names.split() if name not in told() and not typed(name)}
 
 
 def _take_hardware(options: Options) -> None:

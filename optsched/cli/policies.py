@@ -66,7 +66,10 @@ def compare(output: Output, given: Options) -> int:
     warm_up = given.pop("warm_up")
     settings = _settings(given)
     asked = None if policies is None else optsched.policies.split_names(policies)
-    chosen = as_served(compared(asked, settings))
+    listed = compared(asked, settings)
+    if asked is None and settings.clock is not None and cli.told():
+        listed += optsched.policies.get_policies(_OF_SERVER)
+    chosen = as_served(listed)
     note_unforeseen(chosen)
     if several is not None:
         if baseline is not None:
@@ -264,6 +267,10 @@ def simulate(output: Output, given: Options) -> int:
     if run.decisions is not None and run.decisions.interrupted:
         return cli.INTERRUPTED
     return cli.DONE if run.loop is None and run.stall is None else cli.NO
+
+
+#: What a server can do: its own order, and the plugin's by default.
+_OF_SERVER = ("vllm", "vllm:area,load+plan+learned")
 
 
 def as_served(policies: Iterable[Any]) -> list[Any]:

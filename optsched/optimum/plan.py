@@ -685,7 +685,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "a program for CP-SAT (events) or HiGHS (time-indexed)",
         f"highs or cp-sat; else {_ALONE}, where no sizes are known: events up to {EVENTS} "
-        f"requests, makespan and deadlines {EVENTS_TIGHT}, time-indexed up to "
+        f"requests, by cp-sat, makespan and deadlines {EVENTS_TIGHT}, time-indexed up to "
         f"{stages.NONZEROS_PER_SECOND:,} nonzeros for each second left; {_SEVERAL}, up to "
         f"{_EXACT}, of the makespan {stages.MOST_PLACED}",
         _TO_THE_END,

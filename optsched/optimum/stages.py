@@ -31,7 +31,7 @@ from optsched.certificates.prices import SawtoothCertificate
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.hindsight import EventProgram, HindsightProgram
 from optsched.models.program import Solution, Stopped
-from optsched.optimum.state import EVENTS, EVENTS_FIRST, TOO_LARGE, Effort, SolveState
+from optsched.optimum.state import EVENTS, EVENTS_FIRST, EVENTS_TIGHT, TOO_LARGE, Effort, SolveState
 from optsched.search.annealing import WORK_PER_SECOND
 from optsched.search.beam import start_by_beam
 from optsched.search.delays import delay_large
@@ -594,6 +594,8 @@ def _form(
         return _by_events(state, latest, kept)
 
     most = EVENTS_FIRST if state.timely else state.events
+    if method == "cp-sat":  # whose time-indexed program is hopeless where this one is proven
+        most = max(most, EVENTS_TIGHT)
     events = method != "highs" and (method != "auto" or _suits_events(state, latest))
     if events and len(instance) <= (most if state.alone else MOST_PLACED):
         return by_events()

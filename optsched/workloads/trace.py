@@ -566,7 +566,8 @@ def _read(
         form = formats.recognised(table, given, time_unit, measured, where, said.append)
         if memory is None:
             raise InstanceError(
-                f"{path} does not say how much the worker holds; pass the memory (--memory M)"
+                f"{path} does not say how much the worker holds; pass the memory (--memory M, or "
+                "--llm and --gpu, such as llama-3.1-8b and h100-80gb)"
             )
         trace = Trace(path, form, limit, strict, changes=said)
         instance, skipped = trace.instance(table, stream, memory, seconds_per_step)
