@@ -230,6 +230,13 @@ class Optimum(Solution):
         return super().gap or 0.0
 
     @property
+    def unit(self) -> str:
+        """What the objective counts: "steps", "steps and penalties" or "late requests"."""
+        if self.minimised == "late-requests":
+            return "late requests"
+        return "steps" if self.lateness == "forbidden" else "steps and penalties"
+
+    @property
     def premises(self) -> World:
         """Of which runs the bound holds."""
         due = self.schedule.instance.deadlines is not None

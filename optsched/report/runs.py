@@ -203,7 +203,8 @@ def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, steps[-1])
     ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
     xlabel = common.in_steps(explanation.schedule.instance)
-    return finish(ax, xlabel, "gap so far (steps of latency)", counts="xy")
+    unit = "steps of latency" if explanation.unit == "steps" else explanation.unit
+    return finish(ax, xlabel, f"gap so far ({unit})", counts="xy")
 
 
 def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
@@ -225,7 +226,9 @@ def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
     pairs = zip(seconds, bounds, strict=True)
     hover(line, [f"at least {at_least(bound)} after {at:.2f} s" for at, bound in pairs])
     ax.set_xlim(0, seconds[-1])
-    return finish(ax, "time (seconds)", f"{result.minimised.replace('-', ' ')} (steps)", counts="y")
+    late = result.minimised == "late-requests"
+    label = f"{result.minimised.replace('-', ' ')} ({result.unit})"
+    return finish(ax, "time (seconds)", result.unit if late else label, counts="y")
 
 
 def plot_decision_times(decisions: Decisions, ax: Axes | None = None) -> Axes:
