@@ -96,7 +96,7 @@ MISTAKES = [
     (f"throughput plain.csv {CLOCK} --max-latency 9", RATE, with_value("2")),
     ("bound large.csv --memory 99", r"raise the memory to (\d+)", added("--memory")),
     (f"bound {FAMILY} --memory 9", r"raise the memory to (\d+)", added("--memory")),
-    ("bound large.csv", r"pass the memory \((--memory) M\)", with_value("999")),
+    ("bound large.csv", r"pass the memory \((--memory) M, or", with_value("999")),
     ("bound uniform,n=5", r"for the family write (\S+)", changed("uniform,n=5")),
     (
         f"compare {FAMILY} --policies mc-sf, area",

@@ -118,7 +118,8 @@ def test_files_that_are_none_are_refused(tmp_path):
     [
         (
             {"memory": None},
-            "trace.csv does not say how much the worker holds; pass the memory (--memory M)",
+            "trace.csv does not say how much the worker holds; pass the memory (--memory M, or "
+            "--llm and --gpu, such as llama-3.1-8b and h100-80gb)",
         ),
         ({"memory": 0}, "memory is 0, but must be a whole number"),
         ({"memory": 1.5}, "memory is 1.5, but must be a whole number"),
