@@ -216,8 +216,12 @@ class _GivenUpError(BaseException):
 
 
 # Of locks of modules and of weak references: callbacks, out of which no exception comes. So it is
-# with `abc.register`, which compiled modules call as they are imported, and whose errors they drop.
-_DEAF = ("<frozen importlib._bootstrap>", "<frozen abc>", "_weakrefset.py", "weakref.py")
+# with `abc.register`, which compiled modules call as they are imported, and whose errors they drop,
+# and with what NumPy calls from C: it says that types cannot be compared.
+_DEAF = (
+    *("<frozen importlib._bootstrap>", "<frozen abc>", "numpy/_core/_internal.py"),
+    *("_weakrefset.py", "weakref.py"),
+)
 _MOMENT = 0.005  # seconds that such a callback may take
 
 
