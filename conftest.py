@@ -158,6 +158,12 @@ def pytest_runtest_makereport(item):
     return report
 
 
+def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> None:
+    """Name what fails at once: a run that is killed comes to no summary."""
+    if report.failed:
+        config.get_terminal_writer().line(f"\n{report.nodeid} failed")
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Name tests that take more than half a CPU second and are not marked as slow."""
     if not config.getoption("quick"):
@@ -169,10 +175,23 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.line(f"{took[name]['cpu_s']:6.2f} {name}")
 
 
-def pytest_collection_finish() -> None:
-    """Leave what has been imported and collected out of garbage collections from now on."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Leave what is imported and collected out of all garbage collections."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(parent: pytest.Collector) -> Iterator[object]:
+    """Look for examples in the packages alone: tests have none, and to look takes seconds."""
+    found = yield
+    of_tests = "tests" in parent.nodeid.split("/")
+    return [each for each in found if type(each) is pytest.Module or not of_tests]
 
 
 @pytest.fixture(scope="session", autouse=True)

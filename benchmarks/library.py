@@ -372,7 +372,7 @@ def improved(record: Record, instance: Instance, work: float, seed: int) -> Reco
 @main.command()
 @NAMES
 @DATA
-@click.option("--work", default=5.0, help="Seconds of a slow core that a search reckons with.")
+@click.option("--work", default=5.0, help="Units of work of a search, as of `SolveParams`.")
 @click.option("--seed", default=0, help="Seed of the searches.")
 def improve(names: tuple[str, ...], data: Path | None, work: float, seed: int) -> None:
     """Look for better schedules and bounds of NAMES, or of all instances."""
@@ -459,7 +459,7 @@ def is_compared(record: Record) -> bool:
 
 @main.command()
 @NAMES
-@click.option("--work", default=0.3, help="Seconds of a slow core that a search reckons with.")
+@click.option("--work", default=0.3, help="Units of work of a search, as of `SolveParams`.")
 @click.option("--seed", default=0, help="Seed of the searches.")
 @click.option("--write", is_flag=True, help="Keep the gaps as those to compare with.")
 def compare(names: tuple[str, ...], work: float, seed: int, write: bool) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -39,6 +41,8 @@ WAYS = {
     "`area` without aging": "vllm:area+plan+learned",
     "`work`": "vllm:work,load+plan+learned",
     "`work` without aging": "vllm:work+plan+learned",
+    "`work`, Gittins": "vllm:work,load+gittins+plan+learned",
+    "`work`, Gittins, without aging": "vllm:work+gittins+plan+learned",
 }
 
 
@@ -53,28 +57,32 @@ def drawn(name, variation, memory, clock, load, count):
     )
 
 
+def cell(count, clock_name, name, load):
+    """Return the row of a workload, and changes of mean and p99 by each way, in per cent."""
+    clock, memory = optsched.get_clock(clock_name), CLOCKS[clock_name]
+    instance = drawn(*WORKLOADS[name], memory, clock, load, count)
+
+    def mean_and_p99(policy):
+        latencies = optsched.run(instance, policy, clock=clock).latencies
+        return np.array([latencies.mean(), np.quantile(latencies, 0.99)])
+
+    own = mean_and_p99("vllm")
+    changes = [100 * (mean_and_p99(policy) / own - 1) for policy in WAYS.values()]
+    row = [f"{name}, {clock_name.split('-h100')[0].split('-2x')[0]}, {load:g}"]
+    row += [f"{own[0]:.3g} / {own[1]:.3g}"]
+    return row + [" / ".join(f"{each:+.0f}" for each in change) for change in changes], changes
+
+
 def main(count, write):
     """Print the table, and write it and the picture."""
     rows, changes = [], {name: [] for name in WAYS}
-    for (clock_name, memory), (name, of), load in product(CLOCKS.items(), WORKLOADS.items(), LOADS):
-        clock = optsched.get_clock(clock_name)
-        instance = drawn(*of, memory, clock, load, count)
-
-        def mean_and_p99(policy, instance=instance, clock=clock):
-            latencies = optsched.run(instance, policy, clock=clock).latencies
-            return float(latencies.mean()), float(np.quantile(latencies, 0.99))
-
-        own = mean_and_p99("vllm")
-        cells = [f"{name}, {clock_name.split('-h100')[0].split('-2x')[0]}, {load:g}"]
-        cells += [f"{own[0]:.3g} / {own[1]:.3g}"]
-        for way, policy in WAYS.items():
-            change = [
-                100 * (new / old - 1) for new, old in zip(mean_and_p99(policy), own, strict=True)
-            ]
-            changes[way].append(change)
-            cells.append(" / ".join(f"{each:+.0f}" for each in change))
-        rows.append(cells)
-        print(" | ".join(cells), flush=True)
+    cells = zip(*product(CLOCKS, WORKLOADS, LOADS), strict=True)
+    with ProcessPoolExecutor() as pool:
+        for row, changed in pool.map(partial(cell, count), *cells):
+            rows.append(row)
+            print(" | ".join(row), flush=True)
+            for way, change in zip(WAYS, changed, strict=True):
+                changes[way].append(change)
     for label, take in (("median", np.median), ("worst", np.max)):
         spread = [take(np.array(changes[way]), axis=0) for way in WAYS]
         cells = [f"**{label}**", ""] + [" / ".join(f"{x:+.0f}" for x in each) for each in spread]
@@ -97,9 +105,11 @@ def draw(changes):
         mean, p99 = np.array(pairs).T
         colour = f"C{number}"
         label = way.replace("`", "")
-        ax.scatter(mean, p99, s=22, marker="os^D"[number], color=colour, alpha=0.7, label=label)
+        ax.scatter(mean, p99, s=22, marker="os^Dvp"[number], color=colour, alpha=0.7, label=label)
         middle = np.median(mean), np.median(p99)
-        ax.scatter(*middle, s=110, marker="os^D"[number], color=colour, edgecolor="black", zorder=3)
+        ax.scatter(
+            *middle, s=110, marker="os^Dvp"[number], color=colour, edgecolor="black", zorder=3
+        )
     ax.set_yscale("symlog", linthresh=10)
     ax.axhline(0, color="0.7", zorder=0)
     ax.axvline(0, color="0.7", zorder=0)

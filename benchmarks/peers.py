@@ -1,11 +1,13 @@
 """optsched beside models that a good user of CP-SAT, HiGHS or PyJobShop would write, in equal time.
 
-`peers.py [seconds] [seeds] [requests,...] [workers]`. One thread each; all begin from the schedule
-of `area` and know a horizon. "intervals" has an interval for each token, or for a few with the
-demand of the last, and one `cumulative` for each worker; "PyJobShop" states the same as tasks;
-"events" checks the memory at completions, pair by pair; "time-indexed" has a column for each
-request and start. Seeds begin at 31, which nothing was tuned on. Prints one row for each cell, with
-what each found, the best in bold, and what optsched proves.
+`peers.py [seconds] [seeds] [requests,...] [workers] [objective,...]`. One thread each; all begin
+from the schedule of `area` and know a horizon. "intervals" has an interval for each token, or for a
+few with the demand of the last, and one `cumulative` for each worker; "PyJobShop" states the same
+as tasks; "events" checks the memory at completions, pair by pair; "time-indexed" has a column for
+each request and start. Requests are due three times their output after they arrive, at 20 for each
+step that they are late ("per-step") or 500 for each late one ("per-request"); hard deadlines are
+ones that the first schedule meets. Seeds begin at 31, which nothing was tuned on. Prints a row for
+each cell, with what each found, the best in bold, and what optsched proves.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ from optsched.problem.schedule import Schedule
 
 FIRST_SEED = 31
 MOST_INTERVALS, MOST_EVENTS, MOST_NONZEROS = 20_000, 100, 5_000_000
-OBJECTIVES = ("total-latency", "weighted-latency", "makespan", "deadlines")
+#: What `solve` is asked for: the objective, and the lateness with its penalty.
+OBJECTIVES = {
+    "total-latency": ("total-latency",),
+    "weighted-latency": ("weighted-latency",),
+    "makespan": ("makespan",),
+    "deadlines": ("total-latency",),
+    "per-step": ("total-latency", "per-step", 20.0),
+    "per-request": ("total-latency", "per-request", 500.0),
+    "late-requests": ("late-requests",),
+}
 PEERS = ("intervals", "PyJobShop", "events", "time-indexed")
 
 
@@ -41,6 +52,8 @@ def drawn(n, seed, load, objective, workers):
         instance = instance.replace(weights=rng.integers(1, 10, n).astype(float))
     if objective == "deadlines":
         instance = instance.replace(deadlines=start.completions + rng.integers(0, 60, n))
+    elif objective in ("per-step", "per-request", "late-requests"):
+        instance = instance.replace(deadlines=instance.arrivals + 3 * instance.outputs)
     return instance, Schedule(instance, start.starts, workers=workers, placement=start.placement)
 
 
@@ -57,7 +70,9 @@ def by_intervals(instance, objective, start, workers, seconds):
     """Let CP-SAT place intervals."""
     model = cp_model.CpModel()
     horizon = int(start.makespan if objective == "makespan" else 2 * start.makespan)
-    due = instance.deadlines if instance.deadlines is not None else [horizon] * len(instance)
+    due = [horizon] * len(instance)
+    if objective == "deadlines":
+        due = instance.deadlines
     ends, begins, places = [], [], []
     held = [([], []) for _ in range(workers)]
     for i, pieces in enumerate(pieces_of(instance)):
@@ -86,7 +101,18 @@ def by_intervals(instance, objective, start, workers, seconds):
         model.minimize(last)
     else:
         weights = np.ones(len(instance)) if instance.weights is None else instance.weights
-        model.minimize(sum(int(w) * end for w, end in zip(weights, ends, strict=True)))
+        cost = sum(int(w) * end for w, end in zip(weights, ends, strict=True))
+        if objective == "per-step":
+            late = [model.new_int_var(0, horizon, "") for _ in ends]
+            for steps, end, day in zip(late, ends, instance.deadlines.tolist(), strict=True):
+                model.add(steps >= end - day)
+            cost += 20 * sum(late)
+        elif objective in ("per-request", "late-requests"):
+            late = [model.new_bool_var("") for _ in ends]
+            for missed, end, day in zip(late, ends, instance.deadlines.tolist(), strict=True):
+                model.add(end <= day).only_enforce_if(~missed)
+            cost = sum(late) if objective == "late-requests" else cost + 500 * sum(late)
+        model.minimize(cost)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.max_time_in_seconds = 1, seconds
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -100,11 +126,17 @@ def by_tasks(instance, objective, start, workers, seconds):
     """Let PyJobShop place a task for each piece, on the same worker and without a pause."""
     model = pyjobshop.Model()
     memories = [model.add_renewable(instance.memory) for _ in range(workers)]
-    makespan = objective == "makespan"
-    model.set_objective(weight_makespan=int(makespan), weight_total_flow_time=int(not makespan))
+    weights = {
+        "makespan": {"weight_makespan": 1},
+        "per-step": {"weight_total_flow_time": 1, "weight_total_tardiness": 20},
+        "per-request": {"weight_total_flow_time": 1, "weight_tardy_jobs": 500},
+        "late-requests": {"weight_tardy_jobs": 1},
+    }
+    model.set_objective(**weights.get(objective, {"weight_total_flow_time": 1}))
     first, known = [], []
     for i, pieces in enumerate(pieces_of(instance)):
-        limits = {} if instance.deadlines is None else {"deadline": int(instance.deadlines[i])}
+        limit = "deadline" if objective == "deadlines" else "due_date"
+        limits = {} if instance.deadlines is None else {limit: int(instance.deadlines[i])}
         weight = 1 if instance.weights is None else int(instance.weights[i])
         arrival = int(instance.arrivals[i])
         job = model.add_job(weight=weight, release_date=arrival, **limits)
@@ -143,18 +175,19 @@ def by_program(program, method, start, seconds):
 def cell(n, seed, load, objective, workers, seconds):
     """Return what optsched proves, and what each finds."""
     instance, start = drawn(n, seed, load, objective, workers)
-    asked = "total-latency" if objective == "deadlines" else objective
+    asked, *late = OBJECTIVES[objective]
+    soft = dict(zip(("lateness", "penalty"), late, strict=False))
     ours = solve(
         instance,
         objective=asked,
         workers=workers,
         time_limit=seconds,
-        params=SolveParams(threads=1, start=start),
+        params=SolveParams(threads=1, start=start, **soft),
     )
     found = {"optsched": ours.objective}
     given = instance, objective, start, workers, seconds
-    events = EventProgram(instance, asked, workers=workers)
-    indexed = HindsightProgram(instance, objective=asked, workers=workers)
+    events = EventProgram(instance, asked, workers=workers, **soft)
+    indexed = HindsightProgram(instance, objective=asked, workers=workers, **soft)
     tried = {
         "intervals": (True, lambda: by_intervals(*given)),
         "PyJobShop": (True, lambda: by_tasks(*given)),
@@ -171,7 +204,7 @@ def cell(n, seed, load, objective, workers, seconds):
             schedule = None
         if schedule is not None:
             assert schedule.check() == []
-            found[name] = float(schedule_cost(schedule, asked))
+            found[name] = float(schedule_cost(schedule, asked, *late))
     return ours.bound, found
 
 
@@ -180,10 +213,11 @@ def main():
     seconds, seeds = float(given.get(0, 10)), int(given.get(1, 1))
     sizes = [int(n) for n in given.get(2, "6,10,20,50,100,200,2000").split(",")]
     workers = int(given.get(3, 1))
+    objectives = given.get(4, ",".join(OBJECTIVES)).split(",")
     names = ("optsched", *PEERS)
     print(f"| objective | requests | load | seed | proven | {' | '.join(names)} |")
     print("|---|--:|--:|--:|--:" + "|--:" * len(names) + "|")
-    for objective, n, load in itertools.product(OBJECTIVES, sizes, (None, 1.1)):
+    for objective, n, load in itertools.product(objectives, sizes, (None, 1.1)):
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             bound, found = cell(n, seed, load, objective, workers, seconds)
             best = min(found.values())

@@ -1,4 +1,4 @@
-"""The experiments of docs/research.md: `research.py NAME [seconds] [seeds]`, without a name all.
+"""The experiments of research.md: `research.py NAME [seconds] [seeds]`, without a name all.
 
 Figures there that name an experiment come from here; the defaults are quick, the notes say with
 which seconds.

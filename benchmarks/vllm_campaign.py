@@ -8,11 +8,15 @@ ours, drawn at random, raises from some call on. All requests must end, every bl
 and nothing may be kept of those that have left. Exits with 1 where that fails. Workloads have
 numbers, from FIRST on, so that a campaign may be run in parts.
 
+`vllm_campaign.py hostile [WORKLOADS [SEED]]` serves workloads of `hostile.py`, planned, and prints
+by how much longer the honest wait where one client says anything than where all say what is true.
+Exits with 1 if that is more than 2 % under some settings, or something of ours failed.
+
 `vllm_campaign.py memory [REQUESTS]` serves small requests of ever new clients, and prints the
 memory of the process.
 
-`vllm_campaign.py steps [STEPS]` serves alike requests by vLLM's own scheduler, ordered and planned,
-a batch of each in turn, and prints the CPU time of the scheduler per batch.
+`vllm_campaign.py steps [STEPS]` serves alike requests by vLLM's own scheduler, ordered, planned and
+with a patience, a batch of each in turn, and prints the CPU time of the scheduler per batch.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from time import process_time
 from types import FunctionType, SimpleNamespace
 from unittest.mock import patch
 
+import hostile
 import in_vllm
 import numpy as np
 from vllm.v1.outputs import ModelRunnerOutput
@@ -38,6 +43,7 @@ from optsched_serving.plugin.plan import AdmissionPlan, Foresight
 from optsched_serving.plugin.scheduler import LOG, Recorder, Watch
 
 LONGEST = 200
+PATIENCE_S = 30.0  # where there is one
 SETTINGS = (
     {},
     {"order": None},
@@ -49,11 +55,12 @@ SETTINGS = (
     {"trusted": True},
     {"record": "build/recorded", "dry_run": True},
 )
+ORDERS = ({}, {"order": "mc-sf", "aging": None}, {"order": None})  # beside hostile clients
 PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters, Aging)
 #: What stands between vLLM and our parts, or is called when a server starts.
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
-    *("update_from_output", "_guarded", "_rank", "_alone", "__new__", "serve"),
+    *("update_from_output", "_guarded", "_rank", "_put", "_alone", "__new__", "serve"),
 }
 
 
@@ -204,12 +211,18 @@ def texts_of(there, output):
     return {int(name): there[int(name)] for name in output.num_scheduled_tokens}
 
 
-def main(workloads, seed, begin):
-    """Run workloads, and print what happened."""
-    total, raised, there = Counter(), [], Counter()
+def quiet():
+    """Return a list that what we would log goes into: exceptions, and None for the rest."""
+    raised = []
     LOG.addFilter(lambda record: not raised.append(record.exc_info))
     LOG.addHandler(logging.NullHandler())
     LOG.propagate = False
+    return raised
+
+
+def main(workloads, seed, begin):
+    """Run workloads, and print what happened."""
+    total, raised, there = Counter(), quiet(), Counter()
     logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)  # tokens refused
     in_vllm.init_none_hash(in_vllm.sha256)
     hasher = in_vllm.get_request_block_hasher(4, in_vllm.sha256)
@@ -258,6 +271,38 @@ def main(workloads, seed, begin):
     )
 
 
+def hostility(workloads, seed):
+    """Serve workloads in which one client says anything; print how long the others wait."""
+    raised, sized = quiet(), {"num_gpu_blocks": hostile.BLOCKS, "block_size": hostile.BLOCK}
+    sized |= {"max_num_seqs": hostile.SEATS, "max_num_batched_tokens": hostile.BATCH}
+    worst = 0.0
+    for settings, later in product(ORDERS, (False, True)):
+        given = options(later) | sized
+        first = in_vllm.make(given, hostile.LONGEST, settings, planned=True)
+        parts = first.vllm_config, first.kv_cache_config, first.structured_output_manager
+
+        def serve(work, said, first=first, parts=parts, depth=1 + later):
+            scheduler = type(first)(*parts, block_size=hostile.BLOCK, log_stats=True)
+            limits = {str(index): limit for index, limit in enumerate(work.limits)}
+            scheduler.limit_of = lambda request: min(
+                limits[request.request_id], hostile.LONGEST - request.num_prompt_tokens
+            )
+            clock = lambda content: hostile.SECONDS  # noqa: E731
+            served = in_vllm.serve(scheduler, work.rows, clock, depth=depth, extras=said)
+            return served.last - served.arrivals
+
+        means = hostile.compared(serve, range(workloads), seed)
+        means["all"] = np.mean(list(means.values()), axis=0)
+        told = (
+            f"{habit} {100 * (after / before - 1):+.1f}" for habit, (before, after) in means.items()
+        )
+        print(f"{settings}, {'a' * later}synchronous, %:", "; ".join(told), flush=True)
+        worst = max(worst, means["all"][1] / means["all"][0])
+    failed, served = sum(map(bool, raised)), 2 * len(ORDERS) * workloads
+    print(f"{served:,} workloads, each served twice; {failed} times a part of ours failed")
+    return failed > 0 or worst > 1.02
+
+
 def remembered(scheduler):
     """Return how many things a scheduler of ours keeps, by where."""
     known = vars(scheduler.foresight)
@@ -303,7 +348,7 @@ def memory(requests, every=10_000):
 class Lane:
     """A scheduler whose memory, or whose seats, are full; other requests wait."""
 
-    def __init__(self, running, settings, planned, full):
+    def __init__(self, running, waiting, settings, planned, full):
         blocks, seqs = (17, 4) if full == "memory" else (60, 1)
         sized = {"num_gpu_blocks": running * blocks, "max_num_seqs": running * seqs}
         sized["block_size"] = 16
@@ -312,7 +357,9 @@ class Lane:
         self.scheduler = in_vllm.make(given, 2048, settings, planned, **known)
         self.hasher = in_vllm.get_request_block_hasher(16, in_vllm.sha256)
         self.rng, self.sent, self.there, self.texts = np.random.default_rng(1), 0, {}, {}
-        self.waiting, self.flying, self.spent, self.running = running, [], [], []
+        self.waiting, self.flying, self.spent, self.running = waiting, [], [], []
+        # Those that are there at once came one by one, half of them longer ago than a patience.
+        self.came = np.linspace(-2 * PATIENCE_S, 0, waiting).tolist()
 
     def step(self):
         """Form a batch, and end the one before; note the CPU time of the scheduler."""
@@ -320,7 +367,8 @@ class Lane:
         while len(scheduler.waiting) + len(coming) < self.waiting:
             prompt, output = 1 + self.rng.geometric([1 / 200, 1 / 100])
             text = self.rng.integers(10**9, size=min(prompt, 900) + min(output, 900)).tolist()
-            facts = (min(prompt, 900), min(int(output), 900), scheduler.time, 0)
+            came = self.came.pop(0) if self.came else scheduler.time
+            facts = (min(prompt, 900), min(int(output), 900), came, 0)
             self.texts[self.sent] = text
             made = in_vllm.request_of(self.sent, facts, None, self.texts, self.hasher)
             self.there[self.sent] = made
@@ -347,20 +395,23 @@ class Lane:
 
 
 def steps(count):
-    """Print the median time of each scheduler per batch, in milliseconds, and against vLLM's."""
+    """Print the time of each scheduler per batch, in milliseconds, and against vLLM's."""
     in_vllm.init_none_hash(in_vllm.sha256)
     kinds = {"vLLM": (None, None), "ordered": ({}, False), "planned": ({}, True)}
-    for full, running in product(("memory", "seats"), (8, 64, 256)):
-        lanes = {label: Lane(running, *kind, full) for label, kind in kinds.items()}
+    kinds["patient"] = {"patience": PATIENCE_S}, True
+    places = [(*each, each[1]) for each in product(("memory", "seats"), (8, 64, 256))]
+    for full, running, waiting in (*places, ("memory", 64, 10_000)):
+        lanes = {label: Lane(running, waiting, *kind, full) for label, kind in kinds.items()}
         for _ in range(count + 300):  # the first are warm-up
             for lane in lanes.values():
                 lane.step()
-        base = np.median(lanes["vLLM"].spent[300:])
+        base = np.percentile(lanes["vLLM"].spent[300:], [50, 99])
         for label, lane in lanes.items():
-            median, there = np.median(lane.spent[300:]), np.mean(lane.running[300:])
+            found = np.percentile(lane.spent[300:], [50, 99])
+            (median, p99), (of, tail), there = found, found / base, np.mean(lane.running[300:])
             print(
-                f"{full} full, {running} {label}: {median:.3f} ms ({median / base:.2f}), "
-                f"{there:.0f} running",
+                f"{full} full, {waiting} wait, {label}: {median:.3f} ms ({of:.2f}), "
+                f"p99 {p99:.3f} ({tail:.2f}), {there:.0f} running",
                 flush=True,
             )
 
@@ -370,5 +421,8 @@ if __name__ == "__main__":
         sys.exit(steps(int((sys.argv[2:] or ["1000"])[0])))
     if sys.argv[1:2] == ["memory"]:
         sys.exit(memory(int((sys.argv[2:] or ["100000"])[0])))
+    if sys.argv[1:2] == ["hostile"]:
+        numbers = [int(word) for word in sys.argv[2:]]
+        sys.exit(hostility(*(numbers + [100, 1][len(numbers) :])))
     numbers = [int(word) for word in sys.argv[1:]]
     sys.exit(main(*(numbers + [1000, 1, 0][len(numbers) :])))

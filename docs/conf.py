@@ -34,7 +34,7 @@ extensions = [
     "sphinx_copybutton",
 ]
 # What developers or few readers want stays in the repository alone.
-APART = ["architecture.md", "research.md", "papers/errata-by-paper.md", "papers/results/*.md"]
+APART = ["architecture.md", "papers/errata-by-paper.md", "papers/results/*.md"]
 exclude_patterns = ["_build", "jupyter_execute", *APART]
 html_theme = "furo"
 html_title = f"optsched {release}"

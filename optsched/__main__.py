@@ -1,5 +1,6 @@
 """The command line, as `optsched` and as `python -m optsched`: Ctrl-C is one line at any time."""
 
+import gc
 import os
 import signal
 
@@ -18,6 +19,7 @@ def main() -> None:
     finally:
         if heard:  # all is said
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        gc.freeze()  # else Python ends by searching what numba made for garbage, for a second
 
 
 def _leave(*_: object) -> None:

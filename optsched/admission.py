@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
 
 #: How much more memory-time than the head others may ask for that pass it, and how many of those
-#: that wait are looked at; docs/research.md has the figures.
+#: that wait are looked at; benchmarks/research.md has the figures.
 WINDOW_RATIO, WINDOW_LENGTH = 1.6, 128
 
 #: Bytes of the state of a worker for each step that it looks ahead.

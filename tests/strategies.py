@@ -21,6 +21,7 @@ CLOCKS = (
 )
 #: Policies whose every batch is a program, which takes longer.
 SOLVED = ["sorted-f-mip", "sorted-f-mip-profile", "sorted-lp", "lp-swap"]
+BY_DEADLINE = {"edf", "least-slack", "tardiness"}
 #: All others by name, with rules and parameters.
 NAMES = sorted(
     {*POLICIES, "area+window", "fcfs+skip", "area+backfill", "mc-sf+window:1.2,3"}
@@ -28,7 +29,7 @@ NAMES = sorted(
     | {"area-chance:0,0", "area-chance:2,3"}
     | {"alpha-beta-clearing:0.1,0.5", "wait:4=2,30=1", "nested-wait:2=2,30=1"}
     | {*with_serving("vllm+plan", "vllm:fcfs", "vllm:area", "vllm:mc-sf+plan", "vllm:mc-sf-total")}
-    | {*with_serving("vllm:work+plan")} - {*SOLVED, "rolling"}
+    | {*with_serving("vllm:work+plan", "vllm:edf", "vllm:least-slack")} - {*SOLVED, "rolling"}
 )
 
 
@@ -114,6 +115,7 @@ def drawn_run(rng, names):
     instance = Instance(
         prompts, outputs, memory, ticks, weights=1 + ranks, priorities=ranks, seconds_per_step=0.5
     )
+    instance = with_deadlines(instance, policy)
     options = {"seed": int(rng.integers(0, 99))}
     if clock := CLOCKS[int(rng.integers(len(CLOCKS)))]:
         options["clock"] = clock
@@ -131,6 +133,15 @@ def drawn_run(rng, names):
         chances, rows = rng.integers(1, 9, (2, 40)), np.arange(count) % 2
         options["beliefs"] = Beliefs(chances, rows, prior)
     return instance, policy, options
+
+
+def with_deadlines(instance, policy):
+    """Return requests that are due, in no order of size or arrival, if a policy asks for that."""
+    order = getattr(policy, "order", None)
+    if {policy.name.partition("+")[0], getattr(order, "name", None)}.isdisjoint(BY_DEADLINE):
+        return instance
+    spread = 1 + 7 * np.arange(len(instance)) % 5 * instance.prompts % 11
+    return instance.replace(deadlines=instance.arrivals + instance.outputs + spread)
 
 
 def drawn_policy(name, rng):

@@ -35,6 +35,7 @@ TIMED = {"engine", "vllm", "wait"}
 @pytest.mark.parametrize("world", ["steps", "clock", "workers"])
 def test_every_policy_but_the_rolling_horizon_has_a_twin(world):
     instance = Instance([3, 2, 4, 1], [2, 3, 1, 5], 12, [0, 1, 1, 4], seconds_per_step=0.5)
+    instance = instance.replace(deadlines=[9, 5, 7, 12])
     options = {"steps": {}, "clock": {"clock": DYADIC}, "workers": {"workers": 2}}[world]
     missing = set()
     for name, policy in POLICIES.items():

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import assume
 from literal_attempts import TieError, work
 from strategies import drawn_run
-from twins_alone import KINDS, Twin, World, alone, arrivals_of, unequal, vllm_outcome
+from twins_alone import Twin, World, alone, arrivals_of, has_twin, unequal, vllm_outcome
 
 from optsched import Instance, OptschedError, run
 from optsched.clock import UNIT, get_clock
@@ -85,7 +85,7 @@ def _routed(
     instance: Instance, policy: Any, world: World, workers: Any, router: Any
 ) -> Routed | None:
     """Send each request where its router does, given what literal runs of those before show."""
-    if policy.needs.kind not in KINDS:
+    if not has_twin(policy, world):
         return None
     memories = list(workers.memories)
     placed: list[list[int]] = [[] for _ in memories]

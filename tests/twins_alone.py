@@ -101,8 +101,17 @@ def unequal(name: str, found: Any, wanted: Any) -> str:
 
 def alone(instance: Instance, policy: Any, world: World) -> Twin | None:
     """Run one worker."""
-    twin = KINDS.get(policy.needs.kind)
-    return None if twin is None else twin(instance, policy, world)
+    if not has_twin(policy, world):
+        return None
+    twin: Twin | None = KINDS[policy.needs.kind](instance, policy, world)
+    return twin
+
+
+def has_twin(policy: Any, world: World) -> bool:
+    """Say whether there is a twin; of decisions only that of one order, where outputs are known."""
+    if policy.needs.kind != "decision":
+        return policy.needs.kind in KINDS
+    return policy.name.startswith("tardiness") and world.intervals in (None, "exact")
 
 
 # Orders, and batches one after another.
@@ -125,6 +134,12 @@ def keys(instance: Instance, policy: Any, world: World) -> list[Any]:
                 raise TieError
         return found
     outputs = [output for _, output in rows]
+    if name in ("edf", "least-slack"):
+        found = due_times(instance, world)
+        if name == "least-slack":
+            own_times = [taking(s, o, instance.memory, world) for s, o in rows]
+            found = [due - own for due, own in zip(found, own_times, strict=True)]
+        return untied(found, [*zip(rows, instance.deadlines.tolist(), strict=True)])
     own = {
         "fcfs": instance.arrivals.tolist(),
         "mc-sf": outputs,
@@ -133,6 +148,58 @@ def keys(instance: Instance, policy: Any, world: World) -> list[Any]:
         "a-random": np.random.default_rng(world.seed).permutation(len(rows)).tolist(),
     }
     return own[name] if name in own else np.asarray(policy.key(instance)).tolist()
+
+
+def due_times(instance: Instance, world: World) -> list[Fraction]:
+    """Return the deadlines in the unit of the clock."""
+    step = 1.0 if world.clock.unit == "steps" else instance.seconds_per_step
+    return [due * Fraction(step) for due in instance.deadlines.tolist()]
+
+
+def taking(prompt: int, output: int, memory: int, world: World) -> Fraction:
+    """Return how long a request takes alone: every batch takes all of the constant."""
+    if world.clock.unit == "steps":
+        return Fraction(output)
+    constant, held = Fraction(world.clock.constant), sum(range(prompt + 1, prompt + output + 1))
+    without = work(prompt, output, memory, world.clock) - constant * Fraction(held, memory)
+    return without + constant * output
+
+
+def untied(found: list[Any], requests: list[Any]) -> list[Any]:
+    """Return keys of requests; refuse different ones so close that rounding orders them."""
+    for (one, i), (other, j) in pairwise(sorted(zip(found, range(len(found)), strict=True))):
+        if requests[i] != requests[j] and other - one < 1e-9 * (1 + abs(other)) and one != other:
+            raise TieError
+    return found
+
+
+def _of_decision(instance: Instance, policy: Any, world: World) -> Twin:
+    """Admit by apparent tardiness cost."""
+    rows = [*zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)]
+    weights = [1.0] * len(rows) if instance.weights is None else instance.weights.tolist()
+    charge = [work(s, o, instance.memory, world.clock) for s, o in rows]
+    if world.clock.unit == "steps":
+        charge = [each / instance.memory for each in charge]
+    starts = [
+        due - taking(*row, instance.memory, world)
+        for due, row in zip(due_times(instance, world), rows, strict=True)
+    ]
+    last: dict[float, list[int]] = {}  # the order of the moment at which it was asked for
+
+    def costs(i: int, now: float, mean: Fraction) -> float:
+        slack = max(starts[i] - Fraction(now), Fraction(0))
+        return math.log(weights[i] / charge[i]) - float(slack / (2 * mean))
+
+    def walk(waiting: list[int], now: float) -> list[int]:
+        if now not in last:
+            mean = sum((charge[i] for i in waiting), Fraction(0)) / len(waiting)
+            keys = [-costs(i, now, mean) for i in waiting]
+            known = [(rows[i], starts[i], weights[i]) for i in waiting]
+            ranked = zip(untied(keys, known), waiting, strict=True)
+            last[now] = [i for _, i in sorted(ranked)]
+        return [i for i in last[now] if i in waiting]
+
+    return _admitted(instance, policy.rule, world, walk)
 
 
 def _of_order(instance: Instance, policy: Any, world: World) -> Twin | None:
@@ -367,26 +434,33 @@ def vllm_outcome(
             table = known.beliefs.chances.tolist()  # as they were before they became floats
             rows = [[Fraction(chance).limit_denominator(10**9) for chance in row] for row in table]
             chances = [rows[row] for row in known.beliefs.rows.tolist()]
-        key = None if policy.order is None else _key_of(policy.order.name, instance.memory, world)
+        key = None if policy.order is None else _key_of(policy.order.name, instance, world)
         bounds = known.lower.tolist(), known.upper.tolist()
         foresight = literal_vllm.Foresight(*bounds, key, policy.plan, chances, policy.deviations)
         scheduler = literal_vllm.with_foresight(foresight)
     return literal_vllm.run(requests, settings, world.clock, world.until, scheduler, pause)
 
 
-def _key_of(name: str, memory: int, world: World) -> Callable[[int, int, Any], Any]:
+def _key_of(name: str, instance: Instance, world: World) -> Callable[[int, int, Any], Any]:
     """Return the key of a request with a prompt and so many tokens to come."""
+    memory = instance.memory
+    due = [] if instance.deadlines is None else due_times(instance, world)
     keys: dict[str, Callable[[int, int, Any], Any]] = {
         "fcfs": lambda prompt, left, request: request.arrival,
         "mc-sf": lambda prompt, left, _: left,
         "mc-sf-total": lambda prompt, left, _: prompt + left,
         "area": lambda prompt, left, _: work(prompt, left, memory),
         "work": lambda prompt, left, _: float(work(prompt, left, memory, world.clock)),
+        "edf": lambda prompt, left, request: due[request.index],
+        "least-slack": lambda prompt, left, request: (
+            float(due[request.index]) - float(taking(prompt, left, memory, world))
+        ),
     }
     return keys[name]
 
 
 KINDS: dict[str, Any] = {
+    "decision": _of_decision,
     "order": _of_order,
     "batch": _of_batches,
     "plan": _of_plan,

@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from strategies import NAMES, SOLVED, drawn_policy
+from strategies import NAMES, SOLVED, drawn_policy, with_deadlines
 from twins import twin_of
 
 from optsched import Beliefs, Cluster, Execution, Instance, bound, compare, get_clock, run
@@ -92,7 +92,8 @@ def drawn(cell, rng):
         return instance, cell.policy, options | {"cluster": Cluster(3, int(rng.integers(1, 4)))}
     if cell.place == "three workers":
         options |= {"workers": 3, "router": str(rng.choice(sorted(ROUTERS)))}
-    return instance, drawn_policy(cell.policy, rng), options
+    policy = drawn_policy(cell.policy, rng)
+    return with_deadlines(instance, policy), policy, options
 
 
 def examine(cell, rng, *, twins=True, effort="auto"):

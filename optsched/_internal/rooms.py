@@ -21,7 +21,7 @@ _added: dict[str, dict[str, str]] = {}
 _ELSEWHERE = {
     **dict.fromkeys(("reproduce", "competitive-ratio"), "papers"),
     **dict.fromkeys(("capacity", "Slo", "vllm", "VllmPolicy", "clock", "--serve"), "serving"),
-    **dict.fromkeys(("capacity_page", "capacity_table"), "serving"),
+    **dict.fromkeys(("slo", "capacity_page", "capacity_table"), "serving"),
     **dict.fromkeys(("plot_attainment", "plot_growth"), "serving"),
 }
 

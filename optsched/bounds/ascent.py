@@ -19,7 +19,7 @@ import numpy as np
 from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, has_room, require_room
 from optsched._internal.aside import Budget, pieces, stopwatch
 from optsched._internal.compiled import allocating, compiled, compiled_inside
-from optsched._internal.numbers import round_down
+from optsched._internal.numbers import exact_dot, round_down
 from optsched._internal.small_kernels import PriceSums, price_of_start
 from optsched.bounds import lagrangian
 from optsched.certificates.prices import (
@@ -29,7 +29,7 @@ from optsched.certificates.prices import (
     SawtoothCertificate,
 )
 from optsched.errors import OptschedError
-from optsched.problem.costs import StartCosts, weights_of
+from optsched.problem.costs import StartCosts, cost_unit, schedule_cost, weights_of
 from optsched.problem.premises import NOWHERE, World
 
 if TYPE_CHECKING:
@@ -236,6 +236,42 @@ def improve_prices(schedule: Schedule, certificate: Certificate, budget: Budget 
     seconds = stopwatch() - began
     value, premises = round_down(found.value), found.premises
     return Bound(value, "lagrangian", seconds, found, interrupted, premises)
+
+
+_LEVELS = 12  # of a price that is the same at all steps
+
+
+def bound_late(schedule: Schedule, work: float = 3e7) -> Bound:
+    """Bound the late requests of all schedules by those late alone, or by prices from one."""
+    began, instance = stopwatch(), schedule.instance
+    assert instance.deadlines is not None
+    objective: Literal["late-requests"] = "late-requests"
+    weights, guesses = weights_of(instance, "weighted-latency"), instance.arrivals
+    alone = guesses + instance.outputs > instance.deadlines
+    least = exact_dot(weights, alone.astype(np.int64))
+    premises = World(instance.fingerprint, preemption="resumed", objective=objective)
+    simple = Bound(round_down(least), "closed-form", stopwatch() - began, premises=premises)
+    try:
+        begun = lagrangian.certify(instance, np.zeros(0), guesses, objective)
+        proven = least >= schedule_cost(schedule, objective)
+        if proven or round_work(schedule, begun) > _LEVELS * work:
+            return simple
+        # If all could run at any time, one price would do, at which the largest are late.
+        level = np.arange(min(schedule.makespan, int(instance.deadlines.max()))) >= guesses[0]
+        for area in np.quantile(instance.areas / weights, np.linspace(0, 1, _LEVELS)):
+            tried = lagrangian.certify(instance, level / area, guesses, objective)
+            begun = max(begun, tried, key=lambda candidate: candidate.value)
+        found = improve_prices(schedule, begun, Budget(work=work))
+    except OptschedError:  # weights or steps are too large for 64 bits
+        return simple
+    if found.interrupted:
+        raise KeyboardInterrupt
+    assert found.prices is not None
+    unit = cost_unit(instance, objective)  # of which what is late is a whole multiple
+    whole = math.ceil(found.prices.value / unit) * unit
+    if whole < least:
+        return simple
+    return replace(found, value=round_down(whole), seconds=stopwatch() - began)
 
 
 def round_work(schedule: Schedule, certificate: Certificate) -> float:

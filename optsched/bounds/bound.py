@@ -567,7 +567,7 @@ def coarse_prices(
     if begin is not None:
         means = begin[: len(begin) // cell * cell].reshape(-1, cell).mean(axis=1) * cell
         first = certify(coarse, means, begun.starts, objective)
-    work = rounds * round_work(begun, first)
+    work = min(rounds * round_work(begun, first), budget.work / _WORK)
     found = improve_prices(begun, first, budget._replace(work=work)).prices
     assert found is not None
     prices = np.repeat(np.array(found.prices) / found.denominator / cell, cell)

@@ -559,13 +559,11 @@ class _Sizes(NamedTuple):
 
     def improved(self, classes: IntArray, over: Callable[[], bool], target: float) -> _Sizes:
         """Return the best sizes by class, or the best until it is over."""
-        from optsched.solvers.backends.highs import load
+        from optsched.solvers.backends.highs import of_one_thread
 
         best, number = self, int(classes.max()) + 1
         weights = np.bincount(classes, self.counts * self.shares)
-        highs = load().Highs()
-        highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("threads", 1)
+        highs = of_one_thread()
         nothing = np.zeros(0)
         highs.addCols(
             number, -weights, np.zeros(number), np.full(number, _LARGEST), 0, *[nothing] * 3

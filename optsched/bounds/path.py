@@ -27,7 +27,7 @@ else down. That is a path again, in whose steps the backlog stays or falls by on
 between whole numbers has the same mean: N, and what :math:`\theta` is above :math:`\theta_0`. The
 integrals have no larger one: in a step :math:`[\theta < e_i]` and :math:`\nu(B)` last at least as
 long as if :math:`\theta`, or V, were as fast as time. So no path costs less than a shortest one on
-the grid. From some backlog on all are one state, in which no one counts but who waits. In a long
+the grid. From some backlog on all are one state, in which only those that wait count. In a long
 time without requests the cost of each state grows evenly.
 
 **Decodes.** Let those in batch b work :math:`u_{kb}`, and let b last :math:`L_b` of :math:`\theta`.
@@ -73,7 +73,7 @@ _FINEST, _LONGEST = 2.0**12, 2.0**18  # steps in the mean and the longest latenc
 _LAST = 2.0**27  # and in all time
 _BELOW = 1 - 2.0**-20  # of a width, so that no time is a whole number of them but for roundings
 _CELLS, _CELLS_EACH, _MOST_CELLS = 5e8, 2.5e5, 5e9  # pairs of a step and a backlog; of a request
-_BACKLOG = 6.0  # times who runs, in mean prefills: a backlog from which on all are one
+_BACKLOG = 6.0  # times those that run, in mean prefills: a backlog from which on all are one
 _COUNTED, _ASIDE = 3.0, 0.02  # mean prefills that are counted, and what is set aside, at first
 _FACTORS, _TELLS = (1.5, 1.2), 1e-5  # by which a search changes a number, and a gain that counts
 _SEARCHED = 100_000  # requests up to which there is a search: some ten seconds
@@ -144,7 +144,7 @@ def _shortest(
     waiting = np.cumsum(each)
     cost = np.full(top + 1, np.inf)
     cost[0] = 0.0
-    here = np.zeros(8 * window)  # who is not done at each place of operational time
+    here = np.zeros(8 * window)  # those not done at each place of operational time
     place, last = 1, 1  # the least one now, and where all are done
     now, least, brought, quiet, request = arrivals[0], 0, 0, 0, 0
     while True:

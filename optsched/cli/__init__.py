@@ -60,8 +60,8 @@ class _Group(Examples, click.Group):
         for each in _added().select(name=name):
             command: click.Command = each.load()
             return command
-        if name == "check-certificate":
-            raise OptschedError(f"{name} is part of check now: optsched check TRACE FILE")
+        if name in ("check-certificate", "verify"):  # as it was called, and as Python calls it
+            raise OptschedError(f"{name} is part of check: optsched check TRACE FILE")
         if sentence := elsewhere(name):
             raise OptschedError(sentence)
         return None

@@ -355,9 +355,9 @@ def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, object]:
         beside="no --work",
     ),
     option(
-        "--work S",
+        "--work W",
         float,
-        "Seconds of work on a slow core, in place of time: the same answer at any speed.",
+        "Units of work in place of time: the same answer at any speed.",
         needs="--method search",
     ),
     option("--threads K", 1, "Number of threads."),

@@ -489,6 +489,9 @@ class Examples(click.Command):
             formatter.write("\n" + self.epilog.removeprefix("\b\n") + "\n")
 
 
+_OF_FAMILY = ("n", "rate", "load")
+
+
 class _Command(Examples):
     """A command whose options stand in sections, its own ones first."""
 
@@ -513,6 +516,11 @@ class _Command(Examples):
             own = {name for each in self.params for name in each.opts}
             if new := sorted(own.intersection(_RENAMED.get(error.option_name, ()))):
                 sentence = f"No such option {error.option_name}; it is now {' or '.join(new)}"
+                raise click.UsageError(sentence, ctx) from None
+            name = error.option_name.lstrip("-")
+            family = next((word for word in args if word.startswith("family:")), None)
+            if family is not None and name in _OF_FAMILY:
+                sentence = f"No such option --{name}; write it behind the family: {family},{name}=X"
                 raise click.UsageError(sentence, ctx) from None
             raise
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from optsched import Comparison, Instance, RunSettings
     from optsched.policies import Policy
+    from optsched.problem.costs import ScheduleObjective
     from optsched.problem.execution import Run
     from optsched.simulate.cluster.routing import Routing
 
@@ -36,6 +37,18 @@ def _check_folder(name: str) -> None:
 @command(
     cli.TRACE,
     option("--policies A,B", str, "Policies to compare, or module:name (default: the quick ones)."),
+    option(
+        "--objective O",
+        str,
+        "What ranks and bounds: total-latency, weighted-latency, makespan or late-requests "
+        "(default: weighted where TRACE has weights, late where it has deadlines, in steps).",
+    ),
+    option(
+        "--slo S",
+        str,
+        "Show the share within ttft:p99<=2s, 40steps ...; repeatable.",
+        multiple=True,
+    ),
     option("--seeds K", int, "Compare on a family under K seeds, from --seed on: with intervals."),
     option("--baseline P", str, "Show differences to this policy.", needs="--seeds"),
     cli.KNOWLEDGE,
@@ -63,10 +76,10 @@ def compare(output: Output, given: Options) -> int:
 
     instance, several = given.pop("instance"), given.pop("several", None)
     policies, schedules, baseline = take(given, "policies schedules baseline").values()
-    warm_up = given.pop("warm_up")
+    how = take(given, "warm_up objective slo")
     settings = _settings(given)
     asked = None if policies is None else optsched.policies.split_names(policies)
-    listed = compared(asked, settings)
+    listed = compared(asked, settings, several or [instance])
     if asked is None and settings.clock is not None and cli.told():
         listed += optsched.policies.get_policies(_OF_SERVER)
     chosen = as_served(listed)
@@ -74,8 +87,8 @@ def compare(output: Output, given: Options) -> int:
     if several is not None:
         if baseline is not None:
             require_known("baseline", baseline, [policy.name for policy in chosen])
-        return _replicated(several, chosen, settings, output, warm_up, baseline)
-    comparison, code = compared_until_interrupted(instance, chosen, settings, output, warm_up)
+        return _replicated(several, chosen, settings, output, how, baseline)
+    comparison, code = compared_until_interrupted(instance, chosen, settings, output, **how)
     if schedules is not None:
         Path(schedules).mkdir(parents=True, exist_ok=True)
         for schedule in comparison.schedules:
@@ -121,7 +134,7 @@ def _replicated(
     chosen: Sequence[Policy],
     settings: RunSettings,
     output: Output,
-    warm_up: float | None,
+    how: Options,
     baseline: str | None,
 ) -> int:
     """Compare on several instances, or on those that are finished when Ctrl-C ends the rest."""
@@ -132,7 +145,7 @@ def _replicated(
     for seed, instance in enumerate(instances, settings.seed):
         own = dataclasses.replace(settings, seed=seed)
         try:
-            part, code = compared_until_interrupted(instance, chosen, own, output, warm_up)
+            part, code = compared_until_interrupted(instance, chosen, own, output, **how)
         except BaseException as error:
             if not parts or not is_interrupt(error):
                 raise
@@ -156,8 +169,11 @@ def compared_until_interrupted(
     settings: RunSettings,
     output: Output,
     warm_up: float | None = None,
+    objective: ScheduleObjective | None = None,
+    slo: Sequence[str] = (),
 ) -> tuple[Comparison, int]:
     """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
+    from optsched.experiments.comparison import goodput_of, objective_of
     from optsched.experiments.results import Comparison, beside
 
     several = isinstance(traces, list)  # on a cluster
@@ -175,6 +191,7 @@ def compared_until_interrupted(
         update(f"{done:,} of {requests:,} requests{plans}")
 
     how: Options = {"warm_up": warm_up, "on_result": keep, "on_progress": report}
+    how |= {"objective": objective, "slo": slo}
     with output.progress() as update:
         try:
             whole = optsched.compare(traces, chosen, settings, **how)
@@ -189,7 +206,8 @@ def compared_until_interrupted(
         done = len(seconds) // len(chosen) or 1
         runs = {policy: each[:done] for policy, each in runs.items()}
     output.note(note if several else f"{note}; the bound is that in closed form")
-    found = beside(runs, seconds, settings, warm_up)
+    known = objective_of(traces if isinstance(traces, list) else [traces], settings, objective)
+    found = beside(runs, seconds, settings, warm_up, known, goodput_of(slo, settings))
     return found.bounded(method="closed-form"), cli.INTERRUPTED
 
 
@@ -311,9 +329,9 @@ def of_engine(policy: Policy, options: Options) -> Policy:
     option("--horizon T", int, "Steps whose memory is planned (default: no limit)."),
     option("--every replan_interval K", 1, "Minimum number of steps between plans."),
     option(
-        "--work S",
+        "--work W",
         float,
-        "Seconds of work for a decision, on a slow core (default: 0.0015; solvers go by time).",
+        "Units of work for a decision (default: 0.0015; solvers go by time).",
         beside="no --budget",
     ),
     option("--budget S", float, "Seconds for a decision, in place of work; 0: fallback alone."),
@@ -558,7 +576,8 @@ def _write_report(output: Output, comparison: Comparison, html: str, how: Option
     option(
         "--routers A,B",
         "round-robin,jsq,least-tokens",
-        "Also random, power-of-d, least-kv, least-work, vllm-dp, vllm-dp-tokens.",
+        "Also random, power-of-d, least-kv, least-work, vllm-dp, vllm-dp-tokens, by-cost, "
+        "by-cost-known; jsq@0.1 sees counts every 0.1 s.",
     ),
     option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
     cli.CLOCK[0],

@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
 from optsched import errors
+from optsched._internal import rooms
 from optsched._internal.arguments import checked
 from optsched._internal.aside import stopwatch
 from optsched._internal.imports import data_frame
@@ -22,10 +23,12 @@ from optsched.bounds.bound import ClockBound
 from optsched.experiments.results import ClusterComparison, StepComparison, beside, with_rough
 from optsched.policies import Policy, get_policies, is_shipped
 from optsched.policies.registry import takes_forecasts
+from optsched.problem.costs import SCHEDULE_OBJECTIVES, check_due
 from optsched.problem.execution import Execution
 from optsched.problem.forecasts import rough_forecasts
 from optsched.problem.instance import Instance
 from optsched.problem.premises import KNOWLEDGE, deployable
+from optsched.problem.work import due_times
 from optsched.simulate import run
 from optsched.simulate.cluster.results import ClusterRun
 from optsched.simulate.cluster.routing import ROUTINGS, BalanceRouting, get_routings
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from optsched.bounds.ascent import Bound
     from optsched.experiments.results import AnyRun, ClockComparison, Comparison
     from optsched.policies.registry import PolicyLike
+    from optsched.problem.costs import ScheduleObjective
     from optsched.problem.execution import Run
     from optsched.problem.premises import Knowledge
     from optsched.problem.workers import Cluster
@@ -70,7 +74,7 @@ class Replications(View):
     parts
         A `Comparison` for each instance, with bounds and gaps of its own.
     baseline
-        The policy that differences are to; None: that of the least mean latency.
+        The policy that differences are to; None: that of the least mean.
     """
 
     parts: tuple[Comparison, ...]
@@ -102,9 +106,24 @@ class Replications(View):
         """Return the same with differences to this policy."""
         return replace(self, baseline=policy)
 
-    def values(self, policy: str, metric: str = "mean_latency") -> FloatArray:
+    @property
+    def metric(self) -> str:
+        """What the policies are ranked by, and differences are of, as in `Comparison.to_dict`."""
+        return self.parts[0].metric
+
+    @property
+    def unit(self) -> str:
+        """Unit of the metric; empty for what is counted."""
+        return self.parts[0].unit
+
+    @property
+    def _measure(self) -> str:
+        return self.metric.replace("_", " ")
+
+    def values(self, policy: str, metric: str | None = None) -> FloatArray:
         """Return a metric of a policy, as in `Comparison.to_dict`, one number per instance."""
         rows = [entries[self._known(policy)] for entries in self._entries]
+        metric = self.metric if metric is None else metric
         if not all(isinstance(row.get(metric, ""), int | float | None) for row in rows):
             known = [key for key, value in rows[0].items() if isinstance(value, int | float)]
             raise errors.PolicyError(
@@ -112,13 +131,11 @@ class Replications(View):
             )
         return np.array([row[metric] for row in rows], dtype=np.float64)
 
-    def mean(self, policy: str, metric: str = "mean_latency") -> ConfidenceInterval:
+    def mean(self, policy: str, metric: str | None = None) -> ConfidenceInterval:
         """Return the mean of a metric over the instances, with its 95 % confidence interval."""
         return ConfidenceInterval.of(self.values(policy, metric))
 
-    def difference(
-        self, policy: str, other: str, metric: str = "mean_latency"
-    ) -> ConfidenceInterval:
+    def difference(self, policy: str, other: str, metric: str | None = None) -> ConfidenceInterval:
         """Return how much larger a metric is than that of another policy, paired by instance.
 
         Intervals of all policies against the same one hold together (95 %, Bonferroni).
@@ -140,7 +157,7 @@ class Replications(View):
 
     @property
     def least(self) -> str:
-        """The policy of the least mean latency, which need not be the best one."""
+        """The policy of the least mean, which need not be the best one."""
         return min(self._candidates, key=lambda name: self.mean(name).mean)
 
     @cached_property
@@ -158,7 +175,7 @@ class Replications(View):
 
     @property
     def best(self) -> str | None:
-        """The policy that is shown to have the least mean latency; None where none is."""
+        """The policy that is shown to have the least mean; None where none is."""
         return self._best(self._candidates)
 
     @property
@@ -177,7 +194,7 @@ class Replications(View):
         found = [part.with_rough_forecasts or {} for part in self.parts]
         if any(each.get("policy") != self.least for each in found):
             return None
-        keys = "mean_latency", "p99_latency"
+        keys = dict.fromkeys(("mean_latency", self.metric, "p99_latency"))
         means = (np.mean([each[key] for each in found], axis=0).tolist() for key in keys)
         return found[0] | dict(zip(keys, means, strict=True))
 
@@ -194,10 +211,10 @@ class Replications(View):
     def caption(self) -> str:
         """What the columns of the table are."""
         return (
-            f"mean latency in {self.parts[0].best.unit} over {self._count}, with the 95 % "
-            f"confidence interval by Student's t; difference to {self.baseline or self.least}: "
-            "paired by instance, intervals that hold together; gap to the proven bound of each "
-            "instance"
+            f"{self._measure}{self.unit and f' in {self.unit}'} over "
+            f"{self._count}, with the 95 % confidence interval by Student's t; difference to "
+            f"{self.baseline or self.least}: paired by instance, intervals that hold together; "
+            "gap to the proven bound of each instance"
         )
 
     @property
@@ -221,12 +238,10 @@ class Replications(View):
                 "as good; more instances may tell them apart."
             ]
         if all(part.comparable for part in self.parts):
-            rows = [
-                (row["policy"], row["knows"], row["mean_latency"]["mean"]) for row in self.means
-            ]
-            said = deployable(rows, number)
+            rows = [(row["policy"], row["knows"], row[self.metric]["mean"]) for row in self.means]
+            said = deployable(rows, number, measure=self._measure)
             if said and (rough := self.with_rough_forecasts) is not None:
-                said[-1] = with_rough(said[-1], rough, "")
+                said[-1] = with_rough(said[-1], rough, "", self.metric)
             found += said
         missing = dict.fromkeys(run.policy for part in self.parts for run in part.incomplete)
         return found + [f"{name} does not complete all requests everywhere." for name in missing]
@@ -240,7 +255,7 @@ class Replications(View):
 
     @property
     def means(self) -> list[JSON]:
-        """One row per policy, by mean latency; gaps are None unless all instances have a bound."""
+        """One row per policy, the least first; gaps are None unless all instances have a bound."""
         return [
             self._summary(name)
             for name in sorted(self.policies, key=lambda name: self.mean(name).mean)
@@ -254,7 +269,7 @@ class Replications(View):
         return {
             "policy": policy,
             "knows": self.knows(policy),
-            "mean_latency": self.mean(policy).to_dict(),
+            **{key: self.mean(policy, key).to_dict() for key in ("mean_latency", self.metric)},
             "difference": against,
             "gap": sum(gaps) / len(gaps) if proven else None,
             "largest_gap": max(gaps) if proven else None,
@@ -308,6 +323,8 @@ class Options(RunOptions, total=False):
     """What `compare` takes as keywords in all worlds."""
 
     bound: Bound | ClockBound | None
+    objective: ScheduleObjective | None
+    slo: object
     warm_up: float | None
     on_result: Callable[[Run, float], None] | None
 
@@ -361,6 +378,8 @@ def compare(
     settings: RunSettings | None = None,
     *,
     bound: Bound | ClockBound | None = None,
+    objective: ScheduleObjective | None = None,
+    slo: object = None,
     warm_up: float | None = None,
     on_result: Callable[[Run, float], None] | None = None,
     on_progress: OnProgress = None,
@@ -376,13 +395,22 @@ def compare(
     policies
         A name, a policy object, a function (as for `run`), or a list of them. None: the basic ones,
         which take milliseconds, and "alpha-beta-clearing", which is told nothing; under intervals
-        those that need no outputs; on a clock "work" and "mixed" too; on a cluster "fcfs", "jsq",
-        "lpt" and "bf-io".
+        those that need no outputs; on a clock "work" and "mixed" too; where requests have deadlines
+        "edf"; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
     settings
         How they are run; None: in steps. Beliefs are for policies that ask what is likely, at least
         one of which must be there.
     bound
         A bound that was found before; None finds one, except for clocks that are functions.
+    objective
+        What policies are ranked and bounded by: "total-latency", "weighted-latency", "makespan" or,
+        in steps, "late-requests", by weights where there are any; of as many, the least latency is
+        first. None: that of the bound, if one is given; the weighted latency where requests have
+        weights; else in steps late requests where they have deadlines; else the total latency.
+    slo
+        Service-level objectives, texts or `Slo`, one or several: "attained" is the share of the
+        requests that meet the limits of all, and "attained_bound" the most that any scheduler can
+        reach. Percentiles and maxima say which limits; means are refused.
     warm_up
         On a clock the time before which nothing counts in the metrics; on a cluster the steps left
         out of averages (None: 300, or a quarter of a shorter run).
@@ -403,7 +431,7 @@ def compare(
     ------
     PolicyError, ScheduleError
         If a policy is unknown, given twice, or knows too little or too much; if none completes; if
-        one of your own made an infeasible schedule.
+        one of your own made an infeasible schedule; if nothing is known of the objective there.
 
     Examples
     --------
@@ -424,17 +452,21 @@ def compare(
             "on several workers, with the best placement and order too"
         )
     traces = _traces(instance)
+    of_bound = None if bound is None or settings.cluster else bound.premises.objective
+    objective = objective_of(traces, settings, objective or of_bound)
     if settings.cluster is None and not isinstance(instance, Instance):
-        policies = compared(policies, settings)
+        policies = compared(policies, settings, traces)
         known: JSON = {"on_progress": on_progress, "bound": bound, "warm_up": warm_up}
+        known |= {"objective": objective, "slo": slo}
         parts = [
             compare(trace, policies, settings, **known, on_result=on_result, seed=seed)
             for seed, trace in enumerate(traces, settings.seed)
         ]
         return Replications(tuple(parts))
     _check_bound(bound, traces[0], settings)
-    warm_up = _warm_up(warm_up, settings)
-    chosen = (compared if settings.cluster is None else _routed)(policies, settings)
+    warm_up, goodput = _warm_up(warm_up, settings), goodput_of(slo, settings)
+    alone = settings.cluster is None
+    chosen = compared(policies, settings, traces) if alone else _routed(policies, settings)
     _check_runs(traces, chosen, settings)
     runs: dict[str, list[Any]] = {}
     times: list[float] = []
@@ -454,7 +486,7 @@ def compare(
             f"no policy completes all requests; policy {incomplete[0].policy!r}: its run "
             f"{incomplete[0].why}"
         )
-    result = beside(runs, times, settings, warm_up)
+    result = beside(runs, times, settings, warm_up, objective, goodput)
     if isinstance(result, ClusterComparison):
         return result
     if isinstance(result, StepComparison):
@@ -563,6 +595,45 @@ def _check_bound(
         )
 
 
+def objective_of(
+    traces: Sequence[Instance], settings: RunSettings, asked: str | None
+) -> ScheduleObjective:
+    """Return the objective that was asked for, or what traces suggest; refuse what there is not."""
+    if asked is not None:
+        errors.require_known("objective", asked, SCHEDULE_OBJECTIVES, errors.PolicyError)
+    if settings.cluster is not None:
+        if asked is not None:
+            raise errors.PolicyError(
+                f"objective is {asked!r}, but on a cluster imbalance is compared; leave it out"
+            )
+        return "total-latency"
+    if asked is None:
+        if any(trace.weights is not None for trace in traces):
+            return "weighted-latency"
+        due = settings.clock is None and all(trace.deadlines is not None for trace in traces)
+        return "late-requests" if due else "total-latency"
+    if asked == "late-requests" and settings.clock is not None:
+        raise errors.PolicyError(
+            "objective is 'late-requests', which is bounded in steps only; leave it out: the "
+            "deadlines that are met are counted on a clock, too"
+        )
+    for trace in traces:
+        check_due(trace, asked, "forbidden", errors.PolicyError)
+    return cast("ScheduleObjective", asked)
+
+
+def goodput_of(slo: object, settings: RunSettings) -> Any:
+    """Return what finds shares within objectives, which is of another distribution."""
+    if not slo:
+        return None
+    if settings.cluster is not None:
+        raise errors.PolicyError(f"slo is {slo!r}, but is for one worker; leave it out")
+    if "Goodput" not in rooms.names("slo"):
+        raise errors.PolicyError(f"{rooms.elsewhere('slo')}")
+    unit = "steps" if settings.clock is None else settings.batch_clock.unit
+    return rooms.added("slo", "Goodput").of(slo, unit)
+
+
 def _warm_up(warm_up: float | None, settings: RunSettings) -> float | None:
     """Return what is left out of the metrics, or refuse what cannot be."""
     if settings.cluster is None:
@@ -591,7 +662,7 @@ def _routed(policies: Routings, settings: RunSettings) -> list[Routing]:
     return get_routings(policies)
 
 
-def compared(policies: Policies, settings: RunSettings) -> list[Policy]:
+def compared(policies: Policies, settings: RunSettings, traces: Sequence[Instance]) -> list[Policy]:
     """Return the policies that are named, or those that are quick and know enough."""
     if policies is not None:
         return get_policies(policies)
@@ -602,6 +673,8 @@ def compared(policies: Policies, settings: RunSettings) -> list[Policy]:
     basic = [each for each in get_policies() if prefix or "+" not in each.name]
     # With one that is told nothing and completes all: an answer is one that can be deployed.
     more = ["work", "mixed"] if timed else ["alpha-beta-clearing"] * prefix
+    dated = all(due_times(each, settings.batch_clock) is not None for each in traces)
+    more += ["edf"] * dated
     return [*basic, *get_policies(more)] if more else basic
 
 
@@ -609,6 +682,6 @@ def _check(found: Run, warm_up: float | None) -> None:
     """Refuse an infeasible schedule, and too short a run on a cluster."""
     if isinstance(found, ClusterRun):
         found.metrics(warm_up)
-    # No policy knows of deadlines; metrics count those that were missed.
+    # No policy has to meet deadlines; metrics count those that were missed.
     if isinstance(found, Execution) and (broken := found.check()):
         raise errors.ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast
 
 import numpy as np
@@ -16,12 +16,14 @@ from optsched._internal import numbers
 from optsched._internal.files import JSON
 from optsched._internal.imports import data_frame
 from optsched._internal.views import View, text
+from optsched.bounds.ascent import bound_late
 from optsched.bounds.bound import bound as find_bound
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError, nearest
+from optsched.problem.costs import schedule_cost, weights_of
 from optsched.problem.forecasts import ROUGH
 from optsched.problem.premises import KNOWLEDGE, STORAGES, deployable, strongest
-from optsched.problem.schedule import Schedule
+from optsched.problem.schedule import Schedule, Started
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
 from optsched.simulate.seconds.execution import ClockedRun
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from optsched.bounds.ascent import Bound, BoundMethod
     from optsched.bounds.bound import ClockBound
     from optsched.clock import Clock
+    from optsched.problem.costs import ScheduleObjective
     from optsched.problem.execution import Execution, Run
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Claim
@@ -52,6 +55,7 @@ else:
 
 _PARTS = 10  # of a log, by which the difference of two policies is sure
 _BY_ARRIVAL = ("vllm", "fcfs")
+_PLAIN: ScheduleObjective = "total-latency"
 ROUNDING = 1e-9  # relative, of a mean over sums of batches
 
 
@@ -60,9 +64,9 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     """Runs of several policies side by side, all in steps, on a clock or on a cluster.
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` has the
-    fewest unfinished requests and then the least mean latency, without the `references`, which know
-    more than the others. Methods take a run or the name of its policy. It is a `StepComparison`, a
-    `ClockComparison` or a `ClusterComparison`, each with fields of its own.
+    fewest unfinished requests and then the least of the objective, without the `references`, which
+    know more than the others. Methods take a run or the name of its policy. It is a
+    `StepComparison`, a `ClockComparison` or a `ClusterComparison`, each with fields of its own.
 
     Attributes
     ----------
@@ -73,7 +77,7 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     warm_up
         Time before which nothing counts in the metrics; on a cluster steps, or None for the usual.
     bounds
-        Proven lower bounds on the total latency, each under premises of its own.
+        Proven lower bounds on the objective, each under premises of its own.
     incomplete
         Runs in steps that do not complete all requests, which are not compared.
     turns
@@ -83,6 +87,10 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
         there can be none.
     timed
         Whether the runs are on a clock.
+    objective
+        What runs are ranked and bounded by, as in `solve`.
+    goodput
+        The objectives that `slo` asked for, of which each entry says what it has "attained".
 
     Examples
     --------
@@ -99,6 +107,8 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     incomplete = tuple["Execution", ...]()
     rough = cast("Run | None", None)
     warm_up = cast("float | None", 0.0)
+    objective = _PLAIN
+    goodput = cast("Any", None)
     timed = turns = False
     _title = "Comparison"
     _untold = "alpha-beta-clearing"  # a policy that is told nothing
@@ -137,15 +147,57 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
         """Return the largest bound whose premises cover a run, or None and why there is none."""
         if self.warm_up:
             return None, "requests that arrive before the warm-up do not count"
-        return strongest(self.bounds, (self[run] if isinstance(run, str) else run).facts)
+        facts = (self[run] if isinstance(run, str) else run).facts
+        return strongest(self.bounds, replace(facts, objective=self.objective))
 
     def gap(self, run: str | Run | Schedule) -> float | None:
-        """Return (total latency - bound) / total latency, or None where no bound covers the run."""
+        """Return (value - bound) / value, or None where no bound covers the run."""
         covering, _ = self.covering(run)
         if covering is None:
             return None
-        latency = (self[run] if isinstance(run, str) else run).total_latency
-        return (latency - covering.value) / latency
+        value = self.value(run)
+        return (value - covering.value) / value if value else 0.0
+
+    def value(self, run: str | Run | Schedule) -> float:
+        """Return the objective of a run; of a latency what completed requests have of it."""
+        found = self[run] if isinstance(run, str) else run
+        if self.objective == "total-latency":
+            return found.total_latency
+        if isinstance(found, Started):
+            return float(schedule_cost(found, self.objective))
+        if self.objective == "makespan":
+            return found.makespan
+        return math.fsum(self._weighted(found)[found.completed])
+
+    def _weighted(self, run: Run) -> FloatArray:
+        """Return what each request adds to the latency that is the objective."""
+        weighted: FloatArray = weights_of(run.instance, self.objective) * run.latencies
+        return weighted
+
+    @property
+    def metric(self) -> str:
+        """The name of the objective among the metrics of a run: of the total latency the mean."""
+        total = self.objective == "total-latency"
+        return "mean_latency" if total else self.objective.replace("-", "_")
+
+    @property
+    def measure(self) -> str:
+        """The objective in words."""
+        counted = "number" if self.instance.weights is None else "weight"
+        words = self.objective.replace("-", " ")
+        return f"{counted} of {words}" if self.objective == "late-requests" else words
+
+    @property
+    def unit(self) -> str:
+        """Unit of the objective; empty for late requests."""
+        return "" if self.objective == "late-requests" else next(iter(self)).unit
+
+    def _rank(self, run: Run) -> tuple[int, float, float]:
+        """Return what runs are ranked by; latency breaks ties."""
+        mean = math.inf if math.isnan(run.mean_latency) else run.mean_latency
+        plain = self.objective == "total-latency" or math.isinf(mean)
+        value = mean if plain else self.value(run)
+        return run.unfinished, value, mean
 
     @cached_property
     def demand(self) -> int:
@@ -155,7 +207,13 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     @property
     def notes(self) -> list[str]:
         """Remarks on the numbers, one sentence each."""
-        found = []
+        found, plain = [], "total-latency counts neither weights nor deadlines"
+        given = self.instance.weights is not None or self.instance.deadlines is not None
+        if self.objective != "total-latency":
+            rest = f"; the objective {plain}" if given else ""
+            found.append(f"Policies are ranked by {self.measure}{rest}.")
+        elif given:
+            found.append(f"Policies are ranked by latency: the objective {plain}.")
         if not self.comparable:
             found.append(
                 "The runs completed different requests, so that their means are of different ones "
@@ -164,6 +222,12 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
         elif len(self.tied) > 1:
             names = [run.policy for run in self.tied]
             found.append(f"{', '.join(names[:-1])} and {names[-1]} are equal.")
+        most, why = self.attained_bound
+        if most is not None:
+            share = numbers.percent(most)
+            found.append(f"No scheduler has more than {share} within {self.goodput}.")
+        elif self.goodput is not None:
+            found.append(f"No bound on the share within {self.goodput} is known: {why}.")
         reasons: dict[str, list[str]] = {}
         for run in self if self.bounds else ():
             if why := self.covering(run)[1]:
@@ -198,18 +262,20 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     def margin(self) -> JSON | None:
         """How much longer latencies of the best deployable policy are than those by arrival.
 
-        "against" is "vllm", "fcfs", or the next best that can be deployed. The mean difference has
-        a 95 % interval by Student's t over the consecutive tenths of the log, paired, as if these
-        were independent, and together with those to all other such policies (Bonferroni); "p99" are
-        those of both. None without arrivals, or with fewer than 100 requests.
+        They are weighted where the objective is. "against" is "vllm", "fcfs", or the next best that
+        can be deployed. The mean difference has a 95 % interval by Student's t over the consecutive
+        tenths of the log, paired, as if these were independent, and together with those to all
+        other such policies (Bonferroni); "p99" are those of both. None without arrivals, with fewer
+        than 100 requests, or for an objective that is no latency.
         """
         able = [run for run in self.ranked() if run.knows != "outputs"] if self.comparable else []
         others = [run for run in able[1:] if not run.unfinished]
         known = [run for name in _BY_ARRIVAL for run in others if run.policy == name]
-        if not others or len(self.instance) < 10 * _PARTS or not self.instance.arrivals.any():
+        few = len(self.instance) < 10 * _PARTS or not self.instance.arrivals.any()
+        if not others or few or "latency" not in self.objective:
             return None
         best, other = able[0], (known or others)[0]
-        parts = np.array_split(best.latencies - other.latencies, _PARTS)
+        parts = np.array_split(self._weighted(best) - self._weighted(other), _PARTS)
         tails = [float(np.percentile(run.latencies, 99)) for run in (best, other)]
         risk = (1 - numbers.CONFIDENCE) / (len(able) - 1)  # against any of the others
         found = numbers.ConfidenceInterval.of(np.array([part.mean() for part in parts]), 1 - risk)
@@ -219,8 +285,9 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     def with_rough_forecasts(self) -> JSON | None:
         """Mean and p99 latency of the best policy, told outputs, and told forecasts in their place.
 
-        The logarithm of these has a normal error of a standard deviation "log_error". None where
-        the best policy is told no outputs, or can only be told the true ones.
+        Another objective stands beside them. The logarithm of these forecasts has a normal error of
+        a standard deviation "log_error". None where the best policy is told no outputs, or can only
+        be told the true ones.
         """
         if self.rough is None:
             return None
@@ -229,6 +296,7 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
             "policy": self.rough.policy,
             "log_error": ROUGH,
             "mean_latency": [run.mean_latency for run in sides],
+            self.metric: [self._rank(run)[1] for run in sides],
             "p99_latency": [float(np.percentile(run.latencies, 99)) for run in sides],
         }
 
@@ -237,23 +305,24 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
         """Which policy is the best that can be deployed, and what true outputs would give."""
         if not self.comparable:
             return []
-        ranked = sorted(self, key=attrgetter("unfinished", "mean_latency"))
-        rows = [(run.policy, run.knows, run.mean_latency) for run in ranked]
-        unit = self.best.unit
-        found = deployable(rows, lambda value: f"{numbers.number(value)} {unit}")
+        total, unit = self.objective == "total-latency", self.unit and f" {self.unit}"
+        rows = [(run.policy, run.knows, self._rank(run)[1]) for run in sorted(self, key=self._rank)]
+        measure = "mean latency" if total else self.measure
+        found = deployable(rows, lambda value: f"{numbers.number(value)}{unit}", measure=measure)
         if found and (rough := self.with_rough_forecasts) is not None:
-            found[-1] = with_rough(found[-1], rough, f" {unit}")
+            found[-1] = with_rough(found[-1], rough, unit, self.metric)
         if (margin := self.margin) is not None and margin["mean"]:
             less, least, most = (
-                f"{numbers.number(abs(margin[end]))} {unit} {'more' if margin[end] > 0 else 'less'}"
+                f"{numbers.number(abs(margin[end]))}{unit} {'more' if margin[end] > 0 else 'less'}"
                 for end in ("mean", "high", "low")
             )
             tails = [numbers.number(tail) for tail in margin["p99"]]
             found.insert(
                 1,
-                f"That is {less} than with {margin['against']} ({least} to {most}, with 95 % "
-                "confidence if the tenths of the log are independent); its p99 is "
-                f"{tails[0]} {unit}, that of {margin['against']} {tails[1]}.",
+                f"{'That' if total else 'Per request that'} is {less} than with "
+                f"{margin['against']} ({least} to {most}, with 95 % confidence if the tenths of "
+                f"the log are independent); its p99{'' if total else ' latency'} is "
+                f"{tails[0]}{unit}, that of {margin['against']} {tails[1]}.",
             )
         if self.best_deployable is None:
             found.append(
@@ -272,18 +341,18 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
     @property
     def tied(self) -> list[AnyRun]:
         """The best run, and those that equal it up to rounding."""
-        best, least = self.best, self.best.mean_latency
+        best, (unfinished, least, _) = self.best, self._rank(self.best)
         others = [run for run in self.ranked() if run.policy not in self.references]
-        equal = [run for run in others if math.isclose(run.mean_latency, least, rel_tol=ROUNDING)]
-        return [run for run in equal if run.unfinished == best.unfinished] or [best]
+        equal = [run for run in others if math.isclose(self._rank(run)[1], least, rel_tol=ROUNDING)]
+        known = math.isfinite(least)
+        return [run for run in equal if known and run.unfinished == unfinished] or [best]
 
     def ranked(self) -> list[AnyRun]:
-        """Return the runs by unfinished requests, then by mean latency; references come last."""
+        """Return the runs by unfinished requests, then the objective; references come last."""
         references = self.references
 
-        def place(run: Run) -> tuple[bool, int, float]:
-            latency = math.inf if math.isnan(run.mean_latency) else run.mean_latency
-            return run.policy in references, run.unfinished, latency
+        def place(run: Run) -> tuple[bool, int, float, float]:
+            return run.policy in references, *self._rank(run)
 
         return sorted(self, key=place)
 
@@ -313,18 +382,16 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
 
     def _proven(self, *short: str) -> JSON:
         """Return the bounds as plain data, and some of what is said of the first."""
-        bounds = [
-            {
-                "value": bound.value,
-                "mean_latency": numbers.round_down(Fraction(bound.value) / len(self.instance)),
-                "method": bound.method,
-                "seconds": bound.seconds,
-                "premises": bound.premises.to_dict(),
-            }
-            for bound in self.bounds
-        ]
-        first = {key: bounds[0][key] for key in short} if bounds else None
-        return {"bound": first, "bounds": bounds}
+        bounds: list[JSON] = []
+        for bound in self.bounds:
+            entry: JSON = {"value": bound.value}
+            if self.objective == "total-latency":
+                mean = Fraction(bound.value) / len(self.instance)
+                entry["mean_latency"] = numbers.round_down(mean)
+            entry |= {"method": bound.method, "seconds": bound.seconds}
+            bounds.append(entry | {"premises": bound.premises.to_dict()})
+        first = {key: bounds[0][key] for key in short if key in bounds[0]} if bounds else None
+        return {"objective": self.objective, "bound": first, "bounds": bounds}
 
     def _claim(self, run: Run) -> JSON:
         gap = self.gap(run)
@@ -337,13 +404,29 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
         for entry in entries:
             if "missed_deadlines" in entry:
                 entry["met_deadlines"] = len(self.instance) - entry["missed_deadlines"]
+            if self.goodput is not None:
+                run = self[entry["policy"]]
+                entry["attained"] = self.goodput.attained(run, self.warm_up)
+            if self.metric not in entry:
+                entry[self.metric] = self.value(entry["policy"])
             if entry["policy"] in self.references:
                 entry["reference"] = True
         return entries
 
+    @cached_property
+    def attained_bound(self) -> tuple[float | None, str | None]:
+        """The most that any scheduler attains of `goodput`, or None and why none is known."""
+        if self.goodput is None:
+            return None, "no objective was given as slo"
+        most: tuple[float | None, str | None] = self.goodput.most(self)
+        return most
+
     def _leaders(self) -> JSON:
         able = self.best_deployable
+        most, why = self.attained_bound
+        attained = {} if self.goodput is None else {"attained_bound": most}
         return {
+            **(attained | ({"why_no_bound": why} if attained and why else {})),
             "best": self.best.policy if self.comparable else None,
             "best_deployable": None if able is None else able.policy,
             "margin": self.margin,
@@ -363,6 +446,8 @@ class StepComparison(Comparison["Execution", "Bound"]):
     bounds: tuple[Bound, ...] = ()
     incomplete: tuple[Execution, ...] = ()
     rough: Execution | None = None
+    objective: ScheduleObjective = _PLAIN
+    goodput: Any = None
     _view = "comparison_table", "plot_comparison", "comparison_page"
 
     @property
@@ -372,9 +457,17 @@ class StepComparison(Comparison["Execution", "Bound"]):
 
     def bounded(self, bound: Bound | None = None, method: BoundMethod = "auto") -> StepComparison:
         """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
-        bounds = [find_bound(self.instance, method) if bound is None else bound]
-        if any(run.split for run in self):
-            bounds.append(find_bound(self.instance, "closed-form"))
+        split = any(run.split for run in self)
+        if self.objective == "late-requests":
+            anything = Schedule(self.instance, self.instance.arrivals)
+            best = min(self.schedules, key=self.value, default=anything)
+            alone = bound_late(best, work=0.0)  # also holds for those that are split
+            if bound is None:
+                bound = alone if method == "closed-form" else bound_late(best)
+            return replace(self, bounds=(bound, alone) if split else (bound,))
+        bounds = [find_bound(self.instance, method, self.objective) if bound is None else bound]
+        if split:
+            bounds.append(find_bound(self.instance, "closed-form", self.objective))
         return replace(self, bounds=tuple(bounds))
 
     @property
@@ -385,7 +478,7 @@ class StepComparison(Comparison["Execution", "Bound"]):
         if split and self.bounds:
             found.append(
                 f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
-                f"the proven bound on the total is {numbers.at_least(self.bounds[-1].value)}."
+                f"the proven bound is {numbers.at_least(self.bounds[-1].value)}."
             )
         if self.demand <= memory:
             said = (
@@ -431,6 +524,8 @@ class ClockComparison(Comparison[ClockedRun, "ClockBound"]):
     bounds: tuple[ClockBound, ...] = ()
     turns: bool = False
     rough: ClockedRun | None = None
+    objective: ScheduleObjective = _PLAIN
+    goodput: Any = None
     timed = True
     _view = "clock_table", "plot_clock_comparison", "clock_page"
     _untold = "mixed"
@@ -451,19 +546,20 @@ class ClockComparison(Comparison[ClockedRun, "ClockBound"]):
         """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
         if self.turns:
             return self
-        clock = self.clock
+        clock, objective = self.clock, self.objective
+        assert objective != "late-requests"  # of which no bound is known on a clock
         if bound is None and isinstance(clock, LinearClock):
-            bound = find_bound(self.instance, method, clock=clock)
+            bound = find_bound(self.instance, method, objective, clock=clock)
         bounds = [] if bound is None else [bound]
         if bound is not None and isinstance(clock, LinearClock):
             premises, known = bound.premises, JSON()
             alike = all(run.facts.storage == premises.storage for run in self)
             if not alike and premises.storage == STORAGES[0]:  # weaker, for what it does not cover
                 known |= {"max_num_seqs": premises.max_num_seqs, "storage": STORAGES[1]}
-                bounds.append(find_bound(self.instance, method, clock=clock, **known))
+                bounds.append(find_bound(self.instance, method, objective, clock=clock, **known))
             if any(run.facts.clock != premises.clock and run.facts.clock for run in self):
                 cached = going_on_from_a_cache(clock)  # weaker, for what found its tokens
-                bounds.append(find_bound(self.instance, method, clock=cached, **known))
+                bounds.append(find_bound(self.instance, method, objective, clock=cached, **known))
         return replace(self, bounds=tuple(bounds))
 
     def covering(self, run: str | Run | Schedule) -> tuple[Claim | None, str | None]:
@@ -495,14 +591,26 @@ class ClockComparison(Comparison[ClockedRun, "ClockBound"]):
             f"Memory {limit}: at most {peak:,} of {memory:,} tokens are held, and the requests in "
             f"the system would hold at most {self.demand:,} at their peaks."
         )
+        full: dict[int | None, list[str]] = {}
+        for run in self:
+            if run.full:
+                full.setdefault(run.max_num_seqs, []).append(run.policy)
+        free = [run.policy for run in self if run.max_num_seqs is None]
+        found += [
+            f"The limit of {most:,} requests in a batch (max_num_seqs) binds for {', '.join(names)}"
+            + (f"; {', '.join(free)} ran without it." if free else ".")
+            for most, names in full.items()
+        ]
         guessed = {run.policy: run.beyond for run in self if run.beyond is not None}
         found += [f"{name}: {said}." for name, said in guessed.items()]
         late = [run.policy for run in self if run.facts.storage != STORAGES[0]]
         if late and len(self.bounds) > 1:
-            mean = numbers.proven(Fraction(self.bounds[1].value) / len(self.instance))
+            total = self.objective == "total-latency"
+            least = Fraction(self.bounds[1].value) / (len(self.instance) if total else 1)
             found.append(
                 f"{', '.join(late)}: tokens are stored one batch later than the papers count them, "
-                f"which leaves more room; for that the proven bound on the mean is {mean}."
+                f"which leaves more room; for that the proven bound on the "
+                f"{'mean' if total else self.measure} is {numbers.proven(least)}."
             )
         return found
 
@@ -528,13 +636,14 @@ class ClockComparison(Comparison[ClockedRun, "ClockBound"]):
         }
 
 
-def with_rough(sentence: str, rough: JSON, unit: str) -> str:
+def with_rough(sentence: str, rough: JSON, unit: str, metric: str = "mean_latency") -> str:
     """Return a sentence on a policy that is told outputs, with what rough forecasts make of it."""
     who = "it" if sentence.startswith(rough["policy"]) else rough["policy"]
-    mean, told, tail = map(numbers.number, (rough["mean_latency"][1], *rough["p99_latency"]))
+    value, told, tail = map(numbers.number, (rough[metric][1], *rough["p99_latency"]))
+    p99 = f", and a p99 of {tail}{unit} in place of {told}{unit}" * (metric == "mean_latency")
     return (
         f"{sentence[:-1]}; with rough forecasts (log-error {rough['log_error']}) {who} has "
-        f"{mean}{unit}, and a p99 of {tail}{unit} in place of {told}{unit}."
+        f"{value}{unit}{p99}."
     )
 
 
@@ -694,12 +803,18 @@ def _interval(values: FloatArray) -> numbers.ConfidenceInterval:
 
 
 def beside(
-    runs: dict[str, list[Any]], seconds: list[float], settings: RunSettings, warm_up: float | None
+    runs: dict[str, list[Any]],
+    seconds: list[float],
+    settings: RunSettings,
+    warm_up: float | None,
+    objective: ScheduleObjective,
+    goodput: Any = None,
 ) -> StepComparison | ClockComparison | ClusterComparison:
     """Return the runs of each policy as the result of the world that they were in."""
     times = tuple(seconds)
     if settings.cluster is not None:
         return ClusterComparison(runs, times, settings, warm_up)
     if settings.clock is not None:
-        return ClockComparison(runs, times, settings, warm_up or 0.0)
-    return StepComparison(runs, times, settings)
+        made = ClockComparison(runs, times, settings, warm_up or 0.0)
+        return replace(made, objective=objective, goodput=goodput)
+    return StepComparison(runs, times, settings, objective=objective, goodput=goodput)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Self, cast, get_args
 
 import numpy as np
 from scipy import sparse
@@ -33,7 +32,15 @@ from optsched.models.program import (
     safe_horizon,
     workers_of,
 )
-from optsched.problem.costs import Lateness, StartCosts, weights_of
+from optsched.problem.costs import (
+    SCHEDULE_OBJECTIVES,
+    Lateness,
+    ScheduleObjective,
+    StartCosts,
+    check_due,
+    cost_unit,
+    schedule_cost,
+)
 from optsched.problem.schedule import Schedule, Usage, Violation
 
 if TYPE_CHECKING:
@@ -44,8 +51,6 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 
-ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan", "late-requests"]
-SCHEDULE_OBJECTIVES: tuple[ScheduleObjective, ...] = get_args(ScheduleObjective)
 LATENESS: tuple[Lateness, ...] = get_args(Lateness)
 
 
@@ -62,55 +67,6 @@ def check_lateness(lateness: str, penalty: float, error: type[OptschedError]) ->
             f"lateness is {lateness!r} without a penalty, which would drop the deadlines; pass a "
             "penalty, such as 10"
         )
-
-
-def check_due(
-    instance: Instance, objective: str, lateness: str, error: type[OptschedError]
-) -> None:
-    """Reject what counts late requests and has no deadlines, or a price on them besides."""
-    if objective != "late-requests":
-        return
-    if instance.deadlines is None:
-        raise error("the objective is late-requests, but the requests have no deadlines; add them")
-    if lateness != "forbidden":
-        raise error(
-            f"lateness is {lateness!r}, but the objective late-requests has its own price; leave "
-            "lateness and penalty out"
-        )
-
-
-def schedule_cost(
-    schedule: Schedule,
-    objective: str = "total-latency",
-    lateness: Lateness = "forbidden",
-    penalty: float = 0.0,
-) -> Fraction:
-    """Evaluate a schedule without rounding, from its start steps alone."""
-    instance = schedule.instance
-    due = schedule.completions if instance.deadlines is None else instance.deadlines
-    late = np.maximum(schedule.completions - due, 0)
-    if objective == "late-requests":
-        return exact_dot(weights_of(instance, "weighted-latency"), late > 0)
-    cost = Fraction(schedule.makespan if objective == "makespan" else schedule.total_latency)
-    if objective == "weighted-latency" and instance.weights is not None:
-        cost = exact_dot(instance.weights, schedule.latencies)
-    if lateness == "forbidden":
-        return cost
-    return cost + Fraction(penalty) * int((late if lateness == "per-step" else late > 0).sum())
-
-
-def cost_unit(
-    instance: Instance,
-    objective: ScheduleObjective = "total-latency",
-    lateness: Lateness = "forbidden",
-    penalty: float = 0.0,
-) -> Fraction:
-    """Return a number of which the cost of every schedule is a whole multiple."""
-    numbers = [1.0]
-    if objective in ("weighted-latency", "late-requests") and instance.weights is not None:
-        numbers = np.unique(instance.weights).tolist()
-    soft = instance.deadlines is not None and lateness != "forbidden"
-    return in_units(np.array([*numbers, penalty] if soft else numbers))[0]
 
 
 @checked(ModelError)

@@ -25,7 +25,7 @@ from optsched.bounds.ascent import charged_by, completions_within, regrets_of
 from optsched.bounds.lagrangian import PricedStarts, held_by
 from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.errors import OptschedError
-from optsched.models.hindsight import schedule_cost
+from optsched.problem.costs import schedule_cost
 from optsched.problem.schedule import Schedule
 
 if TYPE_CHECKING:

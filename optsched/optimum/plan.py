@@ -27,7 +27,7 @@ from optsched.optimum.state import (
     SolveState,
 )
 from optsched.policies import BASIC, Policy, PriorityPolicy
-from optsched.policies.priorities import PRIORITIES
+from optsched.policies.priorities import DUE, PRIORITIES
 from optsched.problem.schedule import Schedule
 from optsched.search.annealing import WORK_PER_SECOND
 from optsched.search.delays import list_on_workers
@@ -132,7 +132,7 @@ _MANY = 20_000  # requests from which on prices take longer than the policies
 
 
 # Powers of the output by which memory-time is multiplied, and ratios of a window: lists to start
-# from besides `area+window` (docs/research.md).
+# from besides `area+window` (benchmarks/research.md).
 _LISTS = ((0.25, 1.6), (0.0, 1.2), (0.5, 1.4))
 
 
@@ -231,7 +231,7 @@ def find_first(state: SolveState) -> None:
 
 
 def _first_bound(state: SolveState, method: BoundMethod) -> Bound:
-    """Bound latency, which lateness only adds to; and who is late however it is served."""
+    """Bound latency, which lateness only adds to, or how many are late however they are served."""
     if state.objective != "late-requests":
         return bound(state.pool, method, state.objective)
     return of_prices(certify(state.pool, np.zeros(0), state.pool.arrivals, *state.asked), 0.0)
@@ -392,9 +392,8 @@ def _policies(state: SolveState) -> Iterator[Policy]:
         yield PriorityPolicy("longest", "", lambda i: -i.outputs)
     elif not plain:
         yield from _lists(state)
-    if (due := state.instance.deadlines) is not None:
-        yield PriorityPolicy("earliest-deadline", "", lambda _: due)
-        yield PriorityPolicy("least-slack", "", lambda i: due - i.outputs)
+    if state.instance.deadlines is not None:
+        yield from DUE
 
 
 def _lists(state: SolveState) -> Iterator[Policy]:

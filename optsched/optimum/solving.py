@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, overload
 from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.aside import watched
 from optsched.errors import OptschedError, SolverError, require_known
-from optsched.models.hindsight import SCHEDULE_OBJECTIVES, check_due
 from optsched.optimum.plan import find_first, go_through
 from optsched.optimum.programs import WATCHED, kind_of
 from optsched.optimum.state import Optimum, SolveParams, SolveState
+from optsched.problem.costs import SCHEDULE_OBJECTIVES, check_due
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
     from optsched.bounds.bound import SomeWorkers
-    from optsched.models.hindsight import ScheduleObjective
     from optsched.models.program import Solution
+    from optsched.problem.costs import ScheduleObjective
 
 
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")

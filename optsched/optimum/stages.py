@@ -161,7 +161,7 @@ def raise_prices(state: SolveState, work: float | None = None) -> None:
         return
     arrivals = bool(state.instance.arrivals.any())
     if not arrivals and len(state.instance) > PRICED:
-        return  # the relaxation's prices are as good (docs/research.md)
+        return  # the relaxation's prices are as good (benchmarks/research.md)
     seconds = state.share(PRICES_ARRIVALS if arrivals else PRICES_OFFLINE)
     end = state.until(1.5 * seconds)
     if arrivals and state.beamed:
@@ -226,7 +226,7 @@ def _price_coarsely(state: SolveState, work: float, deadline: float) -> float:
             rounds=rounds,
             cells=cells,
             begin=found,
-            budget=state.budget(math.inf, deadline),
+            budget=state.budget(work if state.by_work else math.inf, deadline),
         )
         if cell == 1:
             break

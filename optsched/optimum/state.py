@@ -22,10 +22,10 @@ from optsched.bounds.bound import of_pool
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.errors import InfeasibleError, OptschedError, SolverError
-from optsched.models.hindsight import check_lateness, cost_unit, schedule_cost
+from optsched.models.hindsight import check_lateness
 from optsched.models.program import Solution, Stopped, latest_starts, next_cost
 from optsched.optimum.gap import GapExplanation, explain_gap
-from optsched.problem.costs import StartCosts, weights_of
+from optsched.problem.costs import StartCosts, cost_unit, schedule_cost, weights_of
 from optsched.problem.workers import Workers
 from optsched.solvers.backends.base import OnProgress, Options, Progress
 
@@ -36,15 +36,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.certificates.prices import ConfigurationCertificate, MakespanCertificate
-    from optsched.models.hindsight import ScheduleObjective
-    from optsched.problem.costs import Lateness
+    from optsched.problem.costs import Lateness, ScheduleObjective
     from optsched.problem.instance import Instance
     from optsched.problem.premises import World
     from optsched.problem.schedule import Schedule
 
 
 # Requests up to which the event program is the faster one, up to which an exact stage gets to the
-# end, and up to which it gets far (docs/research.md has figures).
+# end, and up to which it gets far (benchmarks/research.md has figures).
 EVENTS, SMALLEST, SMALL = 12, 30, 50
 EVENTS_TIGHT = 40  # requests, for the makespan and where none may be late
 EVENTS_FIRST = 100  # the same, before a search that goes on from there
@@ -74,9 +73,10 @@ class SolveParams:
     threads, seed
         Number of threads, and seed of all random numbers.
     work
-        Instances, with the method "search": seconds' worth of work on a slow core, in place of
-        time. The same work, seed and threads give the same answer however fast the machine is,
-        where time is not short. None: what there is time for; without a limit, a minute's work.
+        Instances, with the method "search": units of work in place of time, each of some 1.6
+        billion looks at the memory of a step. The same work, seed and threads give the same answer
+        however fast the machine is, where time is not short. None: what there is time for; without
+        a limit, 60 units.
     memory_limit
         Bytes that an exact search, or a solver in a child process, may take; None for no limit.
     gap_limit
@@ -317,7 +317,7 @@ class Optimum(Solution):
 #: Status where a program has more coefficients than is allowed.
 TOO_LARGE = "too large to be solved exactly"
 
-_WORK = 60.0  # seconds' worth, where neither time nor work is limited
+_WORK = 60.0  # units, where neither time nor work is limited
 
 
 @dataclass

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import BoolArray, IntArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 #: among the next ones that ask for hardly more than it are tried, as "window:RATIO,LENGTH" says.
 Rule = str
 RULES = ("prefix", "skip", "backfill", "window")
-SWITCHES = ("fair", "learned", "plan")  # of vllm, which stand in the place of a rule
+SWITCHES = ("fair", "gittins", "learned", "plan")  # of vllm, which stand in the place of a rule
 
 _FORESEES: dict[str, Literal["intervals", "beliefs"]] = {  # by kind
     "plan": "intervals",
@@ -78,6 +78,16 @@ class Policy:
         """Refuse a setting that does not hold what it must."""
         if not holds:
             raise PolicyError(f"policy {self.name!r}: {text}")
+
+    def due(self, deadlines: FloatArray | None) -> FloatArray:
+        """Return deadlines in the unit of a run; refuse requests that have none."""
+        if deadlines is not None:
+            return deadlines
+        raise PolicyError(
+            f"policy {self.name!r} goes by deadlines, which the requests do not have in the unit "
+            "of the run; add them, on a clock with the length of a step (arrival_s, or "
+            "seconds_per_step), or use another policy, such as area"
+        )
 
     def linear(self, clock: Clock, instead: str) -> LinearClock:
         """Return a clock that is a weighted sum; refuse a function, which another policy takes."""
@@ -276,6 +286,8 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     name = str(rule).partition(":")[0]
     if name not in RULES or (":" in rule and name != "window"):
         known = SWITCHES if policy.needs.kind == "vllm" else RULES
+        if known is SWITCHES:
+            name = rule = next((part for part in rule.split("+") if part not in known), rule)
         raise PolicyError(f"unknown rule {rule!r}: {nearest(name, known)}")
     if name == "window":
         window_of(rule)

@@ -22,6 +22,7 @@ from optsched.policies.base import (
 )
 from optsched.policies.priorities import PRIORITIES
 from optsched.problem.premises import PREEMPTIONS, Knowledge, Preemption
+from optsched.problem.work import time_alone, work_of
 from optsched.search.annealing import add_all, admit_now
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from optsched.clock import Clock
     from optsched.problem.forecasts import Forecast
     from optsched.problem.instance import Instance
 
@@ -60,6 +62,11 @@ class State:
         Prompts, arrivals and bounds of the outputs; both bounds are the output where it is known.
     seed
         The seed of the run, for keys with noise.
+    deadlines
+        Time of each request's deadline in the unit of `clock`, shape (n,); None where there are
+        none in that unit.
+    batch_clock
+        How long batches take; in steps that of the unit clock.
     """
 
     clock: float
@@ -72,6 +79,8 @@ class State:
     lower: IntArray
     forecast: Forecast
     seed: int
+    deadlines: FloatArray | None
+    batch_clock: Clock
 
     @property
     def made(self) -> IntArray:
@@ -300,6 +309,36 @@ def _admitted(state: State, order: IntArray, limits: tuple[float, int]) -> IntAr
     return admit_now(*sizes, state.forecast.memory, usage, order, *limits)
 
 
+_NEAR = 2.0  # k, in mean times that requests take
+
+
+def _apparent_tardiness(state: State) -> FloatArray:
+    r"""Return minus the logarithm of the apparent tardiness cost of each waiting request.
+
+    At time :math:`t` that is :math:`(w / p) \exp(-\max(0, d - a - t) / (k \bar p))` with the weight
+    :math:`w`, the deadline :math:`d` and :math:`k = 2`. For the processing time :math:`p` stands
+    the work on the clock, in steps memory-time over the memory; :math:`\bar p` is its mean over
+    those that wait, and :math:`a` the time that a request takes alone. Of outputs that are not
+    known the middle of their bounds counts.
+    """
+    clock = TARDINESS.linear(state.batch_clock, "edf")
+    known, waiting = state.forecast, state.waiting
+    lower = state.lower[waiting]
+    sizes = known.prompts[waiting], (lower + np.maximum(known.upper[waiting], lower) + 1) // 2
+    work, weights = work_of(*sizes, known.memory, clock), known.weights
+    slack = TARDINESS.due(state.deadlines)[waiting] - state.clock - time_alone(*sizes, clock)
+    per_weight = work if weights is None else work / weights[waiting]
+    key: FloatArray = np.log(per_weight) + np.maximum(slack, 0) / (_NEAR * work.mean())
+    return key
+
+
+TARDINESS = DynamicPolicy(
+    "tardiness",
+    "greatest apparent tardiness cost first, with memory-time for processing times",
+    _apparent_tardiness,
+    source="Vepsalainen and Morton 1987",
+)
+
 LengthEstimate = Literal["lower", "upper", "posterior"]
 LENGTH_ESTIMATES: tuple[LengthEstimate, ...] = get_args(LengthEstimate)
 #: What plans, and what may solve it; "auto" is a search or a rule of this package where one is.
@@ -343,7 +382,7 @@ class RollingPolicy(Policy):
     replan_interval
         Least number of steps between two reviews.
     work
-        Seconds' worth of work of the search for one decision, on a slow core; by default 0.0015.
+        Units of work of the search for one decision, as of `SolveParams`; by default 0.0015.
         The same work and seed give the same run at any speed; other planners without a solver do
         what they do. Solvers go by time.
     budget

@@ -13,7 +13,7 @@ from optsched.bounds.lagrangian import expected_starts
 from optsched.bounds.on_clock import PARTS, best_share
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import BatchPolicy, NamedPolicy, Needs, PriorityPolicy
-from optsched.problem.work import work_on_clock
+from optsched.problem.work import due_times, time_alone, work_on_clock
 from optsched.solvers.selection import BatchMethod, LocalSwap, fill, select_batch
 
 if TYPE_CHECKING:
@@ -88,6 +88,39 @@ WORK = WorkPolicy(
     source="Smith's rule for the bound on a clock",
     reads="outputs",
 )
+
+
+@dataclass(frozen=True)
+class DuePolicy(PriorityPolicy):
+    """Least time until the deadline first; if it reads outputs, less the time a request takes."""
+
+    def keys(self, instance: Instance, clock: Clock) -> FloatArray:
+        """Return by when each request is due, or has to start; both are the same at any time."""
+        return self.due(due_times(instance, clock)) - self.taking(instance, clock)
+
+    def taking(self, instance: Instance, clock: Clock) -> FloatArray:
+        """Return how long each request takes alone; nothing where outputs are not read."""
+        if self.reads == "nothing":
+            return np.zeros(len(instance))
+        return time_alone(instance.prompts, instance.outputs, self.linear(clock, "edf"))
+
+
+EDF = DuePolicy(
+    "edf",
+    "earliest deadline first",
+    attrgetter("deadlines"),
+    source="Jackson 1955, for the largest lateness",
+    reads="nothing",
+)
+LEAST_SLACK = DuePolicy(
+    "least-slack",
+    "least slack first: the deadline less the time that a request takes",
+    attrgetter("deadlines"),
+    source="Conway, Maxwell and Miller 1967",
+    reads="outputs",
+)
+DUE = (EDF, LEAST_SLACK)
+BY_KEY = (*PRIORITIES, WORK, *DUE)
 
 
 class _Waiting:

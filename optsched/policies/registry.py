@@ -10,8 +10,8 @@ from optsched._internal.imports import imported, names_module
 from optsched._internal.rooms import elsewhere, every
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import SWITCHES, Policy, PriorityPolicy, with_rule
-from optsched.policies.decision import ROLLING, DecisionPolicy
-from optsched.policies.priorities import ENGINES, PRIORITIES, SELECTED, SORTED_F, SORTED_LP, WORK
+from optsched.policies.decision import ROLLING, TARDINESS, DecisionPolicy
+from optsched.policies.priorities import BY_KEY, ENGINES, PRIORITIES, SELECTED, SORTED_F, SORTED_LP
 from optsched.policies.robust import CHANCE, OVERFLOW, ROBUST
 from optsched.policies.wait import WAITING
 
@@ -34,7 +34,8 @@ POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
         *_PLAIN.values(),
-        WORK,
+        *BY_KEY,
+        TARDINESS,
         *SELECTED,
         *SORTED_LP,
         *ROBUST,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from optsched._internal.arrays import MAX_STEP, Array, FloatArray, IntArray
 from optsched._internal.compiled import compiled_inside
+from optsched._internal.numbers import exact_dot, in_units
 
 if TYPE_CHECKING:
+    from optsched.errors import OptschedError
     from optsched.problem.instance import Instance
+    from optsched.problem.schedule import Started
 
+ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan", "late-requests"]
+SCHEDULE_OBJECTIVES: tuple[ScheduleObjective, ...] = get_args(ScheduleObjective)
 Lateness = Literal["forbidden", "per-step", "per-request"]
 
 
@@ -20,6 +26,55 @@ def weights_of(instance: Instance, objective: str) -> FloatArray:
     if objective == "weighted-latency" and instance.weights is not None:
         return np.array(instance.weights)  # kernels are compiled once more for read-only arrays
     return np.ones(len(instance))
+
+
+def check_due(
+    instance: Instance, objective: str, lateness: str, error: type[OptschedError]
+) -> None:
+    """Reject what counts late requests and has no deadlines, or a price on them besides."""
+    if objective != "late-requests":
+        return
+    if instance.deadlines is None:
+        raise error("the objective is late-requests, but the requests have no deadlines; add them")
+    if lateness != "forbidden":
+        raise error(
+            f"lateness is {lateness!r}, but the objective late-requests has its own price; leave "
+            "lateness and penalty out"
+        )
+
+
+def schedule_cost(
+    schedule: Started,
+    objective: str = "total-latency",
+    lateness: Lateness = "forbidden",
+    penalty: float = 0.0,
+) -> Fraction:
+    """Evaluate a schedule, or a run in steps, without rounding, from its starts or ends alone."""
+    instance = schedule.instance
+    due = schedule.completions if instance.deadlines is None else instance.deadlines
+    late = np.maximum(schedule.completions - due, 0)
+    if objective == "late-requests":
+        return exact_dot(weights_of(instance, "weighted-latency"), late > 0)
+    cost = Fraction(schedule.makespan if objective == "makespan" else schedule.total_latency)
+    if objective == "weighted-latency" and instance.weights is not None:
+        cost = exact_dot(instance.weights, schedule.latencies)
+    if lateness == "forbidden":
+        return cost
+    return cost + Fraction(penalty) * int((late if lateness == "per-step" else late > 0).sum())
+
+
+def cost_unit(
+    instance: Instance,
+    objective: ScheduleObjective = "total-latency",
+    lateness: Lateness = "forbidden",
+    penalty: float = 0.0,
+) -> Fraction:
+    """Return a number of which the cost of every schedule is a whole multiple."""
+    numbers = [1.0]
+    if objective in ("weighted-latency", "late-requests") and instance.weights is not None:
+        numbers = np.unique(instance.weights).tolist()
+    soft = instance.deadlines is not None and lateness != "forbidden"
+    return in_units(np.array([*numbers, penalty] if soft else numbers))[0]
 
 
 class StartCosts(NamedTuple):

@@ -14,6 +14,7 @@ from optsched._internal.files import write_whole
 from optsched._internal.imports import data_frame, need
 from optsched._internal.numbers import number
 from optsched._internal.views import draw, html, write
+from optsched.clock import UNIT
 from optsched.errors import OptschedError, PolicyError
 from optsched.problem.forecasts import coverage, described
 from optsched.problem.instance import Instance
@@ -26,7 +27,7 @@ from optsched.problem.schedule import (
     statistics_of,
     violation,
 )
-from optsched.problem.work import arrival_times
+from optsched.problem.work import arrival_times, due_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -332,10 +333,7 @@ class TimedRun(Run):
     @property
     def deadlines(self) -> FloatArray | None:
         """Time of each request's deadline, shape (n,); None where there are none."""
-        steps, step = self.instance.deadlines, self.instance.seconds_per_step
-        if steps is None or (step is None and self.unit != "steps"):
-            return None
-        return steps.astype(np.float64) * (1.0 if self.unit == "steps" or step is None else step)
+        return due_times(self.instance, UNIT if self.clock is None else self.clock)
 
     @property
     @abstractmethod

@@ -15,7 +15,7 @@ from optsched.clock import Clock, LinearClock
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.problem.instance import Instance
 
 
@@ -121,7 +121,7 @@ def work_on_clock(instance: Instance, clock: LinearClock) -> ClockWork:
 
 
 def work_by_output(
-    prompts: FloatArray, memory: int, clock: LinearClock
+    prompts: FloatArray, memory: float, clock: LinearClock
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return a, b and c, shape (n,), where a request with output o brings a + b o + c o^2 work."""
     held = clock.held_tokens + clock.constant / memory
@@ -134,6 +134,18 @@ def work_by_output(
         clock.decode_requests + resident - clock.resident_tokens / 2 + held * (prompts + 0.5),
         np.full(len(prompts), clock.resident_tokens / 2 + held / 2),
     )
+
+
+def time_alone(prompts: IntArray, outputs: IntArray, clock: LinearClock) -> FloatArray:
+    """Return how long each request takes with no other beside it, leaving out hinges and ramps."""
+    own = work_of(prompts, outputs, np.inf, clock)
+    return own + clock.constant * outputs
+
+
+def work_of(prompts: IntArray, outputs: IntArray, memory: float, clock: LinearClock) -> FloatArray:
+    """Return the work of each request; in steps that is its memory-time over the memory."""
+    fixed, linear, square = work_by_output(prompts.astype(np.float64), memory, clock)
+    return fixed + (linear + square * outputs) * outputs
 
 
 def most_work(instance: Instance, clock: LinearClock) -> ClockWork:
@@ -154,6 +166,14 @@ def load_on_clock(instance: Instance, clock: Clock) -> ClockLoad | None:
 def step_of(instance: Instance, clock: Clock) -> float:
     """Return the length of a step of arrivals in the unit of a clock, 0 where it is not known."""
     return 1.0 if clock.unit == "steps" else instance.seconds_per_step or 0.0
+
+
+def due_times(instance: Instance, clock: Clock) -> FloatArray | None:
+    """Return the deadlines in the unit of a clock; None where there are none in that unit."""
+    step = step_of(instance, clock)
+    if instance.deadlines is None or not step:
+        return None
+    return instance.deadlines.astype(np.float64) * step
 
 
 def times_since_first(instance: Instance, clock: Clock) -> FloatArray:

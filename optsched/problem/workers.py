@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -15,14 +15,13 @@ from optsched._internal.arguments import MAX_TOKENS, as_count, as_number, checke
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory, frozen
 from optsched._internal.imports import imported, names_module
 from optsched.errors import InstanceError, PolicyError, nearest, require_distinct, require_known
+from optsched.problem.routing import Load, RouterState, by_cost, vllm_dp
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
-
-Number = TypeVar("Number")
 
 MAX_WORKERS = 4096
 
@@ -201,46 +200,8 @@ def _copies(count: object, memory: int) -> list[int]:
     return [memory] * as_count("workers", count, 1, MAX_WORKERS)
 
 
-class Load(NamedTuple, Generic[Number]):
-    """What is on workers when a request arrives, one number per worker."""
-
-    waiting: Number  # requests that were sent to the worker and do not run
-    running: Number  # requests in its batch, until that ends
-    held: Number  # tokens in its KV cache, those of the batch in progress included
-    waiting_prompts: Number  # prompt tokens of the requests that wait
-    work: Number  # memory-time that its requests have still to take, which needs their outputs
-
-
 #: Of these a worker twice as large takes twice as much.
 _BY_MEMORY = ("held", "waiting_prompts", "work")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RouterState:
-    """What a router of your own may look at when a request arrives.
-
-    Attributes
-    ----------
-    time
-        When it arrives, in steps, or on a clock in seconds.
-    request, prompt
-        Index of the request, and its prompt tokens.
-    workers
-        The workers that can hold it, ascending; the answer is one of them.
-    memories, waiting, running, held, waiting_prompts, work
-        Memory and `Load` of all workers, shape (workers,) each.
-    """
-
-    time: float
-    request: int
-    prompt: int
-    workers: IntArray
-    memories: IntArray
-    waiting: IntArray
-    running: IntArray
-    held: IntArray
-    waiting_prompts: IntArray
-    work: IntArray
 
 
 @checked(PolicyError)
@@ -261,6 +222,10 @@ class Router:
         Instead of weights: takes a `RouterState` and returns the worker.
     reads
         What the function looks at: "outputs", or "nothing" of them, and then it sees no work.
+    age
+        On a clock in seconds, workers report their counts every so many seconds, first as the first
+        request arrives. Between two reports the router adds what it sends itself, as waiting.
+        0: it always sees them.
 
     Raises
     ------
@@ -285,6 +250,7 @@ class Router:
     function: Callable[[RouterState], int] | None = None
     source: str = ""
     reads: Literal["outputs", "nothing"] = "outputs"
+    age: float = 0.0
 
     def __post_init__(self) -> None:
         require_known("reads", self.reads, ("outputs", "nothing"), PolicyError)
@@ -297,6 +263,8 @@ class Router:
             raise PolicyError(
                 f"router {self.name!r} compares {self.choices} workers, but must draw at least 1"
             )
+        wish = "a number of seconds from 0"
+        as_number("age", self.age, lambda number: number >= 0, wish, PolicyError)
 
     @property
     def looks(self) -> bool:
@@ -310,7 +278,7 @@ class Router:
         return "outputs" if told else "nothing"
 
     def coefficients(self, memories: IntArray) -> FloatArray:
-        """Return the weights of `Load` in the score of each worker, shape (workers, 5)."""
+        """Return the weights of `Load` in the score of each worker, shape (workers, 6)."""
         weights = np.array([self.weights.get(name, 0.0) for name in Load._fields])
         scale = np.ones(len(memories))
         if any(name in _BY_MEMORY for name in self.weights):
@@ -341,15 +309,24 @@ ROUTERS: dict[str, Router] = {
         Router("least-work", "the worker with least memory-time left (knows outputs)", {"work": 1}),
         Router(
             "vllm-dp",
-            "the worker with least 4 x waiting + running requests",
-            {"waiting": 4, "running": 1},
+            "where vLLM 0.33 sends a request: fewest in flight, fewer waiting where memory is full",
+            function=vllm_dp,
             source="vLLM, its load balancing between data-parallel engines",
+            reads="nothing",
+            age=0.1,
         ),
+        Router(
+            "by-cost",
+            "where latencies are predicted to grow least, its own and those of the others",
+            function=by_cost,
+            reads="nothing",
+        ),
+        Router("by-cost-known", "by-cost, told the outputs", function=by_cost),
         Router(
             "vllm-dp-tokens",
             "the worker with least 4 x waiting prompt tokens + tokens held",
             {"waiting_prompts": 4, "held": 1},
-            source="the form of vllm-dp that counts tokens",
+            source="vLLM before 0.32, but in tokens",
         ),
     )
 }
@@ -358,7 +335,7 @@ _SHIPPED = dict(ROUTERS)
 
 def is_shipped(router: object) -> bool:
     """Say whether a router is a name that means the same in every process."""
-    plain = router.partition(":")[0] if isinstance(router, str) else ""
+    plain = router.partition("@")[0].partition(":")[0] if isinstance(router, str) else ""
     return plain in _SHIPPED and ROUTERS.get(plain) is _SHIPPED[plain]
 
 
@@ -376,9 +353,12 @@ def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
             f"{router!r} is no router: name one, such as 'least-tokens', or pass a Router or a "
             "function of a state"
         )
-    name, colon, choices = router.partition(":")
+    known, at, age = router.partition("@")
+    name, colon, choices = known.partition(":")
     require_known("router", name, ROUTERS, PolicyError)
     found = ROUTERS[name]
+    if at:
+        found = replace(found, name=router, age=_seconds(age, router))
     if not colon:
         return found
     if name != "power-of-d" or not choices.isdecimal():
@@ -387,6 +367,16 @@ def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
             "workers that it draws, as in power-of-d:3"
         )
     return replace(found, name=router, choices=int(choices))
+
+
+def _seconds(age: str, router: str) -> float:
+    try:
+        return float(age)
+    except ValueError:
+        raise PolicyError(
+            f"the router {router!r} sees counts of the age {age!r}, which is no number of seconds; "
+            "write it as in jsq@0.1"
+        ) from None
 
 
 def get_routers(routers: Iterable[str | Router | Callable[[RouterState], int]]) -> list[Router]:

@@ -17,6 +17,7 @@ from optsched._internal.files import JSON
 from optsched._internal.numbers import at_least, number, percent, proven
 from optsched._version import __version__
 from optsched.errors import OptschedError, PolicyError
+from optsched.problem.costs import cost_unit, schedule_cost
 from optsched.problem.work import load_on_clock
 from optsched.report import runs, tables
 from optsched.report.style import MAX_STACKED, growing_bars, made_by, plot_means, step_unit
@@ -389,24 +390,31 @@ def comparison_page(comparison: StepComparison) -> str:
         tables.comparison_table(comparison, page=True),
         make_figures(comparison),
         optimal=proven_optimal(comparison),
+        best=f"{number(comparison.value(comparison.best))} {comparison.unit}".rstrip(),
         unit=step_unit(instance),
         rows=0 if len(instance) <= MAX_STACKED else min(len(instance), _ROWS),
     )
 
 
 def proven_optimal(comparison: StepComparison) -> bool:
-    """Say whether the bound leaves no room below the best schedule: latencies are whole numbers."""
-    best = comparison.best
+    """Say whether the bound leaves no room below the best: costs are whole multiples of a unit."""
+    best, objective = comparison.best, comparison.objective
     covering, _ = comparison.covering(best)
-    return covering is not None and math.ceil(covering.value) >= best.total_latency
+    unit = cost_unit(comparison.instance, objective)
+    return covering is not None and covering.value > schedule_cost(best, objective) - unit
 
 
 def clock_page(comparison: ClockComparison) -> str:
     """Return the page of a comparison on a clock."""
     figures = {"latency": _bars(runs.plot_clock_comparison, comparison)}
     figures |= _over_time(comparison.runs)
-    load = load_on_clock(comparison.instance, comparison.clock)
-    return page_of("clock", comparison, tables.clock_table(comparison), figures, load=load)
+    load, best = load_on_clock(comparison.instance, comparison.clock), comparison.best
+    total = comparison.objective == "total-latency"
+    measure, least = comparison.measure, comparison.value(best)
+    if total:
+        measure, least = "mean latency", best.mean_latency
+    shown = {"load": load, "measure": measure, "least": least}
+    return page_of("clock", comparison, tables.clock_table(comparison), figures, **shown)
 
 
 def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | None = None) -> str:
@@ -548,7 +556,7 @@ def make_figures(comparison: StepComparison) -> dict[str, Figure]:
             "the page draws schedules, but every policy lets preempted requests go on, so that "
             "none has one; compare a policy such as area, too"
         )
-    best = min(drawn, key=lambda schedule: schedule.total_latency)
+    best = min(drawn, key=lambda schedule: (comparison.value(schedule), schedule.total_latency))
     latency = _bars(runs.plot_comparison, comparison)
     for note in latency["layout"]["annotations"]:
         note["text"] = note["text"].removeprefix("gap ")  # a phone has no room for it

@@ -37,14 +37,14 @@ _SAMPLE = 40  # requests drawn where they are too many to be stacked
 
 
 def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
-    """Plot the total latency of each policy over the part that is proven to be unavoidable."""
+    """Plot the objective of each policy over the part that is proven to be unavoidable."""
     runs = comparison.ranked()
     ax = prepare(ax, height=1.2 + 0.36 * len(runs))
     colours = common.name_ranked(ax, comparison)
     bound, rows = comparison.bounds[0].value, np.arange(len(runs))
     covering = [comparison.covering(run)[0] for run in runs]
     unavoidable = np.array([0.0 if claim is None else claim.value for claim in covering])
-    totals = np.array([run.total_latency for run in runs])
+    totals = np.array([comparison.value(run) for run in runs])
     shares = [comparison.gap(run) for run in runs]
     gaps = ["unknown" if share is None else percent(share) for share in shares]
     label = f"unavoidable: proven bound, {at_least(bound)}"
@@ -56,8 +56,9 @@ def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
     ax.axvline(bound, color="black", linewidth=1)
     for row, (total, gap) in enumerate(zip(totals, gaps, strict=True)):
         common.note_bar(ax, f"gap {gap}", total, row)
-    ax.set_xlim(0, totals.max() * 1.2)
-    return finish(ax, f"total latency ({common.step_unit(comparison.instance)})", counts="x")
+    ax.set_xlim(0, totals.max() * 1.2 or 1)
+    unit = comparison.unit and f" ({common.step_unit(comparison.instance)})"
+    return finish(ax, f"{comparison.measure}{unit}", counts="x")
 
 
 def plot_memory(
@@ -320,13 +321,13 @@ def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -
 
 
 def plot_over_bound(comparisons: Iterable[ClockComparison], ax: Axes | None = None) -> Axes:
-    """Plot mean latency over the proven bound, which is 1, from comparisons at several loads."""
+    """Plot the objective over its proven bound, which is 1, from comparisons at several loads."""
     listed = sorted(comparisons, key=_load)
     ax = prepare(ax)
     policies = list(dict.fromkeys(name for each in listed for name in each.policies))
     for policy, style in zip(policies, line_styles(policies), strict=True):
         points = [
-            (_load(each), each[policy].total_latency / covering.value)
+            (_load(each), each.value(policy) / covering.value)
             for each in listed
             if policy in each.policies and (covering := each.covering(policy)[0]) is not None
         ]
@@ -344,7 +345,8 @@ def plot_over_bound(comparisons: Iterable[ClockComparison], ax: Axes | None = No
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter("{x:.2g}")
     ax.minorticks_off()
-    return finish(ax, "load on the clock", "mean latency over the proven bound")
+    measures = dict.fromkeys(each.metric.replace("_", " ") for each in listed)
+    return finish(ax, "load on the clock", f"{', '.join(measures)} over the proven bound")
 
 
 def _load(comparison: ClockComparison) -> float:

@@ -97,6 +97,7 @@ _POLICIES = (
     "work-posterior - a-switch - a-l a-random a-double a-min-overcommit",
     "a-max-random a-min h-sf a-max area-lower area-posterior area-chance work-chance",
     "bf-io round-robin lpt - jsq power-of-d alpha-greedy alpha-beta-clearing",
+    "- - - - - edf least-slack tardiness",
 )
 _SHADES = (
     COLOURS,
@@ -105,6 +106,7 @@ _SHADES = (
     ("#006C9C", "#D47400", "#808C70", "#B44000", "#B870C4", "#388CFC", "#786058", "#8448E4"),
     ("#4864A8", "#EC6414", "#689470", "#C82410", "#C474BC", "#4494F8", "#8C5864", "#8C10FC"),
     ("#38689C", "#FC601C", "#749C64", "#C04800", "#C07CB4", "#588CFC", "#88605C", "#8830FC"),
+    (*COLOURS[:5], "#688CF8", "#646850", "#945460"),
 )
 #: Of all others: shades that no policy of ours has, each with the column that it is like.
 _OWN = {
@@ -659,17 +661,19 @@ def plot_bars(
 
 
 def plot_means(result: Replications | Sweep, ax: Axes | None = None) -> Axes:
-    """Plot the mean latency of each policy with its interval, side by side in each setting."""
-    rows = []
+    """Plot the mean of each policy with its interval, side by side in each setting."""
+    rows, metric = [], getattr(result, "metric", "mean_latency")
+    unit = getattr(result, "unit", "")  # settings of a sweep have their own
     for entry in result.means:
-        mean = entry["mean_latency"] or {"mean": np.nan, "low": None, "high": None}
+        mean = entry[metric] or {"mean": np.nan, "low": None, "high": None}
         ends = {end: mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")}
-        rest = [f"{key} {value}" for key, value in entry.items() if key not in _MEANS]
+        rest = [f"{key} {value}" for key, value in entry.items() if key not in (*_MEANS, metric)]
         setting = ", ".join(rest) or entry["policy"]
         rows.append({"policy": entry["policy"], "setting": setting, "mean": mean["mean"], **ends})
     table = data_frame(rows)
     by = "policy" if (table.setting != table.policy).any() else None
-    look: dict[str, Any] = {"low": "low", "high": "high", "ylabel": "mean latency"}
+    look: dict[str, Any] = {"low": "low", "high": "high", "ylabel": metric.replace("_", " ")}
+    look["ylabel"] += f" ({unit})" * bool(unit)
     ax = plot_bars(table, x="setting", y="mean", by=by, ax=ax, **look)
     if by is None:
         for bar, style in zip(ax.patches, line_styles(table.policy), strict=True):

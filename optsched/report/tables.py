@@ -65,6 +65,7 @@ class Table:
 _Columns = Sequence[tuple[str, str, Callable[[Any], str]]]
 _RUN_TIME = ("run time, s", "seconds", "{:.3f}".format)  # of this machine, no latency
 _DEADLINES = ("deadlines met", "met_deadlines", "{:,}".format)
+_ATTAINED = ("within SLO", "attained", lambda share: f"{proven(100 * share, decimals=1)}%")
 _KNOWS = ("knows", "knows", str)
 _STEPS: _Columns = (
     _KNOWS,
@@ -79,6 +80,7 @@ _STEPS: _Columns = (
     ("utilisation", "utilisation", "{:.1%}".format),
     ("preempted", "preemptions", "{:,}".format),
     _DEADLINES,
+    _ATTAINED,
     _RUN_TIME,
 )
 
@@ -100,6 +102,7 @@ _CLOCK: _Columns = (
     ("preempted", "preemptions", "{:,}".format),
     ("unfinished", "unfinished", "{:,}".format),
     _DEADLINES,
+    _ATTAINED,
     _RUN_TIME,
 )
 _CLUSTER: _Columns = (
@@ -166,6 +169,8 @@ def _policies(
             mark = "best deployable"
         note = POLICIES[name].description if name in POLICIES else ""
         rows.append(Row(name, _cells(entries[name], shown), mark, note))
+    if footer and (most := comparison.attained_bound[0]) is not None:
+        footer = {**footer, "attained": percent(most)}
     bounds = ["proven bound", *(footer.get(key, "") for _, key, _ in shown)] if footer else ()
     titles = ["policy", *(title for title, *_ in shown)]
     return Table(titles, rows, caption, bounds, width, words=(0, 1))
@@ -182,20 +187,30 @@ def _remarks(comparison: StepComparison | ClockComparison) -> str:
     return known + knows + reference + due + lost
 
 
+def _by_objective(comparison: StepComparison | ClockComparison, columns: _Columns) -> _Columns:
+    """Begin with the objective and its gap, where it is not the total latency."""
+    if comparison.objective == "total-latency":
+        return columns
+    metric, (gap,) = comparison.metric, [each for each in columns if each[1] == "gap"]
+    rest = [each for each in columns[1:] if each[1] not in (metric, "gap")]
+    return [columns[0], (metric.replace("_", " "), metric, number), gap, *rest]
+
+
 def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
     """Return a row per policy, and the bound; a page has room for more columns."""
-    bound = comparison.bounds[0]
-    caption = f"latency in steps; gap = (total - bound) / total; bound: {bound.method}"
+    bound, total = comparison.bounds[0], comparison.objective == "total-latency"
+    what = "total" if total else comparison.metric.replace("_", " ")
+    caption = f"latency in steps; gap = ({what} - bound) / {what}; bound: {bound.method}"
+    footer = {comparison.metric: at_least(bound.value), "seconds": f"{bound.seconds:.3f}"}
+    if total:
+        footer["mean_latency"] = at_least(Fraction(bound.value) / len(comparison.instance))
+        footer["total_latency"] = at_least(bound.value)
     return _policies(
         comparison,
-        _STEPS,
+        _by_objective(comparison, _STEPS),
         caption + _remarks(comparison),
         hidden=() if page else ("p90_latency", "mean_ttft", "waited", "utilisation"),
-        footer={
-            "total_latency": at_least(bound.value),
-            "mean_latency": at_least(Fraction(bound.value) / len(comparison.instance)),
-            "seconds": f"{bound.seconds:.3f}",
-        },
+        footer=footer,
         width=150,
     )
 
@@ -210,13 +225,17 @@ def clock_table(comparison: ClockComparison) -> Table:
             "; no bound, as the clock is a function: a LinearClock never above it would have one"
         )
     if bound is not None:
-        mean = Fraction(bound.value) / len(comparison.instance)
-        footer = {"mean_latency": proven(mean, digits=4)}
-        proof = f"; gap = (mean - bound) / mean, of latency alone; bound: {bound.method}"
+        total = comparison.objective == "total-latency"
+        least = Fraction(bound.value) / (len(comparison.instance) if total else 1)
+        footer = {comparison.metric: proven(least, digits=4)}
+        what = "mean" if total else comparison.measure
+        alone = ", of latency alone" if total else ""
+        proof = f"; gap = ({what} - bound) / {what}{alone}; bound: {bound.method}"
     unit = clock.unit.removesuffix("s") or "s"
+    columns = [(title.format(unit=unit), key, write) for title, key, write in _CLOCK]
     return _policies(
         comparison,
-        [(title.format(unit=unit), key, write) for title, key, write in _CLOCK],
+        _by_objective(comparison, columns),
         f"latency, TTFT and TPOT in {clock.unit} on the clock {clock.name}{proof}; TTFT and TPOT "
         f"are measured and have no bound; prefill, decode, constant: {clock.unit} of all batches; "
         f"run time: to simulate{_remarks(comparison)}",

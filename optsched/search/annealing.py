@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Usage = npt.NDArray[np.int32]
     RandomState = npt.NDArray[np.uint64]
 
-#: Work per second on a slow core: turns a time limit into work.
+#: Work of a unit, which a time limit counts as a second: 1.6 billion steps (`STEP_WORK`).
 WORK_PER_SECOND = 4e8
 
 #: Steps of a dense usage profile at most.

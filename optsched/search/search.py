@@ -123,7 +123,7 @@ PLANS: dict[str, Plan] = {
 
 
 def _choose(start: Schedule) -> list[str]:
-    """Return the searches that suit the problem, the best first (figures: docs/research.md)."""
+    """Return the searches that suit the problem, best first (figures: benchmarks/research.md)."""
     instance = start.instance
     together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
     if len(instance) > _FEW or len(start.workers) > 1:

@@ -16,8 +16,9 @@ from optsched.policies import Policy, get_policy, with_rule
 from optsched.problem.execution import Execution, Run, TimedRun
 from optsched.problem.forecasts import forecast
 from optsched.problem.premises import PREEMPTIONS, STORAGES, Knowledge, World
+from optsched.problem.routing import Load
 from optsched.problem.schedule import Schedule, Violation
-from optsched.problem.workers import Load, Router, Workers, as_workers, get_router
+from optsched.problem.workers import Router, Workers, as_workers, get_router
 from optsched.simulate import runners
 from optsched.simulate.settings import Task, settings_of
 
@@ -583,6 +584,7 @@ class Attempted(NamedTuple):
             held=prompts[running].sum() + has[running].sum(),
             waiting_prompts=prompts.sum() - prompts[running].sum() - prompts[done].sum(),
             work=areas.sum() - areas[done].sum() - taken.sum(),
+            made=instance.outputs[done].sum() + has.sum(),
         )
 
     def finished(self) -> Execution | ClockedRun:
@@ -623,9 +625,9 @@ class Trajectories(runners.Replicas):
         return self
 
     def look(self, time: float, indices: IntArray) -> FloatArray:
-        """Return the load of workers, shape (workers asked for, 5)."""
+        """Return the load of workers, shape (workers asked for, 6)."""
         known = (self._known_of(index) for index in indices.tolist())
-        loads = [Load(0, 0, 0, 0, 0) if each is None else each.load(time) for each in known]
+        loads = [Load(0, 0, 0, 0, 0, 0) if each is None else each.load(time) for each in known]
         return np.array(loads, dtype=np.float64)
 
     def place(self, index: int, request: int, time: float) -> None:

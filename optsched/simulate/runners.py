@@ -21,8 +21,8 @@ from optsched.policies.base import BatchSelector, window_of
 from optsched.problem.execution import Execution, Loop, Run, Stall, kept_before, unpreempted
 from optsched.problem.forecasts import Beliefs, forecast, steps_ahead
 from optsched.problem.instance import Instance
+from optsched.problem.routing import Load, RouterState
 from optsched.problem.work import arrival_times, work_by_output
-from optsched.problem.workers import Load, Router, RouterState, Workers
 from optsched.simulate.seconds import batches, serving
 from optsched.simulate.seconds.execution import (
     ClockedRun,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
     from optsched.policies.robust import ChancePolicy, IntervalPolicy, OverflowPolicy
     from optsched.problem.premises import Preemption
+    from optsched.problem.workers import Router, Workers
     from optsched.simulate.settings import Task
 
     Kernel = Callable[..., tuple[Any, ...]]
@@ -306,7 +307,7 @@ class Replicas(ABC):
 
     @abstractmethod
     def look(self, time: float, indices: IntArray) -> FloatArray:
-        """Return the load of workers, shape (workers asked for, 5)."""
+        """Return the load of workers, shape (workers asked for, 6)."""
 
     @abstractmethod
     def place(self, index: int, request: int, time: float) -> None:
@@ -325,23 +326,36 @@ class Replicas(ABC):
         placement = np.zeros(len(instance), dtype=np.int64)
         memories = np.array(self._workers.memories)
         weights, every = router.coefficients(memories), np.arange(count)
-        arrivals = arrival_times(instance, self._task.clock)
-        for request, time in enumerate(arrivals.tolist()):
-            line = choices.of(request)
+        age = router.age if self._task.clock.unit == "s" else 0.0
+        told, reports = np.zeros((count, len(Load._fields))), 0
+        arrivals = arrival_times(instance, self._task.clock).tolist()
+        first = arrivals[0]
+        for request, time in enumerate(arrivals):
+            line, prompt = choices.of(request), int(instance.prompts[request])
+            if age and (time - first) / age >= reports:
+                reports = int((time - first) / age) + 1
+                told = self.look(min(first + (reports - 1) * age, time), every)
             if router.function is None:
-                scores = (self.look(time, line) * weights[line]).sum(axis=1)
+                here = told[line] if age else self.look(time, line)
+                scores = (here * weights[line]).sum(axis=1)
                 chosen = int(line[np.argmin(scores)])
             else:
-                loads = Load(*self.look(time, every).astype(np.int64).T.copy())
+                now = self.look(time, every)
+                seen = Load(*(told if age else now).astype(np.int64).T.copy())
+                output: int | None = int(instance.outputs[request])
                 if router.knows == "nothing":
-                    loads = loads._replace(work=np.zeros_like(loads.work))
-                prompt = int(instance.prompts[request])
-                state = RouterState(time, request, prompt, line, memories, *loads)
+                    seen, output = seen._replace(work=np.zeros_like(seen.work)), None
+                in_flight = now[:, :2].sum(axis=1).astype(np.int64)
+                place = time, request, prompt, line, memories
+                state = RouterState(*place, *seen, in_flight, output, self._clocks)
                 answer = router.function(state)
                 _check_choice(answer, router, instance, request, line, count)
                 chosen = int(answer)
             placement[request] = chosen
+            if age:  # the report was of an earlier time
+                self.look(time, every[chosen : chosen + 1])
             self.place(chosen, request, time)
+            told[chosen] += (1, 0, 0, prompt, instance.areas[request], 0)
         return placement
 
 
@@ -376,11 +390,17 @@ class PausedWorkers(Replicas):
 
     def _fitting(self, index: int) -> tuple[IntArray, Instance]:
         """Return the requests that fit a worker, and as an instance with its memory."""
-        memory = self._workers.memories[index]
-        fits = np.flatnonzero(self._instance.peaks <= memory)
-        if not len(fits):
-            return fits, Instance([memory - 1], [1], memory)
-        return fits, self._instance.take(fits).replace(memory=memory)
+        return self._by_memory[self._workers.memories[index]]
+
+    @cached_property
+    def _by_memory(self) -> dict[int, tuple[IntArray, Instance]]:
+        instance, fitting = self._instance, {}
+        for memory in {*self._workers.memories}:
+            if len(fits := np.flatnonzero(instance.peaks <= memory)):
+                fitting[memory] = fits, instance.take(fits).replace(memory=memory)
+            else:
+                fitting[memory] = fits, Instance([memory - 1], [1], memory)
+        return fitting
 
     def require_order(self, orders: tuple[IntArray, IntArray]) -> None:
         """Refuse an order that is another one without requests of other workers."""
@@ -417,7 +437,7 @@ class OrderedWorkers(PausedWorkers):
 
     def route(self, router: Router, choices: Choices) -> IntArray:
         """Ask a router at every arrival; return where each request goes."""
-        if router.function is not None:
+        if router.function is not None or router.age:
             return super().route(router, choices)
         weights = router.coefficients(np.array(self._workers.memories))
         placement = np.full(len(self._instance), -1)
@@ -426,7 +446,7 @@ class OrderedWorkers(PausedWorkers):
         return placement
 
     def look(self, time: float, indices: IntArray) -> FloatArray:
-        """Return the load of workers, shape (workers asked for, 5)."""
+        """Return the load of workers, shape (workers asked for, 6)."""
         loads = np.zeros((len(self._workers), len(Load._fields)))
         kernel = interruptible_kernel(_look, len(self._instance) if time == np.inf else 0)
         self._paused.go_on(kernel, time, loads)
@@ -461,7 +481,7 @@ def _see(queues: batches.WorkerQueues, index: int, time: float, load: FloatArray
         load[1], load[2] = worker.running, worker.held
     else:
         load[1], load[2] = worker.active, worker.tokens
-    load[3], load[4] = worker.waiting_prompts, worker.work
+    load[3], load[4], load[5] = worker.waiting_prompts, worker.work, worker.made
 
 
 @allocating
@@ -475,7 +495,7 @@ def _route(
 ) -> bool:
     """Send each request to the worker with the least score; False where the log is full."""
     drawn, which, weights = choices
-    arrivals, load = queues.arrivals, np.empty(5)
+    arrivals, load = queues.arrivals, np.empty(weights.shape[1])
     for request in range(len(placement)):
         if placement[request] >= 0:
             continue
@@ -544,6 +564,7 @@ class EngineWorkers(PausedWorkers):
         # Requests of each worker that are not complete, and how many those are.
         self._requests = [np.zeros(64, dtype=np.int64) for _ in range(count)]
         self._counts = np.zeros(count, dtype=np.int64)
+        self._done = np.zeros(count, dtype=np.int64)  # tokens of those that are
         served = self._new_records(requests_of(self._instance, self._task.clock))
         clocks = dict.fromkeys(self._clocks)
         timers = {each: self._stack.enter_context(batches.timing(each)) for each in clocks}
@@ -561,13 +582,16 @@ class EngineWorkers(PausedWorkers):
         return serving.MixedServer(served, how, limits, timer, self._task.settings.until)
 
     def look(self, time: float, indices: IntArray) -> FloatArray:
-        """Return the load of workers, shape (workers asked for, 5)."""
+        """Return the load of workers, shape (workers asked for, 6)."""
         found = np.zeros((len(indices), len(Load._fields)))
-        for row, index in zip(found, indices.tolist(), strict=True):
+        found[:, Load._fields.index("made")] = self._done[indices]
+        for at in np.flatnonzero(self._counts[indices]).tolist():  # others stay as they are
+            row, index = found[at], int(indices[at])
             self._run(index, time)
             engine = self._engines[index]
             here, spans = self._requests[index][: self._counts[index]], engine.log.spans
-            kept = _load(time, here, engine.progress, self._works, spans, engine.log.state, row)
+            log, done = (spans, engine.log.state), self._done[index : index + 1]
+            kept = _load(time, here, engine.progress, self._works, log, done, row)
             self._counts[index] = kept
         return found
 
@@ -597,22 +621,24 @@ def _load(
     requests: IntArray,
     progress: batches.EngineProgress,
     works: tuple[IntArray, IntArray],
-    spans: FloatArray,
-    state: IntArray,
+    log: tuple[FloatArray, IntArray],
+    done: IntArray,
     row: FloatArray,
 ) -> int:
     """Sum what requests of a worker weigh, and keep those that are not complete."""
-    prompts, areas = works
-    kept = 0
+    (prompts, areas), (spans, state) = works, log
+    row[5], kept = done[0], 0
     for number in range(len(requests)):
         request = requests[number]
         last = progress.last[request]
         ends = 0 <= last < state[0]
+        made = progress.made[request] + progress.in_flight[request]
+        row[5] += made
         if ends and spans[last, 1] <= time:
+            done[0] += made
             continue
         requests[kept] = request
         kept += 1
-        made = progress.made[request] + progress.in_flight[request]
         if progress.queue[request] != progress.absent and not ends:
             row[0] += 1
             row[3] += prompts[request]

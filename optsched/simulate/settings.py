@@ -11,7 +11,7 @@ from optsched._internal.arrays import MAX_STEP
 from optsched.clock import UNIT, BatchContent, Clock, get_clock
 from optsched.errors import InstanceError, PolicyError, nearest
 from optsched.policies import Policy, Rule, get_policy
-from optsched.problem.workers import Router, RouterState, Workers, get_router
+from optsched.problem.workers import Router, Workers, get_router
 from optsched.simulate.cluster.routing import get_routing, knows
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from optsched.problem.forecasts import Beliefs
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
+    from optsched.problem.routing import RouterState
     from optsched.simulate.cluster import Cluster, Profiles
 
     AnyClock: TypeAlias = str | Clock | Callable[[BatchContent], float]

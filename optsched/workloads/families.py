@@ -122,7 +122,8 @@ def family(
         turns. None: all arrive at step 0, unless the family says otherwise.
     load
         Sets the rate so that the requests bring this share of the memory-time that passes between
-        arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.
+        arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`. So it is on average; the `load` of
+        few requests may be far from it.
     seconds_per_step
         Length of a step in seconds, for runs on a clock; short steps keep arrivals precise.
     **parameters

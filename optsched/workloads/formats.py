@@ -511,10 +511,11 @@ ROLES = {
     **{"priority": "priorities", "prefix": "hash_ids", "block": "hash_block", "turn": "turn"},
     **{"conversation": "conversation", "label": "labels", "weight": "weights", "ttft": "ttft"},
     **{"deadline": "deadlines", "first_token": "first_token", "last_token": "last_token"},
-    "latency": "latency",
+    **{"latency": "latency", "due": "due"},
 }
 #: Roles of what was measured: instants on the clock; durations; and the gaps between tokens.
 MEASURED = ("first_token", "last_token", "ttft", "latency", "gaps")
+INSTANTS = ("first_token", "last_token", "due")
 NEEDED = {"prompts", "outputs"}
 TIMES = ("clock", "arrivals")
 #: Roles of who asks: class, conversation, the request before it, turn, and client.
@@ -550,12 +551,12 @@ class TraceFormat:
 
     def unit_of(self, role: str) -> str:
         """Return the unit of what was measured: that in the name, or that of the format."""
-        usual = self.unit if role in ("first_token", "last_token") else self.spans
+        usual = self.unit if role in INSTANTS else self.spans
         return unit_in(self.columns[role]) or usual
 
     def kind(self, role: str) -> CellKind:
         """Say how the cells of a column are read."""
-        if role in ("first_token", "last_token"):
+        if role in INSTANTS:
             return _DATED if self.unit_of(role) == "date" else _INSTANT
         if role != "clock":
             return _KINDS.get(role, WHOLE)
@@ -603,9 +604,11 @@ def recognised(
     if table.header and not present.keys() >= NEEDED:
         raise _unknown(keys, given, True, where)
     times = [present[role] for role in TIMES if role in present]
-    if len(times) > 1:
-        said = "arrival (steps) and arrival_s (seconds) are both there; keep one of them"
-        raise InstanceError(f"{where}: {said}", column="arrival")
+    due = [present[role] for role in ("deadlines", "due") if role in present]
+    for name, both in (("arrival", times), ("deadline", due)):
+        if len(both) > 1:
+            said = f"{name} (steps) and {name}_s (seconds) are both there; keep one of them"
+            raise InstanceError(f"{where}: {said}", column=name)
     if not form.steps:
         _check_unread(form, keys, present, form.name == NATIVE.name and not given, where)
     columns = present if table.header else columns

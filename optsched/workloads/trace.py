@@ -41,7 +41,7 @@ _PLAIN = {
     EXACT.read: "float64",
     formats.STAMP.read: formats.DATE,
 }
-_INSTANTS = {"first_token", "last_token"}
+_AS_TIMES = {"arrivals": "clock", "deadlines": "due"}
 _SECONDS = ("arrived", *formats.MEASURED)
 _COARSE = 1e-3  # share by which two times of one event may differ, as tools round them
 _FAST = 100.0  # requests per second, from which on the unit of their times is doubtful
@@ -277,14 +277,25 @@ class Trace:
             self._doubt(times, units)
             fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
             fields["arrived"] = (times - start) / units
-            for role in fields.keys() & _INSTANTS:
+            for role in fields.keys() & {*formats.INSTANTS}:
                 per = self._units_of(role, fields[role])
                 if per == units:  # as far as possible in whole numbers
                     fields[role] = (fields[role] - times) / units
                 else:
                     fields[role] = fields[role] / per - times / units
         else:  # instants are those of a clock
-            fields = {role: each for role, each in fields.items() if role not in _INSTANTS}
+            if "due" in fields:
+                raise InstanceError(
+                    f"{self.path}: {self.form.columns['due']} is a time, but arrivals are not; "
+                    "name their column arrival_s, or count both in steps (arrival, deadline)"
+                )
+            fields = {role: each for role, each in fields.items() if role not in formats.INSTANTS}
+        if "due" in fields:  # the last step that ends in time; empty where any time will do
+            due = (fields["arrived"] + fields.pop("due")) * (1 + _ROUNDING) / seconds_per_step
+            due = np.clip(
+                np.where(np.isnan(due), arrays.MAX_STEP, np.floor(due)), -1, arrays.MAX_STEP
+            )
+            fields["deadlines"] = due.astype(np.int64)
         for role in fields.keys() & {"ttft", "latency", "gaps"}:
             fields[role] = fields[role] / self._units_of(role, fields[role])
         people = {role: fields.pop(role) for role in formats.PEOPLE if role in fields}
@@ -298,7 +309,8 @@ class Trace:
             kept = ~np.isin(rows, list(self.faults))
             rows, fields = rows[kept], {role: each[kept] for role, each in fields.items()}
         while rule := next(self._broken_rules(fields, memory), None):
-            role = "clock" if rule.column == "arrivals" and "clock" in columns else rule.column
+            role = _AS_TIMES.get(rule.column, "")
+            role = role if role in columns else rule.column
             for index in np.flatnonzero(rule.mask).tolist():
                 # Column and value are named as they stand in the file.
                 reason = re.sub(r"^\w+ is \S+, (?!but |which )", "is ", rule.describe(index))
@@ -426,11 +438,11 @@ def read_trace(
     r"""Read an instance from a trace or a log, a JSON file or the name of a family.
 
     A trace of our own is a CSV with columns ``prompt_tokens`` and ``output_tokens`` and, in any
-    order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
-    ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``, ``label``,
-    ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other tools are recognised by
-    their columns; the page "From a trace to an answer" lists them, and how files may be packed.
-    Tenant, conversation and turn become ``labels``, such as ``text/159/2``.
+    order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``deadline`` or ``deadline_s``,
+    ``weight``, ``output_lower``, ``output_upper``, ``output_estimate``, ``priority``, ``client``,
+    ``label``, ``follows``, ``pauses``, ``hash_ids`` and ``hash_block``. Logs of other
+    tools are recognised by their columns; the page "From a trace to an answer" lists them, and how
+    files may be packed. Tenant, conversation and turn become ``labels``, such as ``text/159/2``.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, because a request cannot start before it arrives. Requests are sorted by arrival.
@@ -450,9 +462,10 @@ def read_trace(
         Leave out, with a warning, rows that cannot be requests; `read_trace_skipping` lists them.
     columns
         What columns of a log are, as a mapping or as text: ``prompt=A,output=B,arrival=C``; also
-        ``client``, ``priority``, ``conversation``, ``turn``, ``label``, ``weight``, ``deadline``,
-        ``prefix`` (ids of blocks) and ``block`` (their tokens: a column or a number). In JSON a
-        column is a path of keys, such as ``usage.prompt_tokens``.
+        ``client``, ``priority``, ``conversation``, ``turn``, ``label``, ``weight``, ``deadline``
+        (steps), ``due`` (a time, as arrivals), ``prefix`` (ids of blocks) and ``block`` (their
+        tokens: a column or a number). In JSON a column is a path of keys, such as
+        ``usage.prompt_tokens``.
     time_unit
         Unit of the arrivals, "s", "ms", "us", "ns" or "steps", where neither format nor name of the
         column (``sent_ms``) nor dates tell it.

@@ -90,7 +90,8 @@ class Study:
 
     def map(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
         """Call a function once per cell, with plain data; what is done is not done again."""
-        keys = [fingerprint([function, call])[:24] for call in calls]
+        code = fingerprint(function)  # once: it takes a tenth of a second to write all of it down
+        keys = [fingerprint([code, call])[:24] for call in calls]
         kept = Store[Any]() if self.cells is None else JsonFolder(self.cells, keys)
         status = finish(
             _carry_out,

@@ -25,9 +25,17 @@ def _targets() -> dict[str, Target]:
     notes, papers = texts.pop("notes"), texts.pop("papers")
 
     def target(
-        name: str, *, compute: Any, draw: Any, panels: Any = (1, 1), remark: str = "", **text: str
+        name: str,
+        *,
+        compute: Any,
+        draw: Any,
+        panels: Any = (1, 1),
+        remark: str = "",
+        read: str = "",
+        **text: str,
     ) -> Target:
-        version = next(each["read"] for paper, each in papers.items() if name.startswith(paper))
+        of_paper = (each["read"] for paper, each in papers.items() if name.startswith(paper))
+        version = read or next(of_paper)
         text |= {"remark": remark.format_map(notes), "version": version}
         compute, draw = _function(compute), _function(draw)
         return Target(name, compute=compute, draw=draw, panels=tuple(panels), **text)

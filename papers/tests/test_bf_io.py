@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import itertools
+import json
 import math
 
 import matplotlib as mpl
@@ -19,6 +20,7 @@ from optsched import Cluster, Instance, family, run, solve
 from optsched.errors import ModelError
 from optsched.models import BalanceProgram, BalanceState
 from optsched.simulate.cluster import BalanceRouting, PowerLaw
+from optsched_papers.bf_io import figures
 from optsched_papers.bf_io.imbalance import (
     PROVEN_CONSTANT,
     expected_maximum,
@@ -43,6 +45,19 @@ def claims(result, *words):
 
 
 # The targets
+
+
+def test_published_requests_are_read_from_a_copy_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPTSCHED_DATA", str(tmp_path))
+    assert figures.readings_at_hand() == [figures.OURS, figures.PUBLIC]
+    rows = [{"input_length": 10 * k, "output_length": k} for k in range(1, 41)]
+    copy = tmp_path / "burst_data_8000.json"
+    copy.write_text(json.dumps({"dataset": "made here", "data": rows}), encoding="utf-8")
+    assert figures.readings_at_hand()[-1] == figures.PUBLISHED
+    served = figures.serve("fcfs", 3, 20, figures.PUBLISHED)
+    assert (served.instance.prompts == 10 * served.instance.outputs).all()
+    assert set(served.instance.outputs.tolist()) == set(range(1, 41))
+    assert served.cluster == figures.CODE
 
 
 @pytest.fixture(scope="module")

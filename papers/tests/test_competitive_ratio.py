@@ -226,6 +226,15 @@ def test_theorem_5_2_is_the_maximum_of_the_ratio_in_its_proof(alpha):
     assert ratios.max() == pytest.approx(a_l_two_point(alpha), rel=1e-9)
 
 
+def test_the_first_equality_in_the_proof_of_theorem_5_2_has_two_dimensions():
+    low, high, short, long = 2, 4, 1, 1  # the lengths, and requests of each
+    every = short + long
+    left = low * low / 2 * every * short + (low + high / 2) * every * long
+    part = low / high
+    right = part**2 * short**2 + 3 * part**2 * short * long + (2 * part**2 + 1) * long**2
+    assert (left, high**2 / 2 * right) == (12, 20)
+
+
 def test_the_bounds_of_theorems_5_1_and_5_2_cross_at_alpha_star():
     assert pytest.approx(0.381966, abs=1e-6) == CROSSOVER
     assert a_l_two_point(CROSSOVER) == pytest.approx(a_min_two_point(CROSSOVER))
@@ -322,7 +331,8 @@ def test_the_first_sum_in_the_proof_of_theorem_5_3_has_its_two_on_the_wrong_term
     closed /= (1 - q) ** 6 * (1 + q) ** 4
     weight = k**3 * q ** (k - 1)
     assert (weight * (own + 2 * later)).sum() == pytest.approx(closed, rel=1e-12)
-    assert (weight * (2 * own + later)).sum() < 0.9 * closed
+    assert closed == pytest.approx(82.37, abs=0.005)
+    assert (weight * (2 * own + later)).sum() == pytest.approx(69.33, abs=0.005)
 
 
 def test_weighted_geometric_outputs_peak_at_one_over_the_log():

@@ -336,6 +336,13 @@ def test_lemma_8_8_fails_in_expectation_over_all_orders():
         assert claim.ours == pytest.approx(float(Fraction(totals[0]) / totals[1]))
 
 
+def test_the_counterexample_to_lemma_8_8_is_gone_in_twice_the_memory():
+    for times, totals in ((1, (18, 17)), (2, (33, 33)), (3, (48, 49))):
+        outputs = (6,) * 2 * times
+        reserved = _literal_total(outputs, (8,) * 2 * times, 12 * times, 1)
+        assert (reserved, _literal_total(outputs, None, 9 * times, 1)) == totals
+
+
 def _literal_total(outputs, known, memory, prompt=0):
     """Admit in order while all fits if outputs are as known (Eq. 3), step by step."""
     believed = known or outputs

@@ -1,7 +1,7 @@
 """Robust's theorems at finite memory, each under the reading for which it holds.
 
 No prompts, two lengths l and u, all requests at once, ratios to H-SF, worst over shares of the two.
-docs/uncertainty.md tells where a theorem and the simulation part, and why.
+papers/docs/theorems.md tells where a theorem and the simulation part, and why.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from optsched_papers.sorted_f.families_of_proof import (
     short_beside_long,
     trap,
 )
-from optsched_papers.sorted_f.proof import INEQUALITIES, KINDS, change, draw
+from optsched_papers.sorted_f.proof import INEQUALITIES, KINDS, against_theorem_8, change, draw
 from optsched_papers.sorted_f.transformed import (
     READINGS,
     Reading,
@@ -225,6 +225,20 @@ def test_theorem_7_fails_for_eight_requests_by_peaks_and_for_24_step_by_step():
     total = 232 + 23 * 24 // 2
     assert schedule.total_latency == total
     assert least_align(schedule) * total == 255 + 22 * Fraction(233, 2) + 21 * 22 // 2 > 6 * total
+
+
+def test_theorems_7_and_8_fail_for_requests_of_a_small_share_of_the_memory_too():
+    """The model has prompts and outputs far below the memory."""
+    schedule = long_first(140, 7, 16)
+    assert schedule.instance.peaks.max() * 16 == schedule.instance.memory
+    by_peaks = [optimal_align(schedule, each) for each in READINGS if each.fit == "peak"]
+    assert min(by_peaks) == Fraction(1009, 168) * schedule.total_latency
+    found = []
+    for copies in (1, 2, 4, 8):
+        instance = short_beside_long(25, 5, copies).instance
+        ratio = against_theorem_8(25, copies)["of_family"]
+        found.append((round(ratio, 3), round(instance.peaks.max() / instance.memory, 2)))
+    assert found == [(1.224, 0.65), (1.281, 0.4), (1.312, 0.23), (1.325, 0.12)]
 
 
 def test_theorem_8_fails_for_four_requests_whatever_the_optimum_and_the_reading():

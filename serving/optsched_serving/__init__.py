@@ -10,6 +10,7 @@ extend(
 extend("policy", vllm="optsched_serving.engines.policy:VLLM")
 extend("policy class", VllmPolicy="optsched_serving.engines.policy:VllmPolicy")
 extend("served", read_served="optsched_serving.serve:read_served")
+extend("slo", Goodput="optsched_serving.capacity.goodput:Goodput")
 extend("runner", vllm="optsched_serving.engines.running:RUNNER")
 extend(
     "report",

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.policies import Policy
     from optsched.problem.instance import Instance
-    from optsched.problem.workers import Router, RouterState, Workers
+    from optsched.problem.routing import RouterState
+    from optsched.problem.workers import Router, Workers
     from optsched.workloads import Measured
 
 _TICK = 1e-6  # seconds of a step, to which arrivals are rounded up

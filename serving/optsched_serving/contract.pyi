@@ -26,6 +26,8 @@ class Request(Protocol):
     sampling_params: SamplingParams | None
     block_hashes: Sequence[bytes]
 
+    def __lt__(self, other: Request) -> bool: ...
+
 class Block(Protocol):
     block_id: int
     ref_cnt: int
@@ -48,6 +50,7 @@ class KVCacheManager(Protocol):
     allocate_slots: Callable[..., KVCacheBlocks | None]
 
 class RequestQueue(Protocol):
+    _heap: list[Request]  # of a queue by priority
     def __len__(self) -> int: ...
     def remove_requests(self, requests: Iterable[Request]) -> None: ...
 
@@ -57,6 +60,7 @@ class SchedulerOutput(Protocol):
 class SchedulerConfig(Protocol):
     policy: str
     async_scheduling: bool
+    max_num_seqs: int
     scheduler_cls: object
 
 class CacheConfig(Protocol):

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
 
 _LARGEST = 2.0**20  # tokens of an output
 _PER_OCTAVE = 4  # bins
 #: What stands for the outputs of a bin; the smallest ones have bins of their own.
 _BINS = np.unique(np.rint(2.0 ** (np.arange(20 * _PER_OCTAVE + 1) / _PER_OCTAVE)))
 _EDGES = np.sqrt(_BINS[:-1] * _BINS[1:])
+_OUTPUTS = _BINS.astype(np.int64)
 _VALUES = _BINS.tolist()
 _LOGS = np.log(_BINS)
 _FIRST_WORTH = 2.0  # completed requests that knowing nothing is worth, all bins being alike
@@ -31,6 +32,7 @@ _CHECKED = 4.0  # claims that this is worth
 _PER_OUTPUT = 2  # tokens of a prompt that one of an output counts as
 _SMALL = 0.3  # of the mean key: what is larger waits much as by arrival
 _LEAST_KEY = 1e-300  # of which there is a logarithm
+_LEAST_CHANCE = 1e-9  # that a request ends
 _LEAST_WAIT_S = 0.01
 _MEAN_OF = 100  # keys, about
 
@@ -64,6 +66,12 @@ class Expected(NamedTuple):
     seen: Seen
     mean: int
     median: int  # on which a plan counts
+    chances: tuple[float, ...] = (1.0,)  # of each output up to its limit
+
+    @property
+    def outputs(self) -> IntArray:
+        """The outputs that have these chances."""
+        return _OUTPUTS[: len(self.chances)]
 
     def left(self, made: int) -> int:
         """Return the tokens expected after so many, at least one."""
@@ -74,13 +82,30 @@ class Expected(NamedTuple):
         return max(1, self.median - made)
 
 
+class _Record(NamedTuple):
+    """What has become of a client's claims."""
+
+    claims: float = 0.0
+    mean: float = 0.0  # of logarithmic errors, and of their squares
+    square: float = 0.0
+    credit: float = 0.0
+
+    @property
+    def doubt(self) -> float:
+        """The share of similar outputs that a claim may not rule out."""
+        return 1 / (2 + self.credit)
+
+
+_UNCHECKED = _Record()
+
+
 class OutputLearner:
     """Expects outputs from those of requests that are complete."""
 
     def __init__(self) -> None:
         self._groups: dict[Hashable, tuple[float, FloatArray]] = {}
-        self._claims: dict[Hashable, tuple[float, float, float, float]] = {}
-        self._known: dict[Hashable, tuple[int, int]] = {}
+        self._claims: dict[Hashable, _Record] = {}
+        self._known: dict[Hashable, tuple[int, int, tuple[float, ...]]] = {}
 
     def expect(self, seen: Seen) -> Expected:
         """Return what is expected of a request."""
@@ -89,7 +114,7 @@ class OutputLearner:
             self._known[like] = self._expectation(seen)
         return Expected(seen, *self._known[like])
 
-    def _expectation(self, seen: Seen) -> tuple[int, int]:
+    def _expectation(self, seen: Seen) -> tuple[int, int, tuple[float, ...]]:
         last = max(bisect_right(_VALUES, seen.limit) - 1, 0)
         chances, worth = (np.arange(len(_BINS)) <= last) / (last + 1), _FIRST_WORTH
         for group in seen.groups:
@@ -99,10 +124,15 @@ class OutputLearner:
             worth = _WORTH
         chances[last] += chances[last + 1 :].sum()  # outputs are cut at their limit
         chances[last + 1 :] = 0.0
+        most = last
         if seen.claim is not None:
-            chances = self._believed(chances, seen)
-        median = _VALUES[int(np.searchsorted(np.cumsum(chances), 0.5 - 1e-9))]
-        return max(1, ceil(min(chances @ _BINS, seen.limit) - 1e-9)), int(median)
+            record = self._claims.get(seen.client, _UNCHECKED)
+            # A plan that counted on any claim would keep all others waiting for it.
+            most = int(np.searchsorted(np.cumsum(chances), 1 - record.doubt / 2))
+            chances = _believed(chances, min(seen.claim, _LARGEST), record)
+        median = _VALUES[min(int(np.searchsorted(np.cumsum(chances), 0.5 - 1e-9)), most)]
+        mean = max(1, ceil(min(chances @ _BINS, seen.limit) - 1e-9))
+        return mean, int(median), tuple(chances[: last + 1].tolist())
 
     def learn(self, output: int, expected: Expected) -> None:
         """Take note of a request that is complete, of which this was expected at its arrival."""
@@ -117,35 +147,42 @@ class OutputLearner:
         while len(self._groups) > _GROUPS:
             del self._groups[next(iter(self._groups))]
         if seen.claim is not None:
-            self._check(log(output / seen.claim), seen.client)
+            self._check(log(output / min(seen.claim, _LARGEST)), seen.client)
 
     def _check(self, ratio: float, client: Hashable) -> None:
-        for group in (("client", client), "all"):
-            count, mean, square, credit = self._claims.pop(group, (0.0, 0.0, 0.0, 0.0))
-            share = 1 / (min(count, _REMEMBERED) + 1)
-            mean, square = mean + (ratio - mean) * share, square + (ratio**2 - square) * share
-            credit = credit + 1 if abs(ratio) < log(2) else max(0.0, credit / 2 - 1)
-            self._claims[group] = count + 1, mean, square, credit
+        claims, mean, square, credit = self._claims.pop(client, _UNCHECKED)  # used last
+        share = 1 / (min(claims, _REMEMBERED) + 1)
+        mean, square = mean + (ratio - mean) * share, square + (ratio**2 - square) * share
+        credit = credit + 1 if abs(ratio) < log(2) else max(0.0, credit / 2 - 1)
+        self._claims[client] = _Record(claims + 1, mean, square, credit)
         while len(self._claims) > _GROUPS:
             del self._claims[next(iter(self._claims))]
 
-    def _believed(self, chances: FloatArray, seen: Seen) -> FloatArray:
-        """Return chances in which a claim counts by the errors of those that were checked."""
-        assert seen.claim is not None
-        nothing = (0.0, 0.0, 0.0, 0.0)
-        count, mean, square, credit = self._claims.get(("client", seen.client), nothing)
-        own, others = max(0.0, square - mean**2), self._claims.get("all", nothing)[2]
-        weight = count / (count + _CHECKED)
-        centre = log(min(seen.claim, _LARGEST)) + weight * mean
-        variance = weight * own + (1 - weight) * max(_CLAIM_ERROR, others) + _LEAST_ERROR
-        shift = (_LOGS - centre) ** 2 / (2 * variance)
-        allowed = np.cumsum(chances) >= 1 / (2 + credit)  # at first no less than the median
-        allowed &= chances > 0
-        allowed[np.flatnonzero(chances)[-1]] = True  # whatever sums are rounded to
-        believed = np.where(
-            allowed, chances * np.exp(np.minimum(shift[allowed].min() - shift, 0)), 0.0
-        )
-        return np.asarray(believed / believed.sum())
+
+def gittins(chances: Sequence[float], costs: FloatArray) -> float:
+    r"""Return the Gittins index of a request that was not served yet; the least comes first.
+
+    With an output :math:`X` that costs :math:`c(X)`, it is
+    :math:`\min_x E[c(\min(X, x))] / P(X \le x)`: the cost of serving it up to an output, for each
+    chance that it ends until then (Gittins 1979).
+    """
+    ended = np.cumsum(chances)
+    spent = np.cumsum(np.asarray(chances) * costs) + (1 - ended) * costs
+    some = ended > _LEAST_CHANCE
+    return float((spent[some] / ended[some]).min())
+
+
+def _believed(chances: FloatArray, claim: float, record: _Record) -> FloatArray:
+    """Return chances in which a claim counts by the errors of those of this client alone."""
+    weight = record.claims / (record.claims + _CHECKED)
+    centre, own = log(claim) + weight * record.mean, max(0.0, record.square - record.mean**2)
+    variance = weight * own + (1 - weight) * _CLAIM_ERROR + _LEAST_ERROR
+    shift = (_LOGS - centre) ** 2 / (2 * variance)
+    allowed = np.cumsum(chances) >= record.doubt  # at first no less than the median
+    allowed &= chances > 0
+    allowed[np.flatnonzero(chances)[-1]] = True  # whatever sums are rounded to
+    believed = np.where(allowed, chances * np.exp(np.minimum(shift[allowed].min() - shift, 0)), 0.0)
+    return np.asarray(believed / believed.sum())
 
 
 class TokenCounters:

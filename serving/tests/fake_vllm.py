@@ -22,6 +22,9 @@ class Request(literal_vllm.Request):
     resumable: bool = False  # a session, of which this is not the end
     queue: list[Request] = field(default_factory=list)  # what came of a session meanwhile
 
+    def __lt__(self, other):
+        return literal_vllm.Scheduler.key(None, self) < literal_vllm.Scheduler.key(None, other)
+
     @property
     def request_id(self):
         return str(self.index)
@@ -60,11 +63,16 @@ class Request(literal_vllm.Request):
 
 
 class Waiting(list):
-    """A queue that sorts itself anew when requests are removed."""
+    """A queue that sorts itself anew when requests are removed, and else must be a heap."""
 
     def __init__(self, scheduler):
         super().__init__()
         self.scheduler = scheduler
+
+    @property
+    def _heap(self):
+        assert self.scheduler.settings.policy == "priority"
+        return self
 
     def remove_requests(self, requests):
         self[:] = [request for request in self if request not in requests]
@@ -125,6 +133,10 @@ class Scheduler(literal_vllm.Scheduler):
         return self.kv_cache_manager.allocate_slots(request) is not None
 
     def schedule(self):
+        if self.settings.policy == "priority":
+            waiting = self.waiting
+            assert not any(each < waiting[(at - 1) // 2] for at, each in enumerate(waiting) if at)
+        self.sort()
         batch = super().schedule()
         batch.num_scheduled_tokens = {part[0].request_id: part[2] for part in batch.parts}
         return batch

@@ -25,12 +25,13 @@ import numpy as np
 sys.modules |= fake_vllm.modules()
 from optsched.vllm import plugin
 plugin()
-for name in fake_vllm.NAMES:
-    own = {"time": 0.0, "now": lambda self: self.time}
-    scheduler = fake_vllm.made(name, extra=EXTRA, **own)
-    fake_vllm.serve(scheduler, np.random.default_rng(1))
-    print({*scheduler.off.values()} - {"the class only orders"})
-    EXTRA.pop("metrics_port", None)  # which one process has once
+for extra in SETTINGS:
+    for name in fake_vllm.NAMES:
+        own = {"time": 0.0, "now": lambda self: self.time}
+        scheduler = fake_vllm.made(name, extra=extra, **own)
+        fake_vllm.serve(scheduler, np.random.default_rng(1))
+        print(extra, {*scheduler.off.values()} - {"the class only orders"})
+        extra.pop("metrics_port", None)  # which one process has once
 """
 
 
@@ -44,9 +45,10 @@ def test_it_needs_nothing_but_what_vllm_brings(tmp_path):
         {"order": "mc-sf", "patience": 0.2, "log_error": 0.4, "dry_run": True},
         {"fair": {"1": 2}},
     )
-    for extra in settings:
-        given = {"ALLOWED": BROUGHT | OURS, "FOLDERS": folders, "EXTRA": extra}
-        first = "\n".join(f"{name} = {value!r}" for name, value in given.items())
-        assert set(printed(f"{first}\n{CODE}").splitlines()) == {"set()"}, extra
+    given = {"ALLOWED": BROUGHT | OURS, "FOLDERS": folders, "SETTINGS": settings}
+    first = "\n".join(f"{name} = {value!r}" for name, value in given.items())
+    said = printed(f"{first}\n{CODE}").splitlines()
+    assert len(said) > len(settings)
+    assert [line for line in said if not line.endswith(" set()")] == []
     lines = next(tmp_path.glob("requests-*.jsonl")).read_text().splitlines()
     assert "output_tokens" in json.loads(lines[-1])

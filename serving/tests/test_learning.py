@@ -4,16 +4,17 @@ import csv
 import gzip
 import math
 from collections import defaultdict
+from fractions import Fraction
 
 import literal_aging
 import numpy as np
 import pytest
 from effort import examples
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from optsched_serving import learning
-from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters
+from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters, gittins
 
 BINS = sorted({round(2 ** (k / 4)) for k in range(81)})
 
@@ -65,12 +66,32 @@ def test_expectations_are_those_of_literal_counting(past, seen):
     assert sum(chances.values()) == pytest.approx(1)
     mean = sum(b * chance for b, chance in chances.items())
     assert expected.mean == pytest.approx(math.ceil(mean - 1e-6), abs=1)
+    known = dict(zip(expected.outputs.tolist(), expected.chances, strict=True))
+    assert known == pytest.approx({b: chances.get(b, 0.0) for b in known})
     below = sum(chance for b, chance in chances.items() if b < expected.median)
     assert below < 0.5 + 1e-6
     assert below + chances[expected.median] > 0.5 - 1e-6
     for made in (0, 1, 7, 29, 500):
         assert expected.left(made) == max(1, expected.mean - made)
         assert expected.planned(made) == max(1, expected.median - made)
+
+
+@examples(100)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=8))
+def test_the_index_is_that_of_the_best_output_to_serve_up_to(drawn):
+    weights, more = zip(*drawn, strict=True)
+    assume(sum(weights))
+    costs = np.cumsum(more).tolist()
+    chances = [Fraction(weight, sum(weights)) for weight in weights]
+    ratios = [
+        sum(p * min(cost, most) for p, cost in zip(chances, costs, strict=True))
+        / sum(chances[: at + 1])
+        for at, most in enumerate(costs)
+        if sum(chances[: at + 1])
+    ]
+    found = gittins(np.array(chances, dtype=float), np.array(costs, dtype=float))
+    assert found == pytest.approx(float(min(ratios)))
+    assert found <= sum(p * cost for p, cost in zip(chances, costs, strict=True)) + 1e-9
 
 
 def test_little_is_planned_for_the_new_and_the_known_at_their_median():

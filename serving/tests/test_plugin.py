@@ -103,8 +103,19 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
 LEARNING = (
     *(":area+learned", ":mc-sf+plan+learned", ":area,0.2+plan+learned", "+fair"),
     *(":area,load+learned", ":mc-sf,load+plan+learned"),
+    *(":edf+learned", ":edf+plan+learned", ":least-slack+learned"),
+    *(":area+gittins+learned", ":work,load+gittins+plan+learned"),
 )
 WEIGHTS = {"1": 3.0, "2": 0.7}  # of clients; that of the others is 1
+STEP = 1 / 128  # seconds; sums of it are exact
+OBJECTIVES = {1: 0.25, 2: 0.5}  # of clients, in seconds; the requests of others name their own
+
+
+def objective_of(index, client):
+    """Return within how many seconds a request is due."""
+    return OBJECTIVES.get(client, (7 * index % 5 + 1) / 8)
+
+
 client_requests = st.tuples(
     *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
     *(st.sampled_from([None, 1, 2]), st.one_of(st.none(), st.integers(1, 30))),
@@ -129,14 +140,18 @@ def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
     memory = (11 + blocks) * 3
     order, aging = name.partition("+")[0][1:].partition(",")[::2]
     aging = float(aging) if aging[:1].isdigit() else aging or None
-    extra = {"order": order or None, "aging": aging}
+    extra = {"order": order or None, "aging": aging, "clock": CLOCK}
+    extra |= {"objective": {str(client): seconds for client, seconds in OBJECTIVES.items()}}
+    extra["gittins"] = "gittins" in name
     extra["fair"] = name == "+fair" and (not weighted or WEIGHTS)
     kind = f"{'Planned' if 'plan' in name else 'Ordered'}{'Async' if later else ''}Scheduler"
     requests = []
     for index, (prompt, output, _, priority, client, claim) in enumerate(rows):
         said = {"client": client or 0} if clients else {}
         said |= {"expected_output": claim or 1} if claims else {}
-        arrival = arrivals[index] * 0.01
+        if not clients or client not in OBJECTIVES:
+            said |= {"objective": objective_of(index, client if clients else None)}
+        arrival = arrivals[index] * STEP
         requests.append(fake_vllm.Request(index, prompt, output, arrival, extra_args=said))
         requests[-1].priority = priority
     ours = literal_vllm.run(
@@ -151,8 +166,12 @@ def test_batches_that_go_by_what_is_learned_are_those_of_simulate(
         outputs,
         memory,
         arrivals,
-        seconds_per_step=0.01,
+        seconds_per_step=STEP,
         priorities=priorities,
+        deadlines=[
+            ticks + objective_of(index, row[4] if clients else None) / STEP
+            for index, (ticks, row) in enumerate(zip(arrivals, rows, strict=True))
+        ],
         clients=[row[4] or 0 for row in rows] if clients else None,
         output_estimates=[row[5] or 1 for row in rows] if claims else None,
     )
@@ -550,6 +569,32 @@ def test_an_order_is_a_name_a_policy_or_a_function(monkeypatch):
     for prompt, left in ((10, 7), (2500, 800), (1, 1)):
         alone = get_policy("work").keys(Instance([prompt], [left], 20_000), work.clock)[0]
         assert work.key(prompt, left) == pytest.approx(alone, rel=1e-12)
+
+
+def test_a_request_is_due_by_its_own_objective_or_that_of_its_client_or_comes_last():
+    def due(usual=None, **extra):
+        request = asked(**extra)
+        request.arrival = 100.0
+        scheduler = made("OrderedScheduler", extra={"order": "edf", "objective": usual})
+        scheduler.add_request(request)
+        return request.priority
+
+    assert due(30) == 130
+    assert due({"a": 5}, client="a") == 105
+    assert due({"a": 5}, client="a", objective=1) == 101
+    assert [due(30, client="a"), due({"a": 5}, client="b"), due()] == [130, inf, inf]
+    slack = foresight(order="least-slack", clock=CLOCK)
+    alone = optsched.run(Instance([10], [7], 100), "fcfs", clock=CLOCK)
+    assert -slack.key(10, 7) == pytest.approx(alone.latencies[0])
+    assert foresight(order="edf").key(10, 7) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [(2.5, 2.5), ("4", 4), (0, 0), (-1, 30), ("soon", 30), (inf, 30)]
+)
+def test_an_objective_that_is_no_time_is_left_out(said, seconds):
+    request = asked(objective=said)
+    assert foresight(order="edf", objective=30.0).due(request, None) == seconds
 
 
 def test_orders_of_ours_age_with_the_arrival_and_others_do_not():

@@ -44,6 +44,19 @@ def test_settings_that_are_no_object_are_refused_in_one_sentence():
         Settings().updated(None)
 
 
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+def test_a_setting_of_any_type_is_taken_or_refused_before_a_model_is_loaded(name):
+    refused = []
+    for value in (None, True, 0, 3, -1, 2.5, "", "x", "load", [], [1], {}, {"a": 1}, {"a": None}):
+        config, _ = fake_vllm.config(CASE, {name: value})
+        try:
+            inside.PlannedScheduler.settings_of(config)
+        except OptschedError as error:
+            refused.append(str(error))
+    assert len(refused) >= 8
+    assert not any("\n" in each for each in refused)
+
+
 def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatch):
     class Other:
         schedule = add_request = _free_request = None

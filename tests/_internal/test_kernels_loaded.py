@@ -3,17 +3,17 @@
 import os
 
 import pytest
-from fresh import printed
+from fresh import forked, warm
 
 pytestmark = pytest.mark.slow
 
 LOADED = """
 import gc
 import optsched
-from numba.extending import is_jitted
+from numba.core.dispatcher import Dispatcher
 
 def loaded():
-    kernels = [each for each in gc.get_objects() if is_jitted(each)]
+    kernels = [each for each in gc.get_objects() if issubclass(type(each), Dispatcher)]
     return {each.py_func.__module__ for each in kernels if each.signatures}
 """
 
@@ -27,7 +27,7 @@ for options in ({{}}, {{"rate": 0.5}}):
     print(optsched.solve(instance, time_limit=None).proof)
     print(*(name for name in loaded() if name.split(".")[1] in rooms))
 """
-    offline, first, online, then = printed(code).splitlines()
+    offline, first, online, then = warm(code).splitlines()
     assert offline == online == "branch and bound"
     known = {"optsched.bounds.lagrangian"}
     assert set(first.split()) == set(then.split()) == known
@@ -42,7 +42,7 @@ for options in ({{}}, {{"load": 1.1}}, {{"objective": "makespan"}}):
     print(optsched.solve(instance, objective=objective, time_limit=None).status)
 print(*(name for name in loaded() if name.split(".")[1] in ("bounds", "search", "solvers")))
 """
-    *statuses, names = printed(code).splitlines()
+    *statuses, names = warm(code).splitlines()
     assert statuses == ["optimal"] * 3
     assert set(names.split()) <= {"optsched.bounds.lagrangian", "optsched.search.exact.states"}
 
@@ -58,7 +58,8 @@ optsched.compare(instance)
 print(*loaded())
 """
     # Of kernels that are kept on disk only those that Python calls are loaded.
-    shown = printed(code, env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)} if cold else None)
+    environment = os.environ | ({"NUMBA_CACHE_DIR": str(tmp_path)} if cold else {})
+    shown, _ = forked(code, tmp_path, environment)
     cluster, both = (set(line.split()) for line in shown.splitlines())
     own = {"optsched.simulate.cluster.kernels", "optsched._internal.small_kernels"}
     found = {name for name in cluster if name.startswith("optsched")}

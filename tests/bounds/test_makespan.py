@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import brute_force
+import highspy
 import numpy as np
 import pytest
 from effort import examples
@@ -83,13 +84,26 @@ def test_sizes_that_round_below_zero_are_zero():
 
 
 @pytest.mark.slow
-def test_it_is_not_weaker_than_memory_time_and_much_stronger_where_requests_are_large():
-    for n, least in ((20, 345), (50, 600)):
-        instance = family("uniform", n=n, seed=21)
-        proof = found(instance)
-        area = instance.areas.sum() / instance.memory
-        assert proof.value >= least > area * 1.1
-        assert verify(proof.certificate, instance) == proof.certificate.value
+@pytest.mark.parametrize(("n", "least"), [(20, 345), (50, 600)])
+def test_it_is_not_weaker_than_memory_time_and_much_stronger_where_requests_are_large(n, least):
+    instance = family("uniform", n=n, seed=21)
+    proof = found(instance)
+    area = instance.areas.sum() / instance.memory
+    assert proof.value >= least > area * 1.1
+    assert verify(proof.certificate, instance) == proof.certificate.value
+
+
+def test_a_highs_with_more_threads_before_it_weakens_no_bound():
+    """HiGHS solved nothing after it, and the bound was that of shares of the memory."""
+    instance = family("uniform", n=4, seed=21)
+    alone = found(instance).value
+    highspy.Highs.resetGlobalScheduler(True)
+    other = highspy.Highs()
+    other.setOptionValue("output_flag", False)
+    other.setOptionValue("threads", 2)
+    other.addVar(0.0, 1.0)
+    assert other.run() == highspy.HighsStatus.kOk
+    assert found(instance).value == alone > 1.1 * instance.areas.sum() / instance.memory
 
 
 def test_growth_is_seen_whatever_the_memory_and_the_number_of_workers():

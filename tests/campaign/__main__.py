@@ -131,7 +131,7 @@ def run(state, names, seconds, jobs):
 
 
 def table(state):
-    """Return what was tried as the table of docs/evidence.md; rates are per second of a core."""
+    """Return what was tried as a table; README.md says it in words."""
     lines = [
         "| part | inputs | faults | findings | inputs per core-second |",
         "|---|---|---|---|---|",

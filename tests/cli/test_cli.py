@@ -3,12 +3,10 @@
 import gzip
 import json
 import os
-import subprocess
-import sys
 from importlib.metadata import EntryPoints
 
 import pytest
-from fresh import imports
+from fresh import forked, imports
 from tabled import tabled
 
 import optsched.cli
@@ -323,7 +321,7 @@ def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(
     proof = tmp_path / "proof.json"
     trace = "family:uniform,n=30"
     code, out, err = optsched_command(
-        *("solve", trace, "--time-limit", 2, "--certificate", proof, "--json", "-")
+        *("solve", trace, "--time-limit", 6, "--certificate", proof, "--json", "-")
     )
     content = json.loads(out)
     assert (code, err) == (0, "")
@@ -367,26 +365,27 @@ def test_a_first_call_says_once_that_kernels_are_compiled(tmp_path):
         ("loud", call, said),
         ("loud", in_progress.format(False), ""),  # they are kept
     ):
-        run = subprocess.run(
-            [sys.executable, "-c", code + line],
-            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / place)},
-            capture_output=True,
-            text=True,
-        )
-        assert (run.returncode, run.stderr) == (0, words)
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / place)}
+        assert forked(code + line, tmp_path, environment)[1] == words
 
 
 def test_commands_of_the_papers_say_where_they_are_while_they_are_not_installed(
     optsched_command, monkeypatch
 ):
     monkeypatch.setattr(optsched.cli, "_added", lambda: EntryPoints(()))
-    moved = "is part of check now: optsched check TRACE FILE"
-    assert optsched_command("check-certificate")[2] == f"optsched: check-certificate {moved}\n"
+    for name in ("check-certificate", "verify"):
+        sentence = f"optsched: {name} is part of check: optsched check TRACE FILE\n"
+        assert optsched_command(name)[2] == sentence
     for name in ("reproduce", "competitive-ratio"):
         sentence = f"{name} comes with the folder papers/ of the repository; install it from a"
         sentence += " checkout with python -m pip install ./papers"
         assert optsched_command(name, "--list") == (2, "", f"optsched: {sentence}\n")
         assert name not in optsched_command("--help")[1]
+
+
+def test_parameters_of_a_family_are_no_options(optsched_command):
+    code, _, err = optsched_command("compare", "family:uniform", "--n", "15")
+    assert (code, "write it behind the family: family:uniform,n=X; see" in err) == (2, True)
 
 
 def test_commands_of_other_packages_are_looked_up_only_where_they_are_asked_for(

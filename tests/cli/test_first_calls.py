@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from all_commands import COMMANDS
-from fresh import printed
+from fresh import printed, warm
 from tabled import tables
 
 from optsched._internal.aside import stopwatch
@@ -31,16 +31,29 @@ def answer(line):
 @pytest.mark.parametrize("method", ["cp-sat", "highs", "appsi_highs"])
 def test_a_time_limit_leaves_out_what_is_imported_in_a_first_call(method):
     """A first call of half a second said 1.0, "unknown", the second .3125, proven."""
-    code = f"""
-import sys
+
+    def solved(limit):
+        """Return the seconds that a first call takes, and what is said of it and a second one."""
+        code = f"""
+import sys, time
 from optsched import solve
 from optsched.models import BatchSelection
 batch = BatchSelection([9, 20, 4, 31, 8, 12, 25, 6], [7, 3, 11, 2, 9, 5, 4, 8], memory=60)
-first, second = (solve(batch, method={method!r}, time_limit=0.5) for _ in range(2))
+began = time.perf_counter()
+first = solve(batch, method={method!r}, time_limit={limit})
+print(time.perf_counter() - began)
+second = solve(batch, method={method!r}, time_limit={limit})
 print(first.proven_optimal, second.proven_optimal, first.objective == second.objective)
 print("pyomo" in sys.modules)
 """
-    assert printed(code).splitlines() == ["True True True", str(method == "appsi_highs")]
+        seconds, *said = warm(code).splitlines()
+        return float(seconds), said
+
+    expected = ["True True True", str(method == "appsi_highs")]
+    whole, said = solved(60)
+    assert said == expected
+    # Where half a second is too little on a slow machine, what is left without imports is not.
+    assert solved(max(0.5, 0.6 * whole))[1] == expected
 
 
 def test_the_clock_stands_still_while_a_solver_is_imported(monkeypatch):
@@ -61,8 +74,7 @@ def test_the_clock_stands_still_while_a_solver_is_imported(monkeypatch):
             monkeypatch.delattr(sys.modules[parent], child)
         with suppress(ImportError, SolverError):
             back_end.load()
-        assert time.perf_counter() - began >= 0.2
-        assert stopwatch() - measured < 0.15
+        assert time.perf_counter() - began - (stopwatch() - measured) >= 0.2
 
 
 def test_help_and_usage_errors_load_no_compiler_and_no_tables():
@@ -82,15 +94,15 @@ def test_what_is_refused_is_refused_before_anything_is_compiled():
     """`compare --intervals relative:-1` had compiled 64 kernels first."""
     lines = tables(__file__)["refused"]
     code = f"""{ASK}
-from numba.extending import is_jitted
+from numba.core.dispatcher import Dispatcher
 for line in {lines!r}:
     code = answer(line)
-    kernels = [each for each in gc.get_objects() if is_jitted(each)]
+    kernels = [each for each in gc.get_objects() if issubclass(type(each), Dispatcher)]
     if code != 2 or any(each.signatures for each in kernels):
         print(line, code, *(each.__name__ for each in kernels if each.signatures))
         break
 """
-    assert printed(code) == ""
+    assert warm(code) == ""
 
 
 @pytest.mark.slow
@@ -107,4 +119,4 @@ inner(1)
 time.sleep(0.05)
 print(0.05 <= stopwatch() - began < time.perf_counter() - in_all - 0.01)
 """
-    assert printed(code) == "True"
+    assert warm(code) == "True"

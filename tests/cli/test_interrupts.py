@@ -83,6 +83,17 @@ def test_whenever_the_process_is_interrupted_it_says_an_answer_or_one_line(after
     assert out or lines == ["optsched: interrupted"]
 
 
+def test_as_a_command_ends_nothing_is_searched_for_garbage():
+    """After Ctrl-C Python searched for most of a second, in a process with many kernels."""
+    code = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0)); "
+        "from optsched.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", code, "--version"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "True"
+
+
 DEAF = """
 import gc, os, random, signal, threading, weakref
 from optsched._internal.aside import raise_soon

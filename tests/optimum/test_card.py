@@ -127,7 +127,7 @@ def test_a_rolling_horizon_plans_by_each_model_and_solver(model, method, monkeyp
             RollingPolicy(model=model, method=method)
         return
     for seed in range(share(20)):
-        instance = family(("uniform", "exponential")[seed % 2], n=12, seed=seed, load=1.1)
+        instance = family(("uniform", "exponential")[seed % 2], n=8, seed=seed, load=1.1)
         policy = RollingPolicy(model=model, method=method, window=4, budget=30.0, scenarios=0)
         found = run(instance, policy)
         assert found.schedule.check() == []

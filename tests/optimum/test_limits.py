@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from fresh import printed
+from fresh import warm
 from interrupts import ctrl_c
 
 import optsched.optimum.plan
@@ -184,7 +184,7 @@ found = optsched.solve(instance, time_limit=2)
 print(found.seconds < 4 < time.perf_counter() - began)
 print("search" in "".join(found.steps))
 """
-    assert printed(code).split() == ["True", "True"]
+    assert warm(code).split() == ["True", "True"]
 
 
 def test_an_explanation_needs_no_search_for_the_cheapest_starts(monkeypatch):

@@ -380,7 +380,7 @@ def test_a_beam_starts_large_requests_from_150_on(load):
 
     found = solve(
         instance.replace(weights=weights),
-        time_limit=10,
+        time_limit=60,
         objective="weighted-latency",
         params=SolveParams(on_progress=watch, stop=stop),
     )

@@ -173,4 +173,4 @@ def test_a_bound_that_is_given_up_is_not_computed_to_its_end():
     bound(family("uniform", n=60, seed=1), "lagrangian")
     with pytest.raises(KeyboardInterrupt), ctrl_c(AFTER):
         bound(long, "lagrangian")
-    assert computing() < 0.03
+    assert computing() < 0.1  # of 0.3

@@ -10,7 +10,7 @@ import pytest
 
 from optsched import OptschedError, SolveParams, bound, family, solve, verify
 from optsched._internal.aside import Budget
-from optsched.bounds.ascent import improve_prices
+from optsched.bounds.ascent import PolyakAscent, improve_prices
 
 WORK = 0.02
 NOT_EXACT = ("weighted-latency", "makespan")
@@ -92,6 +92,15 @@ def test_more_work_finds_more():
         return solve(instance, time_limit=None, method="search", params=params).objective
 
     assert cost(2.0) < cost(0.02)
+
+
+def test_little_work_raises_prices_little(monkeypatch):
+    """With .05 units and 2,000 requests 500 rounds of coarse prices took ten times all else."""
+    rounds, step = [], PolyakAscent.step
+    monkeypatch.setattr(PolyakAscent, "step", lambda self: rounds.append(1) or step(self))
+    instance = family("chat-and-summaries", n=160, seed=1, load=1.1)
+    solve(instance, time_limit=None, method="search", params=SolveParams(work=0.0002))
+    assert 0 < len(rounds) < 100
 
 
 @pytest.mark.parametrize("method", [each for each in METHODS if each != "search"])

@@ -86,7 +86,8 @@ def test_feasible_and_deterministic_on_random_instances(name):
         outputs = rng.integers(1, min(memory, 6) + 1, count)
         prompts = rng.integers(0, memory - outputs + 1)
         arrivals = np.sort(rng.integers(0, 6, count)) * int(rng.integers(0, 2))
-        instance = Instance(prompts, outputs, memory, arrivals)
+        due = 99 - outputs * (arrivals + 1) % 5  # which all meet
+        instance = Instance(prompts, outputs, memory, arrivals, deadlines=due)
         schedule = run(instance, name).schedule
         assert schedule.check() == [], instance.to_json()
         if rng.random() < 0.1:

@@ -27,6 +27,7 @@ PAGES = [
 ]
 COPIES = {ROOT / "docs" / name for name in ("_build", "serving", "papers")}
 PAGES = [page for page in PAGES if not COPIES & {*page.parents}]
+APART = [*ROOT.glob("benchmarks/*.md"), *ROOT.glob("tests/**/*.md")]  # beside what they are of
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Pages whose code takes more than three seconds; tests of the rooms call what it calls.
 LONG = {"docs/fluid.md", "docs/gallery.md", "docs/uncertainty.md", "docs/workers.md"}
@@ -140,7 +141,7 @@ def test_the_reference_has_all_that_pages_and_examples_use():
 
 def test_links_lead_somewhere():
     lost = []
-    for page in [*PAGES, *NOTEBOOKS]:
+    for page in [*PAGES, *APART, *NOTEBOOKS]:
         for target in re.findall(r"\]\(([^)\s]+)", CODE.sub("", _text(page))):
             path, _, anchor = target.partition("#")
             found = page.parent / path if path else page

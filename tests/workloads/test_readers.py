@@ -22,6 +22,7 @@ from tabled import tabled
 from trace_samples import AIPERF, BURST, DYNAMO, MOONCAKE, NATIVE, QWEN, TIMED, TRACELAB, lines
 
 from optsched import Instance, read_trace
+from optsched._internal.arrays import MAX_STEP
 from optsched.errors import InstanceError
 from optsched.workloads import formats, read_trace_skipping
 
@@ -429,3 +430,39 @@ def test_hints_on_columns_never_take_prompts_for_outputs(trace, meant, names):
         read_trace(trace("prompt_tokens,output_tokens,total_tokens\n1,1,2\n"), 100)
     assert "prompt_tokens" not in str(no.value)
     assert "did you mean" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "deadlines"),
+    [
+        ("arrival_s,deadline_s", ["0,1.1", "0.3,", "1.1,1.3"], [11, MAX_STEP, 13]),
+        ("arrival_s,deadline_s", ["1700000000.5,1700000001.56", "1700000001,1700000003"], [10, 25]),
+        ("sent_ms,due_s", ["500,1.56", "1000,3"], [10, 25]),
+        ("sent,due", ["2026-01-01 00:00:00.5,2026-01-01 00:00:01.56"], [10]),
+    ],
+)
+def test_due_dates_are_times_by_the_clock_of_arrivals(tmp_path, columns, rows, deadlines):
+    """A request is in time if the step in which it completes ends in time."""
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join([f"input,output,{columns}", *(f"3,2,{row}" for row in rows)]) + "\n")
+    sent, due = columns.split(",")
+    named = f"prompt=input,output=output,arrival={sent},due={due}"
+    found = read_trace(path, 100, seconds_per_step=0.1, columns=named)
+    assert found.deadlines.tolist() == deadlines
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "said"),
+    [
+        ("deadline_s", "1.1", "is a time, but arrivals are not; name their column arrival_s, or"),
+        ("arrival,deadline_s", "1,1.1", "is a time, but arrivals are not"),
+        ("arrival_s,deadline,deadline_s", "1,30,3", "keep one of them"),
+        ("arrival_s,deadline_s", "3,-2", "column deadline_s, value '-2': steps count from 1"),
+        ("arrival_s,deadline_s", "3,soon", "must be a finite number, or empty"),
+    ],
+)
+def test_due_dates_that_cannot_be_are_refused(tmp_path, header, row, said):
+    path = tmp_path / "trace.csv"
+    path.write_text(f"prompt_tokens,output_tokens,{header}\n3,2,{row}\n")
+    with pytest.raises(InstanceError, match=said):
+        read_trace(path, 100, seconds_per_step=0.1)

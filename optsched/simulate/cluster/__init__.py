@@ -1,6 +1,7 @@
 """A cluster whose workers wait for the slowest at every step: facts, routing, results."""
 
 from optsched.problem.workers import Cluster, PowerLaw
+from optsched.simulate.cluster.balance_route import BalanceRoute
 from optsched.simulate.cluster.results import ClusterRun, Profiles
 from optsched.simulate.cluster.routing import (
     ROUTINGS,
@@ -16,6 +17,7 @@ from optsched.simulate.cluster.routing import (
 
 __all__ = [
     "ROUTINGS",
+    "BalanceRoute",
     "BalanceRouting",
     "Cluster",
     "ClusterRun",

@@ -171,7 +171,7 @@ class BalanceRouting:
         The window :math:`H` in steps, or "adaptive": `window_scale` times
         :math:`(1 + 7.5 \, \bar d / \bar s) \, \bar o / B`, at most `longest`, where
         :math:`\bar o`, :math:`\bar s` and :math:`\bar d` are the running means of outputs, prompts
-        and tokens gained. The two constants were fitted (docs/cluster.md).
+        and tokens gained. The two constants were fitted (papers/docs/theorems.md).
     method
         "swap" or "greedy"; "highs" and "cp-sat" solve the program of every step, which takes
         thousands of times as long.

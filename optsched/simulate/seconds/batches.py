@@ -332,7 +332,7 @@ _WORKER = (
     *BATCH,
     *("running", "held"),  # requests and tokens in the last batch
     "kind",  # workers of one memory and clock share the rows of requests
-    *("waiting", "waiting_prompts", "work"),
+    *("waiting", "waiting_prompts", "work", "made"),
     *("head", "tail"),  # of the chain of requests that came
     "came",  # requests of those that come by themselves
 )
@@ -497,6 +497,7 @@ def _let_leave(worker: Records, finishing: Records) -> None:
     """Note what was in the last batch; those that are complete leave."""
     worker.running, worker.held = worker.active, worker.tokens
     worker.work -= worker.held
+    worker.made += worker.running
     leaving = finishing[worker.batch % len(finishing)]
     worker.active -= leaving.requests
     worker.tokens -= leaving.tokens

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from optsched.simulate.settings import Task
 
 _HELD = BatchContent._fields.index("held_tokens")
+_DECODING = BatchContent._fields.index("decode_requests")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,6 +181,14 @@ class ClockedRun(TimedRun):
     def peak_memory(self) -> int:
         """Most tokens held at the end of any batch."""
         return int(self.log.usage.max(initial=0))
+
+    @property
+    def full(self) -> bool:
+        """Whether a request waited while as many as a batch may have (`max_num_seqs`) decoded."""
+        if self.max_num_seqs is None:
+            return False
+        begins = self.log.spans[self.log.contents[:, _DECODING] >= self.max_num_seqs, 0]
+        return bool((self.in_system(begins) > self.max_num_seqs).any())
 
     def check(self) -> list[Violation]:
         """Return what is wrong with the run, rebuilt from its batches alone.

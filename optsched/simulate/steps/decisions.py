@@ -28,7 +28,7 @@ from optsched.errors import PolicyError, shown
 from optsched.policies.base import BatchPolicy, BatchSelector, Rule, window_of
 from optsched.policies.decision import Decision, State
 from optsched.problem.execution import Execution, unpreempted
-from optsched.problem.work import arrival_times
+from optsched.problem.work import arrival_times, due_times
 from optsched.simulate.seconds.batches import (
     BATCH,
     add_batch,
@@ -198,6 +198,7 @@ class _DecisionRun:
         self._ends: dict[int, list[int]] = {}  # step: requests that might complete there
         self._held = 0
         self._clock = task.clock
+        self._due = due_times(task.instance, task.clock)
         self._arrivals = arrival_times(task.instance, task.clock)
         self._since = self._arrivals.copy()
         self._queued_since = self._since[self._queue]
@@ -252,7 +253,8 @@ class _DecisionRun:
         now = int(self.now) if self._clock.unit == "steps" else self.now
         free = self._known.memory - self._held - count
         seen = (now, self._queue, self._queued_since, running, tokens, free, self._kept, lower)
-        given = self._decider(self._state(*seen, self._shown, self._task.settings.seed))
+        rest = (self._shown, self._task.settings.seed, self._due, self._clock)
+        given = self._decider(self._state(*seen, *rest))
         if not isinstance(given, Decision):
             return self._checked("starts", given), []
         return self._checked("starts", given.start), self._checked("preempts", given.preempt)

@@ -14,9 +14,9 @@ from optsched._internal.arguments import as_count
 from optsched._internal.aside import stopwatch
 from optsched._internal.numbers import in_units, proven, round_down, small_percent
 from optsched.errors import SolverError, shown
-from optsched.models.hindsight import EventProgram, cost_unit, schedule_cost
 from optsched.models.linear import LinearModel
 from optsched.models.program import Solution, Stopped, next_cost
+from optsched.problem.costs import cost_unit, schedule_cost
 from optsched.solvers.backends import words
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.models.hindsight import EventProgram
     from optsched.problem.schedule import Violation
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.

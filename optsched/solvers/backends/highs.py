@@ -74,6 +74,24 @@ def _make_first(highspy: Native) -> None:
         os.close(nowhere)
 
 
+def of_one_thread() -> Native:
+    """Return a new, silent HiGHS without a model, which computes in this thread alone."""
+    highspy = load()
+    _let_threads_be_chosen(highspy)
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    return highs
+
+
+def _let_threads_be_chosen(highspy: Native) -> None:
+    """Forget the number of threads, which the first run in a thread fixes for all after it.
+
+    With another number these would solve nothing, and say so by their status alone.
+    """
+    highspy.Highs.resetGlobalScheduler(True)
+
+
 def new(model: LinearModel) -> Native:
     """Hand a model over to a new, silent HiGHS."""
     highspy = load()
@@ -138,8 +156,7 @@ def solve(
         known.col_value = list(start)
         highs.setSolution(known)
     _listen(highs, model, reporter)
-    # The number of threads is fixed by the first solve of a thread unless it is reset.
-    highspy.Highs.resetGlobalScheduler(True)
+    _let_threads_be_chosen(highspy)
     highs.run()
     if start is not None and integers and not _is_reported(highs, model):
         return solve(model, options, None, reporter)

@@ -60,8 +60,8 @@ class CompetitiveRatio:
     """The competitive ratio of A_min by Lemma 4.6, between proven bounds.
 
     Outputs are from `lower` to `upper`, prompts are equal. It is the limit for a growing memory of
-    what the lemma describes; a simulated A_min can cost more (docs/uncertainty.md). Corollary 4.8
-    has `lower` 1 and no prompts.
+    what the lemma describes; a simulated A_min can cost more (papers/docs/theorems.md).
+    Corollary 4.8 has `lower` 1 and no prompts.
     """
 
     upper: int

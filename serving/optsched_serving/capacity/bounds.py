@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.aside import untimed
 from optsched.bounds.on_clock import PARTS, least_work
 from optsched.certificates.capacity import CapacityCertificate, Goal
 from optsched.problem.work import step_of
 from optsched.problem.workers import MAX_WORKERS
+from optsched.solvers.backends import highs
 from optsched_serving.capacity.slo import ROUNDING, Charging, Demand, is_whole
 
 if TYPE_CHECKING:
@@ -149,15 +149,14 @@ class _Latencies:
         self.rows, self.inside = np.zeros(shape, kind), np.zeros(shape, kind)
         place = np.full(len(demand.asked), -1)
         place[self.asked] = np.arange(len(self.asked))
-        for cell in range(shape[2] - 1):
-            due = np.zeros(len(place))
-            due[self.asked] = self.ends[:, cell]
-            for at, (begin, end) in enumerate(windows):
-                some, found, whole = demand.within(begin, end, due)
-                there = place[some] >= 0
-                rows = place[some][there]
-                self.rows[at, rows, cell] = found[there] / (end - begin)
-                self.inside[at, rows, cell] = whole[there] / (end - begin)
+        due = np.zeros((shape[2] - 1, len(place)))
+        due[:, self.asked] = self.ends[:, :-1].T
+        for at, (begin, end) in enumerate(windows):
+            some, found, whole = demand.within(begin, end, due)
+            there = place[some] >= 0
+            rows = place[some][there]
+            self.rows[at, rows, :-1] = found[:, there].T / (end - begin)
+            self.inside[at, rows, :-1] = whole[:, there].T / (end - begin)
 
     def answer(self, weights: FloatArray) -> FloatArray:
         mixed, price, demand = weights[:-1].astype(self.rows.dtype), weights[-1], self.demand
@@ -218,29 +217,30 @@ def _best_weights(
     An answer is what each weight counts for once others have done their best. Further weights have
     no sum; the first prices are tried for them.
     """
-    with untimed():
-        from scipy.optimize import linprog
-
     # Cuts: each round adds the best answer to weights between the best so far and those that are
     # best against all answers.
     begins = [np.append(np.full(count, 1 / count), each) for each in prices]
-    best, value, cuts = begins[0], -np.inf, []
-    costs = np.append(np.zeros(len(best)), -1.0)
-    ones = np.append(np.ones(count), np.zeros(len(best) - count + 1))[None]
+    best, value, size = begins[0], -np.inf, len(begins[0])
+    program = highs.of_one_thread()
+    program.addVars(size + 1, np.append(np.zeros(size), -np.inf), np.full(size + 1, np.inf))
+    program.changeColCost(size, -1.0)
+    every = np.arange(size + 1, dtype=np.int32)
+    program.addRow(1.0, 1.0, count, every[:count], np.ones(count))
     for turn in range(_ROUNDS):
         if turn < len(begins):
             weights = begins[turn]
         cut = answer(weights)
         if (found := float(weights @ cut)) > value:
             value, best = found, weights
-        cuts.append(cut)
-        table = np.column_stack([-np.array(cuts), np.ones(len(cuts))])
-        solved = linprog(costs, table, np.zeros(len(cuts)), ones, [1.0], method="highs")
+        program.addRow(0.0, np.inf, size + 1, every, np.append(cut, -1.0))
         if turn + 1 < len(begins):
             continue
-        if solved.x is None or solved.x[-1] <= value + _ENOUGH * abs(value):
+        program.run()
+        solved = np.array(program.getSolution().col_value)
+        optimal = program.getModelStatus() == highs.load().HighsModelStatus.kOptimal
+        if not optimal or solved[-1] <= value + _ENOUGH * abs(value):
             break
-        weights = (best + np.maximum(0.0, solved.x[:-1])) / 2
+        weights = (best + np.maximum(0.0, solved[:-1])) / 2
     return best
 
 
@@ -282,8 +282,9 @@ class CapacityPlan:
     attempts
         Every number of workers that was tried, ascending.
     binds
-        What one worker less lacks: "memory", "compute", "a burst" or "one large request"; empty
-        where one worker is enough, or the number is also proven to be needed.
+        What one worker less lacks: "memory", "the limit of requests" in a batch, "compute", "a
+        burst" or "one large request"; empty where one worker is enough, or the number is also
+        proven to be needed.
     cost
         What the workers cost per hour, where it is known.
     knows
@@ -305,11 +306,14 @@ class CapacityPlan:
         return f"{self.router} with {self.policy}"
 
     @property
+    def used(self) -> int:
+        """The workers; where none are enough, those with which the most is reached."""
+        return self.workers or max(self.attempts, key=lambda n: self.attempts[n].attained)
+
+    @property
     def reached(self) -> Attempt | None:
-        """What the workers came to; where none are enough, the best that was reached."""
-        if self.workers is not None:
-            return self.attempts[self.workers]
-        return max(self.attempts.values(), key=lambda each: each.attained, default=self.alone)
+        """What they came to, or without attempts each request alone."""
+        return self.attempts[self.used] if self.attempts else self.alone
 
     @property
     def relapses(self) -> list[int]:
@@ -437,8 +441,42 @@ def _sets_of(slos: Sequence[Slo]) -> list[tuple[Slo, ...]]:
     return [some for size in sizes for some in itertools.combinations(shares, size)]
 
 
+def least_late(world: Bounded, slos: Sequence[Slo], workers: int = 1) -> int:
+    """Return how many requests miss one of the limits at least, whoever schedules the workers.
+
+    What is demanded in windows by those that are on time fits into the windows, so that no more
+    are on time than as many of the least demanding as fit.
+    """
+    least = 0
+    for demand in _demands(world, slos):
+        late = int(demand.impossible.sum())
+        demand.allowed = max(0, least - late)
+        while True:
+            windows = best_proof(demand).windows
+            values, total = (
+                np.zeros(len(demand.asked)),
+                math.fsum(w * (e - b) for b, e, w in windows),
+            )
+            for begin, end, weight in windows:
+                some, found = demand.demanded(begin, end)
+                values[some] += weight * found
+            sums = np.cumsum(np.sort(values[demand.asked])) * _SAFE
+            more = len(sums) - int(np.searchsorted(sums, workers * total, side="right"))
+            if more <= demand.allowed:
+                break
+            demand.allowed = more  # other windows may prove more of what is left
+        least = max(least, late + demand.allowed)
+    return least
+
+
 def _best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof]:
     """Return the demand that proves most, however constants are charged, and in which windows."""
+    found = [(demand, best_proof(demand)) for demand in _demands(world, slos)]
+    return max(found, key=lambda each: each[1].value)
+
+
+def _demands(world: Bounded, slos: Sequence[Slo]) -> list[Demand]:
+    """Return the demand however constants are charged."""
     half = PARTS // 2
     ways = [Charging(), Charging(0, half), Charging(0, PARTS)]
     if world.max_num_seqs:
@@ -447,6 +485,4 @@ def _best_windows(world: Bounded, slos: Sequence[Slo]) -> tuple[Demand, Proof]:
         ways = [way for way in ways if way.by_time != half]
     if not any(world.clock.coefficients[1:]):
         ways = [way for way in ways if not way.by_time]
-    demands = (Demand(world, slos, way) for way in ways)
-    found = [(demand, best_proof(demand)) for demand in demands]
-    return max(found, key=lambda each: each[1].value)
+    return [Demand(world, slos, way) for way in ways]

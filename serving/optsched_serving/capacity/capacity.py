@@ -15,7 +15,7 @@ import numpy as np
 from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.arrays import MAX_STEP
 from optsched._internal.aside import stopwatch
-from optsched._internal.numbers import proven
+from optsched._internal.numbers import percent, proven
 from optsched._internal.views import View, draw, text
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import OptschedError, PolicyError, is_interrupt
@@ -26,13 +26,14 @@ from optsched.problem.forecasts import ROUGH, rough_forecasts
 from optsched.problem.instance import Instance
 from optsched.problem.work import going_on_from_a_cache, load_on_clock
 from optsched.problem.workers import MAX_WORKERS, Router, get_routers
-from optsched.simulate import run
+from optsched.simulate import ClockedRun, run
 from optsched.simulate.settings import settings_of
 from optsched_serving.capacity.bounds import (
     Attempt,
     CapacityPlan,
     at_least,
     late_alone,
+    least_late,
 )
 from optsched_serving.capacity.slo import ROUNDING, Bounded, as_percent, as_slos, is_whole
 
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
     from optsched.certificates.capacity import CapacityCertificate
     from optsched.policies import Policy
-    from optsched.problem.workers import RouterState
+    from optsched.problem.execution import TimedRun
+    from optsched.problem.routing import RouterState
     from optsched.simulate import RunSettings
     from optsched.simulate.dispatch import RoutedRun
     from optsched_serving.capacity.bounds import AtLeast
@@ -96,6 +98,7 @@ class Capacity(View):
     interrupted: bool = False
     loads: dict[float, Capacity] = field(default_factory=dict)
     with_rough_forecasts: dict[str, Any] | None = None
+    _bounds: dict[int, float | None] = field(default_factory=dict, init=False)
     _view = ("capacity_table", "plot_attainment", "capacity_page")
 
     @property
@@ -206,6 +209,27 @@ class Capacity(View):
         blind = next((plan for plan in met if plan.knows != "outputs"), None)
         return blind, next((plan for plan in met if plan.knows == "outputs"), None)
 
+    def attained_bound(self, workers: int) -> float | None:
+        """Return the most that any scheduler attains with so many workers, as plans attain it.
+
+        None for means alone, for several instances, and where no bound is known on the clock.
+        """
+        if workers not in self._bounds:
+            shares = [slo for slo in self.slos if slo.share is not None and self._is_linear]
+            several = any(each.runs > 1 for plan in self.plans for each in plan.attempts.values())
+            bounds = []
+            for slo in () if several else shares:
+                count = max(1, int(slo.asked(self.instance).sum()))
+                bounds.append((count - least_late(self.world, [slo], workers)) / count)
+            self._bounds[workers] = min(bounds, default=None)
+        return self._bounds[workers]
+
+    def _beyond(self, plan: CapacityPlan) -> float | None:
+        """Return what any scheduler may attain where a plan falls short, unless it was stopped."""
+        if plan.workers is not None or not plan.attempts or self.interrupted:
+            return None
+        return self.attained_bound(plan.used)
+
     def _short(self, plan: CapacityPlan) -> str:
         """Say how far a plan comes that has no number of workers."""
         about = str(plan)
@@ -217,6 +241,9 @@ class Capacity(View):
             about += " does not meet it even where each request is alone on an idle worker"
         if plan.reached is not None:
             about += f": it attains {as_percent(plan.reached.attained)}"
+            most = self._beyond(plan)
+            if most is not None and most < 1:
+                about += f", and no scheduler more than {percent(most, 2)}"
         least = " and ".join(map(str, plan.least(self.slos)))
         return f"{about}; the least limit that it meets so is {least}." if least else f"{about}."
 
@@ -241,7 +268,10 @@ class Capacity(View):
             "certificate": None if proof is None else json.loads(proof.to_json()),
             "at_most": self.at_most,
             "estimate": self.estimate,
-            "plans": [plan.to_dict(self.slos) for plan in self.plans],
+            "plans": [
+                plan.to_dict(self.slos) | {"attained_bound": self._beyond(plan)}
+                for plan in self.plans
+            ],
             "with_rough_forecasts": self.with_rough_forecasts,
             "possible": self.possible,
             "impossible": list(self.impossible),
@@ -323,7 +353,7 @@ def fewest(
             return
 
 
-def times_of(found: RoutedRun) -> Times:
+def times_of(found: TimedRun) -> Times:
     """Return what each request waited in a run, on a clock rounded down (`ROUNDING`)."""
     if found.clock is None and found.why is not None:  # then it has no times
         return Times(*(np.full(len(found.instance), np.nan) for _ in Times._fields))
@@ -366,10 +396,12 @@ def _binding(found: RoutedRun, times: Times, slos: Sequence[Slo]) -> str:
         return "a burst"
     parts = [part for part in found.runs if part is not None]
     free = [part.instance.memory - part.peak_memory for part in parts]
-    full = float(np.median(free)) < int(instance.peaks.max()) or any(
+    if float(np.median(free)) < int(instance.peaks.max()) or any(
         part.peak_memory > _FULL * part.instance.memory for part in parts
-    )
-    return "memory" if full else "compute"
+    ):
+        return "memory"
+    full = any(isinstance(part, ClockedRun) and part.full for part in parts)
+    return "the limit of requests" if full else "compute"
 
 
 class PlanSearch:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.compiled import compiled, compiled_inside
 from optsched._internal.numbers import proven
 from optsched.bounds.on_clock import PARTS, least_work, share_of
 from optsched.clock import UNIT, LinearClock
@@ -342,6 +343,8 @@ class Demand:
             world.storage,
             charging.by_time,
         )
+        columns = self.arrivals, self.first, self.own, self.decodes, self.decode, self.share.first
+        self._columns = np.array(np.broadcast_arrays(*columns), dtype=np.float64)
         self.timed = charging.by_time / PARTS
         self._wait(instance, clock, paced)
         span = float(self.arrivals[-1]) + float(self.own.max())
@@ -417,30 +420,21 @@ class Demand:
     def within(
         self, begin: float, end: float, due: FloatArray | None = None
     ) -> tuple[slice, FloatArray, BoolArray]:
-        """Return requests that may demand something in a window, what they do, and which wholly."""
+        """Return requests that may demand something in a window, what they do, and which wholly.
+
+        Several due dates of each are looked at in one call, shape (dates, requests).
+        """
         low = int(np.searchsorted(self.arrivals, begin - self.longest))
         high = int(np.searchsorted(self.arrivals, end))
-        some = slice(low, high)
-        arrivals, first, own = self.arrivals[some], self.first[some], self.own[some]
-        last = self.due[some] if due is None else due[some]
-        ttft = self.ttft[some] if self.mean is None else last
-        due, decodes = arrivals + last, self.decodes[some]
-        done = np.maximum(0.0, begin - arrivals + self.slack)  # along its own batches, at most
-        done[arrivals >= begin] = 0.0
-        reached = own - np.maximum(0.0, due - end) - self.slack  # at least
-        reached[due + self.slack <= end] = np.inf
-        late = np.ceil(self._decodes(done, some))
-        early = np.where(np.isinf(reached), decodes, np.floor(self._decodes(reached, some)))
-        found = np.maximum(0.0, self._charges(early, some) - self._charges(late, some))
-        must = (reached >= first) | (arrivals + ttft + self.slack <= end)
-        # Of a prompt in chunks, the constant of the last batch alone is charged by share.
-        left, shared, constant = first - done, self.share.first[some], self.constant
-        last = np.minimum(left, constant)
-        tail = shared * last + np.maximum(0.0, left - last)
-        tail = np.where(done > 0, tail, first - constant * (1 - shared))
-        found += np.where(must & (left > 0), tail, 0.0)
-        asked = self.asked[some]
-        return some, np.where(asked, found, 0.0), (done == 0) & np.isinf(reached) & asked
+        last = (self.due if due is None else due).reshape(-1, len(self.own))
+        ttft = self.ttft[None] if self.mean is None else last
+        found = np.empty((len(last), high - low))
+        whole = np.empty(found.shape, dtype=np.bool_)
+        numbers = begin, end, self.slack, self.constant, self.growth, self.share.growth, low
+        _fill_demand(*numbers, last, ttft, self._columns, self.asked, found, whole)
+        if due is None:
+            found, whole = found[0], whole[0]
+        return slice(low, high), found, whole
 
     def demanded(self, begin: float, end: float) -> tuple[slice, FloatArray]:
         """Return requests that may demand something in a window, and all that each of them does."""
@@ -448,15 +442,68 @@ class Demand:
         waited = np.where(whole, self.spare[some], 0.0)
         return some, found + whole * np.maximum(0.0, self.extra[some] - self.slope[some] * waited)
 
-    def _decodes(self, progress: FloatArray, some: slice) -> FloatArray:
-        """Return how many decodings fit into so much of a request's own time, as a real number."""
-        beyond = np.clip(progress - self.first[some], 0.0, self.own[some])
-        linear = self.constant + self.decode[some] + self.growth / 2
-        root = linear + np.sqrt(linear**2 + 2 * self.growth * beyond)
-        return np.minimum(2 * beyond / root, self.decodes[some])
 
-    def _charges(self, count: FloatArray, some: slice) -> FloatArray:
-        """Return the charges of the first so many decodings."""
-        each = self.decode[some] + self.constant * self.share.first[some]
-        grown = self.growth + self.constant * self.share.growth
-        return each * count + grown * count * (count + 1) / 2
+@compiled_inside
+def _decodes(progress: float, own: float, most: float, linear: float, growth: float) -> float:
+    """Return how many decodings fit into so much of a request's own time, as a real number."""
+    beyond = min(max(progress, 0.0), own)
+    root = linear + math.sqrt(linear**2 + 2 * growth * beyond)
+    return min(2 * beyond / root, most) if root > 0 else most
+
+
+@compiled
+def _fill_demand(
+    begin: float,
+    end: float,
+    slack: float,
+    constant: float,
+    growth: float,
+    share_growth: float,
+    low: int,
+    due: FloatArray,
+    ttft: FloatArray,
+    columns: FloatArray,
+    asked: BoolArray,
+    found: FloatArray,
+    whole: BoolArray,
+) -> None:
+    """Fill in what requests from `low` on do in a window, and which of them wholly."""
+    grown = growth + constant * share_growth
+    for date in range(len(found)):
+        for at in range(found.shape[1]):
+            request = low + at
+            found[date, at], whole[date, at] = 0.0, False
+            if not asked[request]:
+                continue
+            arrival, first, own = columns[0, request], columns[1, request], columns[2, request]
+            decodes, decode, shared = columns[3:, request]
+            last = arrival + due[date, request]
+            done = 0.0  # along its own batches, at most
+            if arrival < begin:
+                done = max(0.0, begin - arrival + slack)
+            inside = last + slack <= end
+            reached = own - max(0.0, last - end) - slack  # at least
+            linear = constant + decode + growth / 2
+            late = math.ceil(_decodes(done - first, own, decodes, linear, growth))
+            early = decodes
+            if not inside:
+                early = math.floor(_decodes(reached - first, own, decodes, linear, growth))
+            each = decode + constant * shared
+            demand = max(
+                0.0,
+                (each * early + grown * early * (early + 1) / 2)
+                - (each * late + grown * late * (late + 1) / 2),
+            )
+            # Of a prompt in chunks, the constant of the last batch alone is charged by share.
+            left = first - done
+            if left > 0 and (
+                inside
+                or reached >= first
+                or arrival + ttft[date % len(ttft), request] + slack <= end
+            ):
+                if done > 0:
+                    tail = min(left, constant)
+                    demand += shared * tail + max(0.0, left - tail)
+                else:
+                    demand += first - constant * (1 - shared)
+            found[date, at], whole[date, at] = demand, done == 0 and inside

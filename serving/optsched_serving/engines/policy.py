@@ -12,7 +12,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import NamedPolicy, Needs
-from optsched.policies.priorities import PRIORITIES, WORK, require_limits
+from optsched.policies.priorities import BY_KEY, DuePolicy, require_limits
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -89,6 +89,9 @@ class VllmPolicy(NamedPolicy):
         priority, turn and client, and by `output_estimates` as far as a client's earlier ones were
         right. The outputs and intervals of the run are not looked at. In an order, a preempted
         request goes on first.
+    gittins
+        Order by what all likely outputs of a request cost (`optsched_serving.learning.gittins`), in
+        place of the key of their mean; beside `learned`.
     fair
         Serve `clients` in turn, by virtual counters of their tokens over `weights`, in place of an
         order; outputs are learned for that.
@@ -126,6 +129,7 @@ class VllmPolicy(NamedPolicy):
     aging: float | Literal["load"] | None = None
     plan: bool = False
     learned: bool = False
+    gittins: bool = False
     fair: bool = False
     deviations: float = 1.0
     version: Version = "0.33"
@@ -136,7 +140,9 @@ class VllmPolicy(NamedPolicy):
         require_limits(self, self.block_size, *limits, self.watermark)
         aging = self.aging
         number = not isinstance(aging, str | None) and 0 < aging < np.inf
-        ages = aging is None or (self.order is not None and (number or aging == "load"))
+        timeless = self.order is not None and not isinstance(self.order, DuePolicy)
+        ages = aging is None or (timeless and (number or aging == "load"))
+        beside = "a finite number above 0 or 'load', beside an order that is not by due dates"
         seqs = self.max_num_seqs
         for name, good, wish in (
             ("num_gpu_blocks", lambda count: count >= 2, "at least 2 (one of them is not used)"),
@@ -149,7 +155,7 @@ class VllmPolicy(NamedPolicy):
             ("long_prefill_token_threshold", lambda count: count >= 0, "at least 0"),
             ("prefill_schedule_interval", lambda count: count >= 1, "at least 1"),
             ("deviations", lambda number: 0 <= number < np.inf, "a number of at least 0"),
-            ("aging", lambda _: ages, "a finite number above 0 or 'load', beside order"),
+            ("aging", lambda _: ages, beside),
             ("scheduling_policy", ("fcfs", "priority").__contains__, "fcfs or priority"),
             ("version", ("0.32", "0.33").__contains__, "0.32 or 0.33, whose schedulers are known"),
         ):
@@ -159,6 +165,12 @@ class VllmPolicy(NamedPolicy):
         self.require(
             not (self.fair and self.order is not None),
             "fair serves clients in turn, in place of an order; leave one of them out",
+        )
+        costs = self.order in BY_KEY and not isinstance(self.order, DuePolicy)
+        self.require(
+            not self.gittins or (self.learned and costs),
+            "gittins weighs what learned outputs cost in an order of optsched that is not by due "
+            "dates; add learned and such an order, as vllm:work+gittins+learned, or leave it out",
         )
         later = self.max_num_active_seqs is not None or self.prefill_schedule_interval > 1
         self.require(
@@ -198,7 +210,7 @@ class VllmPolicy(NamedPolicy):
 
     def parsed(self, parameters: str) -> VllmPolicy:
         """Return the policy with an order by name, as vllm:area; vllm:area,load ages."""
-        orders = {order.name: order for order in (*PRIORITIES, WORK)}
+        orders = {order.name: order for order in BY_KEY}
         name, comma, scale = parameters.partition(",")
         if name not in orders:
             raise PolicyError(
@@ -229,11 +241,15 @@ class VllmPolicy(NamedPolicy):
         if not self.fair:
             order = self.order and self.order.name
             settings = {"order": order, "aging": self.aging}
-            settings |= {"clock": clock} if order == WORK.name else {}
+            settings |= {"gittins": True} if self.gittins else {}
+            settings |= {"clock": clock} if order in ("work", "least-slack") else {}
         said = json.dumps({"optsched": settings})
+        due = isinstance(self.order, DuePolicy)
         return (
             f"Serve so with vllm serve MODEL --scheduler-cls optsched.vllm.{kind}Scheduler "
             f"--additional-config '{said}'."
+            + due
+            * ' Say in the setting "objective", or in requests, how many seconds they have.'
         )
 
     def keys(self, instance: Instance, clock: Clock) -> FloatArray:

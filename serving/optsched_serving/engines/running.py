@@ -21,12 +21,12 @@ from optsched.simulate.seconds.execution import requests_of, served_run
 from optsched.simulate.steps.chance import TOLERANCE, chance_of_more, tables
 from optsched_serving.engines import vllm
 from optsched_serving.engines.vllm import ADMITTED, ARRIVED, ENDED, PREEMPTED, Prefixes
-from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters
+from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters, gittins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from optsched._internal.arrays import IntArray, Records
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.problem.forecasts import Forecast
     from optsched.simulate.runners import Server
     from optsched.simulate.seconds.batches import Callback, EngineRequests, Timer
@@ -98,20 +98,28 @@ class _Keys:
             return float(self._tags[request]) if self._policy.fair else 0.0
         if event == PREEMPTED:
             return -np.inf  # what is expected of it was too little; it goes on first
-        return self._alone(request, made, self._expected[request].left(made))
+        expected = self._expected[request]
+        if self._policy.gittins:
+            return gittins(expected.chances, self._keys_of(request, 0, expected.outputs))
+        return self._alone(request, made, expected.left(made))
 
     def _alone(self, request: int, made: int, left: int) -> float:
         """Return the key of a request that has made some tokens and is expected to make others."""
+        return float(self._keys_of(request, made, np.array([left]))[0])
+
+    def _keys_of(self, request: int, made: int, left: IntArray) -> FloatArray:
+        """Return its keys if it makes so many other tokens."""
         instance = self._task.instance
         columns = instance.columns() | {"arrivals": self._arrivals}
         known = {
-            field: columns[field][request : request + 1]
+            field: columns[field][[request] * len(left)]
             for field in ("arrivals", "weights", "deadlines", "priorities")
             if field in columns
         }
         prompt, step = instance.prompts[request] + made, instance.seconds_per_step
-        alone = Instance([prompt], [left], instance.memory, **known, seconds_per_step=step)
-        return float(self._policy.keys(alone, self._task.clock)[0])
+        prompts = np.full(len(left), prompt)
+        alone = Instance(prompts, left, instance.memory, **known, seconds_per_step=step)
+        return np.asarray(self._policy.keys(alone, self._task.clock), dtype=np.float64)
 
 
 def _seen(instance: Instance, longest: int | None) -> list[Seen]:

@@ -371,9 +371,9 @@ class VllmServer:
         """Run until all is done or it is time to pause."""
         engine, cache = self._engine, self._cache
         go_on = interruptible_kernel(run_until, len(self.served) if pause == np.inf else 0)
-        of = self.served.view(np.ndarray)
-        tokens = int(of["prompt"].sum() + of["output"].sum())
         while not go_on(engine, cache, self.log, self.rows, self._until, pause):
+            of = self.served.view(np.ndarray)
+            tokens = int(of["prompt"].sum() + of["output"].sum())
             if (batches := len(self.rows)) >= max(_OFTEN * tokens, _FEW_BATCHES):
                 raise PolicyError(
                     f"{batches:,} batches have not served {tokens:,} tokens: requests preempt each "

@@ -16,10 +16,11 @@ from optsched._internal.compiled import allocating
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import OptschedError, nearest, require
 from optsched.policies.base import PriorityPolicy  # by modules: beside vLLM no loader is there
+from optsched.policies.priorities import DuePolicy
 from optsched.policies.registry import get_policy, is_shipped
 from optsched.problem.forecasts import Beliefs, steps_ahead
 from optsched.problem.instance import Instance
-from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters
+from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters, gittins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -63,8 +64,12 @@ _MUST_BE: dict[str, tuple[Callable[[object], bool], str]] = {
     "log_error": (_positive, _FINITE),
     "deviations": (lambda value: 0 <= _number(value) < inf, "a finite number of at least 0"),
     "aging": (lambda value: value in (None, "load") or _positive(value), f"{_FINITE} or 'load'"),
-    **dict.fromkeys(("trusted", "dry_run"), _SWITCH),
+    **dict.fromkeys(("trusted", "dry_run", "gittins"), _SWITCH),
     "fair": (_shares, 'true, false or weights of clients above 0, such as {"a": 2}'),
+    "objective": (
+        lambda value: _positive(value) or (isinstance(value, dict) and _shares(value)),
+        'seconds above 0, or those of clients, such as {"a": 2}',
+    ),
     "room": (lambda value: 0 < _number(value) <= 1, "a share above 0 and at most 1"),
     "metrics_port": (lambda value: type(value) is int and 0 < value < 65_536, _PORT),
     "record": (lambda value: isinstance(value, str | PathLike) and bool(str(value)), "a folder"),
@@ -88,6 +93,9 @@ class Settings:
     clock
         How long batches take, for orders that depend on it, such as "work": a name, a JSON file or
         a clock.
+    objective
+        Seconds from its arrival by which a request that names none is due, or those of clients, for
+        the orders "edf" and "least-slack". Those that are never due come last.
     factor
         A plan counts on the expected output times this factor.
     patience
@@ -103,11 +111,14 @@ class Settings:
     aging
         Seconds by which a request must have come earlier to come before a key 2.7 times as small,
         in orders of optsched. "load": as many as the next request by arrival would have waited, had
-        as much work been admitted by arrival, and only what is small comes earlier. None, or a
-        patience: keys alone.
+        as much work been admitted by arrival, and only what is small comes earlier. None, a
+        patience, or an order by due dates: keys alone.
     trusted
         Believe what clients say of outputs. If not, it counts by how right a client has been
         (`optsched_serving.learning`), and at first no less than the median of similar requests.
+    gittins
+        Order by what all likely outputs of a request cost (`optsched_serving.learning.gittins`), in
+        place of the key of their mean, unless its forecast is trusted.
     fair
         Serve clients in turn, by virtual counters of their tokens, in place of the order; with
         weights of some, a token of a client of weight 2 counts half.
@@ -129,6 +140,7 @@ class Settings:
 
     order: str | PriorityPolicy | Callable[[Instance], object] | None = "area"
     clock: str | Clock | None = None
+    objective: float | dict[str, float] | None = None
     factor: float = 1.0
     patience: float = inf
     log_error: float | None = None
@@ -136,6 +148,7 @@ class Settings:
     deviations: float = 1.0
     aging: Scale = "load"
     trusted: bool = False
+    gittins: bool = False
     fair: bool | dict[str, float] = False
     room: float = 1.0
     dry_run: bool = False
@@ -174,7 +187,7 @@ class Settings:
     def scale(self) -> Scale:
         """Over what keys age, if they do."""
         ages = self.is_ours and not self.fair and self.patience == inf
-        return self.aging if ages else None
+        return self.aging if ages and not isinstance(self.policy(), DuePolicy) else None
 
     def policy(self) -> PriorityPolicy | None:
         """Return the order."""
@@ -186,16 +199,22 @@ class Settings:
                 f"optsched.vllm: {policy.name!r} is no plain order; use one such as area, work or "
                 "mc-sf, or a function of an Instance"
             )
-        if self.clock is None and policy.name.partition(":")[0] == "work":
+        if self.clock is None and policy.name.partition(":")[0] in ("work", "least-slack"):
             raise OptschedError(
                 f"optsched.vllm: the order {policy.name!r} depends on how long batches take; set "
                 "clock to a name or a JSON file"
+            )
+        if self.gittins and (isinstance(policy, DuePolicy) or not self.is_ours):
+            raise OptschedError(
+                f"optsched.vllm: gittins weighs what outputs cost, which keys of {policy.name!r} "
+                "do not say; leave gittins out, or choose an order of optsched, such as area"
             )
         return policy
 
 
 _LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
 _FAR = 1024  # tokens between keys that are looked at: a power of two, so that sums are exact
+_LONGEST_NAME = 256  # characters: thousands of longer names would take much memory
 _OWN = np.zeros(1, dtype=np.int64)  # foreign blocks of a request that has none
 POINT = -1  # row of a request of which a number is known, no belief
 
@@ -236,14 +255,15 @@ class Foresight:
         self._sums = np.cumsum(self._above[:, ::-1], axis=1)[:, ::-1]
         #: Batches ahead at which a plan by beliefs looks; None where there are none.
         self.ahead = steps_ahead(self._above.shape[1]) if tables else None
-        self._formula = None if self._policy is None else _formula(settings, self._alone)
+        ours = self._policy is not None and settings.is_ours
+        self._factors = _quadratic_factors(self._alone) if ours else None
 
     def expect(self, request: Request, limit: int, priority: Hashable = 0) -> Expected:
         """Return what others' outputs show of a request that arrives."""
         client, turn = _extra(request, "client"), _extra(request, "turn")
-        client = client if isinstance(client, str | int) else None
+        client = client if _is_name(client) else None
         turn = turn if isinstance(turn, int) and turn > 0 else 0
-        prompt, claim = request.num_prompt_tokens, _forecast_of(request)
+        prompt, claim = request.num_prompt_tokens, _number_in(request, "expected_output", 1)
         weight = self._weights.get(str(client), 1.0)
         return self._learner.expect(Seen(prompt, limit, client, priority, turn, claim, weight))
 
@@ -268,7 +288,9 @@ class Foresight:
         if self._settings.scale is None:
             return 0.0
         name, came, prompt = request.request_id, request.arrival_time, request.num_prompt_tokens
-        return self.aging.arrives(name, came, self.key(prompt, look.output), prompt, look.planned)
+        return self.aging.arrives(
+            name, came, self.weigh(prompt, look, learned), prompt, look.planned
+        )
 
     def admitted(self, request: Request, tag: float) -> None:
         """Take note that a request is admitted."""
@@ -285,14 +307,33 @@ class Foresight:
         if self.fair:
             self._counters.settle(learned.seen, expected, made)
 
-    def key(self, prompt: int, left: int) -> float:
-        """Return the key of a request in the order, without age."""
-        return self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
+    def due(self, request: Request, client: Hashable) -> float:
+        """Return when a request is due, infinite if never; 0 in orders that do not ask for that."""
+        if not isinstance(self._policy, DuePolicy):
+            return 0.0
+        given = self._settings.objective
+        usual = given.get(str(client), inf) if isinstance(given, dict) else given or inf
+        named = _number_in(request, "objective", 0)
+        return request.arrival_time + (usual if named is None else named)
 
-    def _alone(self, prompt: int, left: int) -> float:
+    def weigh(self, prompt: int, look: Outlook, learned: Expected, made: int = 0) -> float:
+        """Return the key of a request by what is expected of it, without age and due date."""
+        if self._settings.gittins and look.learned and not made:
+            return gittins(learned.chances, self._alone(prompt, learned.outputs))
+        return self.key(prompt + made, max(look.output - made, 1))
+
+    def key(self, prompt: int, left: int) -> float:
+        """Return the key of a request in the order, without age and when it is due."""
+        if self._factors is not None:
+            return float(sum(map(mul, self._factors, _quadratic_terms(prompt, left))))
+        return float(self._alone(prompt, np.array([left]))[0])
+
+    def _alone(self, prompt: int, left: IntArray) -> FloatArray:
         assert self._policy is not None
-        alone = Instance([prompt], [left], max(self._memory, prompt + left))
-        return float(self._policy.keys(alone, self.clock)[0])
+        alone = Instance([prompt] * len(left), left, max(self._memory, prompt + int(left.max())))
+        if isinstance(self._policy, DuePolicy):
+            return -self._policy.taking(alone, self.clock)
+        return np.asarray(self._policy.keys(alone, self.clock), dtype=np.float64)
 
     def _row(self, request: Request, forecast: float | None) -> int:
         at = request.num_prompt_tokens if forecast is None else ceil(forecast) - 1
@@ -311,26 +352,20 @@ class Foresight:
         return np.asarray(np.where(made[:, None] + ahead > limits[:, None], 0.0, chances))
 
 
-def _formula(
-    settings: Settings, key: Callable[[int, int], float]
-) -> Callable[[int, int], float] | None:
-    """Return keys of an order of ours without an instance for each, if they are quadratic."""
-    if not settings.is_ours:
-        return None
+def _quadratic_terms(prompt: int, left: int) -> tuple[float, ...]:
+    p, o = (prompt - 1) / _FAR, (left - 1) / _FAR
+    return 1.0, p, o, p * p, p * o, o * o
 
-    def terms(prompt: int, left: int) -> tuple[float, ...]:
-        p, o = (prompt - 1) / _FAR, (left - 1) / _FAR
-        return 1.0, p, o, p * p, p * o, o * o
 
+def _quadratic_factors(keys: Callable[[int, IntArray], FloatArray]) -> list[float] | None:
+    """Return factors of terms whose sum is the key, for orders whose keys are quadratic."""
     points = [(1 + p * _FAR, 1 + o * _FAR) for p in range(3) for o in range(3 - p)]
-    table, keys = [terms(*at) for at in points], [key(*at) for at in points]
-    factors = np.linalg.solve(table, keys).tolist()
-
-    def formula(prompt: int, left: int) -> float:
-        return float(sum(map(mul, factors, terms(prompt, left))))
-
     tried = ((7, 3), (1000, 300), (5000, 20))
-    return formula if all(isclose(formula(*at), key(*at)) for at in tried) else None
+    known = [float(keys(prompt, np.array([left]))[0]) for prompt, left in (*points, *tried)]
+    table = [_quadratic_terms(*at) for at in points]
+    factors: list[float] = np.linalg.solve(table, known[: len(points)]).tolist()
+    found = [sum(map(mul, factors, _quadratic_terms(*at))) for at in tried]
+    return factors if all(map(isclose, found, known[len(points) :])) else None
 
 
 def _beliefs(settings: Settings, longest: int) -> tuple[Beliefs | None, Beliefs | None]:
@@ -354,13 +389,19 @@ def _extra(request: Request, name: str) -> Any:
     return (extra or {}).get(name)
 
 
-def _forecast_of(request: Request) -> float | None:
-    """Return the output that a client expects; all but numbers of at least 1 are ignored."""
+def _is_name(value: object) -> bool:
+    """Whether a value may name a client."""
+    short = isinstance(value, str) and len(value) <= _LONGEST_NAME
+    return short or (isinstance(value, int) and value.bit_length() < 64)
+
+
+def _number_in(request: Request, name: str, least: float) -> float | None:
+    """Return a number that a client said; all but finite ones of at least so much are ignored."""
     try:
-        value = float(_extra(request, "expected_output"))
+        value = float(_extra(request, name))
     except (TypeError, ValueError, OverflowError):
         return None
-    return value if 1 <= value < inf else None
+    return value if least <= value < inf else None
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ from functools import reduce
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from importlib import import_module
-from itertools import takewhile
+from itertools import islice, takewhile
 from math import ceil, inf
 from os import urandom
 from pathlib import Path
@@ -26,7 +26,7 @@ from optsched_serving.learning import Expected, Seen
 from optsched_serving.plugin.plan import POINT, AdmissionPlan, Foresight, Outlook, Row, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence, Set
     from typing import Self, TypeVar, TypeVarTuple
 
     import optsched_serving.contract as vllm
@@ -249,7 +249,7 @@ _LIMITS = (
 _HARMLESS = (None, False, 1, "generate", "draft")
 _KEPT = {"FullAttentionSpec", "MLAAttentionSpec"}  # of which all tokens are kept to the end
 _COMPLETE = {"FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"}
-_PROMOTIONS = 100  # within a patience at most; each sorts the queue anew
+_PROMOTIONS = 100  # within a patience, about; each looks at all that wait
 #: What goes on without a part that has failed, and which others need it.
 _WITHOUT = {
     "learning": "requests come by arrival and are admitted as by vLLM",
@@ -259,24 +259,12 @@ _WITHOUT = {
     "recording": "all goes on, but nothing more is written",
 }
 _NEED = {"learning": ("order", "plan")}
-_OFF = "optsched.vllm.%s: the part %r failed and is off %s; %s"
+_OFF = "optsched.vllm.%s: the part %r failed and is off for %g s; %s"
 _ORDERS = "the class only orders"
 _ON = "optsched.vllm.%s %s in vLLM %s, %ssynchronous: order %s, plan %s; %r"
 
 
-_OFF_S, _TRIES = 60.0, 5  # seconds for which a part that failed is off, and how often
-
-
-@dataclass(slots=True)
-class _Failed:
-    """How often a part has failed, until when it is off, and what is off with it."""
-
-    count: int
-    until_s: float
-    parts: list[str]
-
-
-_NEVER = _Failed(0, 0.0, [])
+_OFF_S = 60.0  # for which a part that failed is off
 
 
 @dataclass(slots=True)
@@ -325,11 +313,12 @@ class Scheduler(Base):
         super().__init__(vllm_config, kv_cache_config, *args, **more)
         specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
         longest, sizes = self.max_model_len, [spec.block_size for spec in specs]
-        self.patience = settings.patience
+        self.patience = settings.patience if self.orders and self.acts else inf
+        self._seats = vllm_config.scheduler_config.max_num_seqs
         self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
         self.watch = Watch(_of(vllm_config, "parallel_config.data_parallel_index") or 0)
         self.off: dict[str, str] = {}
-        self._failed: dict[str, _Failed] = {}  # by part
+        self._failed: list[tuple[float, list[str]]] = []  # until when parts are off, and which
         if settings.metrics_port is not None:
             self._guarded("counting", self.watch.serve, settings.metrics_port)
         self.lag = int(isinstance(self, self.asynchronous))
@@ -379,30 +368,27 @@ class Scheduler(Base):
     ) -> T | None:
         """Return what a part does, or what it is without it: once it raises, it is off."""
         if part in self.off:
-            self._try_again(part)
+            self._try_again()
         if part not in self.off:
             try:
                 return does(*given)
             except Exception:
-                count = self._failed.get(part, _NEVER).count + 1
-                until = "until the server is restarted" if count > _TRIES else f"for {_OFF_S:g} s"
-                LOG.exception(_OFF, self.title, part, until, _WITHOUT[part])
+                LOG.exception(_OFF, self.title, part, _OFF_S, _WITHOUT[part])
                 parts = [each for each in (part, *_NEED.get(part, ())) if each not in self.off]
-                self._failed[part] = _Failed(count, monotonic() + _OFF_S, parts)
+                self._failed.append((monotonic() + _OFF_S, parts))
                 self.off |= dict.fromkeys(parts, "it failed")
                 if "order" in parts:
                     self._rank_all()
         return otherwise
 
-    def _try_again(self, part: str) -> None:
-        """Switch on again, a few times, what has been off for a while since a part failed."""
-        for failed in [*self._failed.values()]:
-            if part in failed.parts and failed.count <= _TRIES and monotonic() >= failed.until_s:
-                parts, failed.parts = failed.parts, []
-                for each in parts:
-                    del self.off[each]
-                if "order" in parts:
-                    self._rank_all()
+    def _try_again(self) -> None:
+        """Switch on again what has been off for a while since it failed."""
+        while self._failed and monotonic() >= self._failed[0][0]:
+            _, parts = self._failed.pop(0)
+            for each in parts:
+                del self.off[each]
+            if "order" in parts:
+                self._rank_all()
 
     def _rank_all(self) -> None:
         for request in self.requests.values():
@@ -461,32 +447,42 @@ class Scheduler(Base):
         self.watch.tell(self.now(), len(self.waiting), len(self.running))
 
     def _promote(self) -> None:
+        """Let those that have waited too long come first, as many as a batch may admit."""
         now, patience = self.now(), self.patience
         if now < self._promoted_s + patience / _PROMOTIONS:
             return
-        by_arrival = self._by_arrival.values()
-        overdue = list(takewhile(lambda each: each.arrival_time < now - patience, by_arrival))
+        waited = takewhile(
+            lambda each: each.arrival_time < now - patience, self._by_arrival.values()
+        )
+        overdue = set(islice(waited, self._seats))
         for request in overdue:
             del self._by_arrival[request.request_id]
             self._seen[request.request_id].first = True
-            self._rank(request)
+            self._put(request, -inf)
         if overdue:
-            self._promoted_s, self._sorted = now, False
+            _move_up(self.waiting._heap, overdue)  # noqa: SLF001
+        if len(overdue) < self._seats:
+            self._promoted_s = now
 
     def _rank(self, request: vllm.Request) -> None:
         """Set the priority of a request; without an order all of a client's are alike."""
         if self.orders:
             key = self._guarded("order", self._key, request, otherwise=0.0)
-            client = self._seen[request.request_id].client
             if self.acts:
-                request.priority = (client, key) if self._by_client else key
+                self._put(request, key)
+
+    def _put(self, request: vllm.Request, key: float | None) -> None:
+        """Set the priority of a request by its key; those that clients have set come first."""
+        request.priority = (self._seen[request.request_id].client, key) if self._by_client else key
 
     def _key(self, request: vllm.Request) -> float:
         made = request.num_output_tokens
-        seen, prompt = self._look(request, made), request.num_prompt_tokens + made
+        seen = self._look(request, made)
         key = plain = seen.tag
         if not self.foresight.fair:
-            plain = self.foresight.key(prompt, max(seen.look.output - made, 1))
+            prompt = request.num_prompt_tokens
+            plain = self.foresight.weigh(prompt, seen.look, seen.learned, made)
+            plain += self.foresight.due(request, seen.learned.seen.client)
             key = self.foresight.aging.key(plain, key)
         # In a dry run a request that comes by arrival is held against all of the order.
         known = plain if self.acts else key
@@ -593,6 +589,15 @@ class Scheduler(Base):
         seen = self._look(request, made)
         left, tokens = max(seen.look.planned - made, 1), request.num_prompt_tokens + made
         return Row(tokens, made, seen.learned.seen.limit, left, seen.look.row)
+
+
+def _move_up(heap: list[vllm.Request], sooner: Set[vllm.Request]) -> None:
+    """Mend a heap in which some have come closer to the front."""
+    for at, request in enumerate(heap):  # those further in front come first, and are in place
+        if request in sooner:
+            while at and request < heap[above := (at - 1) // 2]:
+                heap[at], heap[above] = heap[above], request
+                at = above
 
 
 def scheduler_class(name: str, planned: bool, base: type, asynchronous: type) -> type:

@@ -133,7 +133,7 @@ def test_where_requests_are_late_alone_the_least_limit_is_the_least_that_works(c
 
 
 def test_the_headline_is_of_a_plan_that_can_be_deployed():
-    trace = optsched.family("chat-and-summaries", n=150, rate=4, seed=1, seconds_per_step=1e-6)
+    trace = optsched.family("chat-and-summaries", n=60, rate=4, seed=1, seconds_per_step=1e-6)
     slo, clock = "latency:mean<=8s", "llama-2-70b-2xa100"
     found = capacity(trace, slo, ["work", "vllm"], clock=clock, loads=[2], cost=2.5)
     knows = {plan.policy: plan.knows for plan in found.plans}
@@ -368,3 +368,15 @@ def test_later_arrivals_change_nothing_but_instants(clock, shift):
     here, there = (capacity(each, slo, policy, loads=[2], **options) for each in (base, later))
     assert str(there).splitlines()[5:] == str(here).splitlines()[5:]
     assert verify(there.certificate, later) == verify(here.certificate, base)
+
+
+def test_a_limit_of_requests_that_binds_is_named():
+    """Only memory was, which was never full."""
+    requests = family("chat", n=80, seed=1, rate=2, seconds_per_step=0.001)
+    on = {"clock": "llama-2-70b-2xa100"}
+    few, many = (replace(get_policy("vllm"), max_num_seqs=most) for most in (4, 256))
+    said = "The limit of 4 requests in a batch (max_num_seqs) binds for vllm; work ran without it."
+    assert said in optsched.compare(requests, [few, "work"], **on).notes
+    assert not any("limit of" in note for note in optsched.compare(requests, [many], **on).notes)
+    [plan] = capacity(requests, "ttft:p90<=2s", few, routers="jsq", **on).plans
+    assert (plan.workers > 1, plan.binds) == (True, "the limit of requests")

@@ -69,6 +69,7 @@ def test_what_a_server_can_do_is_compared_where_its_command_line_is_given(optsch
         ("vllm", "with vLLM as it is"),
         ("vllm+fair", """OrderedScheduler --additional-config '{"optsched": {"fair": true}}'."""),
         ("vllm:area,load+plan+learned", "PlannedScheduler --additional-config '{"),
+        ("vllm:edf", """{"order": "edf", "aging": null}}'. Say in the setting "objective", """),
     ],
 )
 def test_each_engine_has_its_options(name, words):
@@ -103,3 +104,15 @@ def test_a_gpu_sets_what_vllm_serves_with(optsched_json, lengths):
     assert few["mean_decodes"] <= 8 < small["mean_decodes"] < large["mean_decodes"]
     less = optsched_json(*words, "rtx4090-24gb", "--gpu-memory-utilization", 0.75)
     assert less["peak_memory"] < small["peak_memory"]
+
+
+def test_compare_takes_an_objective_and_slos(optsched_json, optsched_command):
+    asked = ("family:uniform,n=60,load=1.3", "--policies", "fcfs,area")
+    content = optsched_json(
+        "compare", *asked, "--objective", "makespan", "--slo", "latency:p90<=60steps"
+    )
+    assert content["objective"] == content["bounds"][0]["premises"]["objective"] == "makespan"
+    assert all(each["attained"] <= content["attained_bound"] for each in content["policies"])
+    code, _, err = optsched_command("compare", *asked, "--objective", "late-requests")
+    assert code == 2
+    assert "late-requests, but the requests have no deadlines; add them" in err

@@ -41,8 +41,8 @@ def test_all_comparisons_are_used_alike(kind):
 
 
 FIELDS = {
-    "steps": (StepComparison, {"bounds", "incomplete", "rough"}),
-    "clock": (ClockComparison, {"bounds", "rough", "turns", "warm_up"}),
+    "steps": (StepComparison, {"bounds", "goodput", "incomplete", "objective", "rough"}),
+    "clock": (ClockComparison, {"bounds", "goodput", "objective", "rough", "turns", "warm_up"}),
     "cluster": (ClusterComparison, {"warm_up"}),
 }
 

@@ -10,8 +10,9 @@ from installed import SERVING
 from optsched import Instance, RunSettings, run
 from optsched.clock import LinearClock
 from optsched.policies import EnginePolicy
+from optsched.problem.routing import Load
 from optsched.problem.work import arrival_times
-from optsched.problem.workers import ROUTERS, Load, Workers
+from optsched.problem.workers import ROUTERS, Workers
 from optsched.simulate.runners import runner_of
 from optsched.simulate.settings import Task
 
@@ -64,7 +65,8 @@ def test_an_engine_that_is_paused_does_what_it_does_at_a_stretch(instance, polic
             alone = run(instance.take(own), policy, clock=CLOCK)
             assert np.array_equal(runs[worker].log.spans, alone.log.spans)
             assert np.array_equal(runs[worker].last_batch, alone.last_batch)
-    assert not any(np.any(each) for each in last)  # all is done in the end
+    assert last.made.sum() == instance.outputs.sum()
+    assert not any(np.any(each) for each in last._replace(made=0))  # all is done in the end
 
 
 @examples(100)

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from effort import examples, share
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from installed import with_serving
 
-from optsched import Execution, Instance, PriorityPolicy, Workers, run
+from optsched import Execution, Instance, PriorityPolicy, Workers, family, run
 from optsched.clock import UNIT, LinearClock
 from optsched.errors import InstanceError, PolicyError
 from optsched.policies import get_policy
 from optsched.problem.work import arrival_times, work_on_clock
-from optsched.problem.workers import ROUTERS, Router, get_routers
+from optsched.problem.workers import ROUTERS, Router, get_router, get_routers
 from tests import literal_routing
 from tests.strategies import instances
 
@@ -26,6 +26,8 @@ KEYS = {
     "mc-sf": lambda i: i.outputs,
 }
 LOOKING = sorted(name for name, router in ROUTERS.items() if router.looks and not router.choices)
+WEIGHING = [name for name in LOOKING if ROUTERS[name].weights]
+AGES = st.sampled_from(["", "@0", "@0.25", "@1.75"])
 
 
 @st.composite
@@ -68,20 +70,32 @@ def begun_in(routed):
 
 @pytest.mark.few
 @examples(150)
-@given(several(), st.sampled_from(LOOKING), st.sampled_from(sorted(KEYS)), st.booleans())
-def test_placement_and_beginnings_are_those_of_the_literal_twin(drawn, router, policy, timed):
+@given(several(), st.sampled_from(LOOKING), AGES, st.sampled_from(sorted(KEYS)), st.booleans())
+@example(  # the second request began when the report was sent, before it arrived
+    (Instance([0] * 4, [1] * 4, 2, [0, 1, 1, 1], seconds_per_step=0.5), [2]),
+    *("jsq", "@1.75", "area", True),
+)
+def test_placement_and_beginnings_are_those_of_the_literal_twin(drawn, name, age, policy, timed):
     instance, memories = drawn
-    clock = CLOCK if timed else UNIT
+    clock, router = CLOCK if timed else UNIT, name + age
     arrivals = arrival_times(instance, clock).tolist()
     key = KEYS[policy](instance).tolist()
-    weights, skips = ROUTERS[router].weights, policy.endswith("skip")
-    placement, begun = literal_routing.route(
-        instance, memories, key, clock, arrivals, weights, skips
-    )
+    how = literal_routing.chooser(router), policy.endswith("skip")
+    age = get_router(router).age if timed else 0
+    placement, begun = literal_routing.route(instance, memories, key, clock, arrivals, *how, age)
     routed = run(instance, policy, workers=memories, router=router, clock=CLOCK if timed else None)
     assert routed.placement.tolist() == placement
     assert begun_in(routed).tolist() == begun
     assert routed.check() == []
+
+
+def test_later_arrivals_change_no_placement():
+    """Reports came by the absolute clock, so that a log from 0 on was another run."""
+    base = family("chat-and-summaries", n=150, rate=20, seed=3, seconds_per_step=1e-6)
+    later = base.replace(arrivals=base.arrivals + 27_847)
+    how = {"workers": 2, "router": "jsq@0.1", "clock": "llama-2-70b-2xa100"}
+    one, other = (run(each, "fcfs", **how) for each in (base, later))
+    assert one.placement.tolist() == other.placement.tolist()
 
 
 SLOW = LinearClock("slow", *(2 * CLOCK.coefficients).tolist(), hinges=((4.0, 0.25),))
@@ -89,8 +103,8 @@ SLOW = LinearClock("slow", *(2 * CLOCK.coefficients).tolist(), hinges=((4.0, 0.2
 
 @examples(60)
 @given(several(), st.sampled_from(LOOKING), st.sampled_from(["fcfs", "work"]), st.data())
-def test_workers_with_clocks_of_their_own_do_what_literal_ones_do(drawn, router, policy, data):
-    instance, memories = drawn
+def test_workers_with_clocks_of_their_own_do_what_literal_ones_do(drawn, name, policy, data):
+    (instance, memories), router = drawn, f"{name}@0"
     clocks = [data.draw(st.sampled_from([CLOCK, SLOW])) for _ in memories]
     arrivals = arrival_times(instance, CLOCK).tolist()
     keys = [KEYS["fcfs"](instance).tolist()] * len(memories)
@@ -101,9 +115,8 @@ def test_workers_with_clocks_of_their_own_do_what_literal_ones_do(drawn, router,
             .total.tolist()
             for clock, memory in zip(clocks, memories, strict=True)
         ]
-    placement, begun = literal_routing.route(
-        instance, memories, keys, clocks, arrivals, ROUTERS[router].weights
-    )
+    how = literal_routing.chooser(router)
+    placement, begun = literal_routing.route(instance, memories, keys, clocks, arrivals, how)
     routed = run(instance, policy, workers=memories, router=router, clock=clocks)
     assert routed.placement.tolist() == placement
     assert begun_in(routed).tolist() == begun
@@ -177,7 +190,7 @@ def test_each_worker_does_what_it_does_alone(drawn, router, policy, timed):
 
 
 @examples(60)
-@given(several(), st.sampled_from(LOOKING), st.booleans())
+@given(several(), st.sampled_from(WEIGHING), st.booleans())
 def test_compiled_workers_functions_and_whole_runs_show_routers_the_same(drawn, name, timed):
     instance, memories = drawn
     options = {"clock": CLOCK} if timed else {}
@@ -264,6 +277,8 @@ def test_eligible_workers_alone_are_chosen():
         ({"router": "least-token"}, "unknown router 'least-token': did you mean 'least-tokens'?"),
         ({"router": 3}, "router is 3, but must be a text, a Router or a function"),
         ({"router": "jsq:2"}, "only power-of-d has one"),
+        ({"router": "jsq@old"}, "the age 'old', which is no number of seconds"),
+        ({"router": "jsq@-1"}, "age is -1.0, but must be a number of seconds from 0"),
         ({"router": lambda state: 2}, "to worker 2, but workers are numbered from 0 to 1"),
         ({"router": lambda state: "0"}, "to worker '0', but workers are numbered from 0 to 1"),
         ({"router": lambda state: 1}, "request 1 to worker 1, where it may not run"),

@@ -2,7 +2,7 @@
 
     python tests/solvers/backends/test_words.py [COUNT] [SEED] [DOOR or KIND ...]
 
-tries so many models of each kind and prints what came of them, as docs/evidence.md keeps it.
+tries so many models of each kind and prints what came of them; tests/campaign/README.md keeps it.
 """
 
 from __future__ import annotations
