@@ -10,11 +10,17 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def ctrl_c(after, handler=None):
-    """Send SIGINT to this process in so many seconds, if its block is not left before."""
+def ctrl_c(after, handler=None, *, noted=False):
+    """Send SIGINT to this process in so many seconds, if its block is not left before.
+
+    The seconds begin where the block does, or where what it calls notes Ctrl-C: a collection of
+    garbage just before takes longer than a tenth of a second, and a Ctrl-C then is Python's own.
+    """
 
     def strike():
         begun.wait()
+        while noted and signal.getsignal(signal.SIGINT) is usual and not left.wait(0.001):
+            pass
         if not left.wait(after):
             struck.append(time.perf_counter())
             os.kill(os.getpid(), signal.SIGINT)
@@ -22,7 +28,8 @@ def ctrl_c(after, handler=None):
     begun, left, struck = threading.Event(), threading.Event(), []
     thread = threading.Thread(target=strike)
     before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, handler or before)
+    usual = handler or before
+    signal.signal(signal.SIGINT, usual)
     thread.start()  # on a busy machine this may take longer than what is to be interrupted
     begun.set()
     try:

@@ -19,12 +19,12 @@ def test_results_and_errors_come_back():
 
 def test_ctrl_c_just_before_the_end_is_heard():
     """A loop over calls that were shorter than a look at it never heard it."""
-    with pytest.raises(KeyboardInterrupt), ctrl_c(0.02):
+    with pytest.raises(KeyboardInterrupt), ctrl_c(0.02, noted=True):
         interruptible(time.sleep, 0.06)
 
 
 def test_ctrl_c_is_heard_while_the_call_goes_on():
     began = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt), ctrl_c(0.3):
+    with pytest.raises(KeyboardInterrupt), ctrl_c(0.3, noted=True):
         interruptible(time.sleep, 6)
     assert time.perf_counter() - began < 3

@@ -61,7 +61,7 @@ def test_a_limit_holds_while_a_stage_is_in_a_kernel(deafen):
 @pytest.mark.slow
 def test_ctrl_c_is_heard_while_a_stage_is_in_a_kernel(deafen):
     deafen(DEAF)
-    with ctrl_c(0.5):
+    with ctrl_c(0.5, noted=True):
         result, seconds = timed()
     assert result.status == "interrupted"
     assert seconds < DEAF / 2
@@ -74,7 +74,7 @@ def test_ctrl_c_ends_a_solve_of_several_workers_with_its_interval(deafen, at):
     solve(instance, workers=[100, 60, 60], time_limit=0.1)  # its kernels are loaded from here on
     deafen(DEAF)
     began = time.perf_counter()
-    with ctrl_c(at):
+    with ctrl_c(at, noted=True):
         found = solve(instance, workers=[100, 100, 100])
     seconds = time.perf_counter() - began
     assert found.status == "interrupted"
@@ -109,7 +109,7 @@ def test_ctrl_c_is_heard_before_there_is_a_schedule(monkeypatch):
     monkeypatch.setattr(optsched.optimum.plan, "bound", lambda *_: time.sleep(DEAF))
     began = time.perf_counter()
     words = r"no schedule was found in .* s \(interrupted\)"
-    with pytest.raises(OptschedError, match=words), ctrl_c(0.5):
+    with pytest.raises(OptschedError, match=words), ctrl_c(0.5, noted=True):
         solve(instance)
     assert time.perf_counter() - began < DEAF / 2
 

@@ -270,7 +270,7 @@ def test_a_start_survives_a_child_that_finds_nothing():
 def test_ctrl_c_returns_what_is_known(solver, in_child):
     params = SolveParams(in_child=in_child)
     solve(knapsack(), method=solver, params=params)  # all that is imported is there from here on
-    with ctrl_c(1.0):
+    with ctrl_c(1.0, noted=True):
         solution = solve(market_split(), method=solver, params=params)
     assert solution.status is Stopped.INTERRUPTED
     assert solution.has_answer
@@ -282,7 +282,7 @@ def test_ctrl_c_is_heard_while_highs_presolves():
     """It was not for 15 seconds: HiGHS hears nothing meanwhile."""
     program = HindsightProgram(family("uniform", n=14, seed=1))
     solve(knapsack(), params=SolveParams(in_child=True))  # which is started from here on
-    with ctrl_c(1.0):
+    with ctrl_c(1.0, noted=True):
         solution = solve(program, method="highs")
     assert solution.status is Stopped.INTERRUPTED
     assert solution.seconds < 10
@@ -290,7 +290,7 @@ def test_ctrl_c_is_heard_while_highs_presolves():
 
 def test_ctrl_c_ends_a_deaf_child():
     run_fake("good")  # whatever has to be imported is there
-    with ctrl_c(0.3):
+    with ctrl_c(0.3, noted=True):
         solution = run_fake("deaf")
     assert solution.status is Stopped.INTERRUPTED
     assert solution.seconds < 0.3 + GRACE + 1
@@ -300,7 +300,7 @@ def test_ctrl_c_ends_a_deaf_child():
 def test_a_program_that_is_started_after_ctrl_c_is_ended_too():
     """CBC went on for as long as it took where its model was still being written."""
     before = set(threading.enumerate())
-    with ctrl_c(0.1):
+    with ctrl_c(0.1, noted=True):
         solution = run_fake("writing", in_child=False)
     assert solution.status is Stopped.INTERRUPTED
     (left,) = (each for each in set(threading.enumerate()) - before if "(_run)" in each.name)

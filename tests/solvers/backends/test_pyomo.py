@@ -225,7 +225,7 @@ def test_a_bound_of_what_is_maximised_has_its_sign(program):
 @pytest.mark.slow
 def test_ctrl_c_ends_a_program_too(program):
     solve(knapsack(), method=program)  # all that is imported is there from here on
-    with ctrl_c(1.0):
+    with ctrl_c(1.0, noted=True):
         found = solve(market_split(items=60, rows=9), method=program)
     assert (found.status, found.seconds < 10) == (Stopped.INTERRUPTED, True)
     with Path(f"/proc/self/task/{os.getpid()}/children").open() as children:
