@@ -61,6 +61,7 @@ PARTS = (Foresight, AdmissionPlan, Watch, Recorder, OutputLearner, TokenCounters
 BETWEEN = {
     *("__init__", "add_request", "schedule", "_preempt_request", "_free_request", "_if_it_fits"),
     *("update_from_output", "_guarded", "_rank", "_put", "_alone", "__new__", "serve"),
+    *("_try_again", "_rank_all"),
 }
 
 
@@ -288,7 +289,15 @@ def hostility(workloads, seed):
                 limits[request.request_id], hostile.LONGEST - request.num_prompt_tokens
             )
             clock = lambda content: hostile.SECONDS  # noqa: E731
-            served = in_vllm.serve(scheduler, work.rows, clock, depth=depth, extras=said)
+            passed = [  # vLLM refuses a request with larger whole numbers
+                {
+                    name: value
+                    for name, value in each.items()
+                    if type(value) is not int or value < 2**64
+                }
+                for each in said
+            ]
+            served = in_vllm.serve(scheduler, work.rows, clock, depth=depth, extras=passed)
             return served.last - served.arrivals
 
         means = hostile.compared(serve, range(workloads), seed)

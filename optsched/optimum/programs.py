@@ -453,7 +453,7 @@ def _rows_in_conflict(model: LinearModel, clock: _Clock) -> RowConflict | None:
     """Find rows that conflict, preferably of small families and of the user, which come last."""
     families = sorted((model.rows_of(each.name) for each in reversed(model.rows)), key=len)
     rows = [row for family in families for row in family.tolist()]
-    if (verdict := clock.some_point(model, rows)) is None:
+    if (verdict := clock.some_point(model, rows, share=0.75)) is None:
         raise SolverError(
             f"{model.name}: whether a point satisfies all rows is not decided after "
             f"{clock.seconds:.1f} s; allow more time"
@@ -462,15 +462,14 @@ def _rows_in_conflict(model: LinearModel, clock: _Clock) -> RowConflict | None:
         return None
     needed, known = reduce(rows, lambda part: clock.some_point(model, part))
     names = tuple(model.row_name(row) for row in rows if row in needed)
-    return RowConflict(names, known, clock.solver)
+    return RowConflict(names, known, " and ".join(sorted(clock.solvers)))
 
 
 class _Clock:
     """How much time is left, and what solvers find within it."""
 
-    solver = ""  # the last one
-
     def __init__(self, time_limit: float | None) -> None:
+        self.solvers: set[str] = set()  # that were asked
         self._began = stopwatch()
         self._limit = math.inf if time_limit is None else time_limit
 
@@ -484,17 +483,17 @@ class _Clock:
         """Seconds of the time limit that are left."""
         return self._limit - self.seconds
 
-    def ask(self, solve: Callable[[Options], Solution]) -> bool | None:
-        """Return whether there is an answer; no question takes more than a quarter of the time."""
-        solution = solve(Options(max(self.left / 4, _LEAST)))
-        self.solver = solution.solver
+    def ask(self, solve: Callable[[Options], Solution], share: float = 0.25) -> bool | None:
+        """Return whether there is an answer; a question takes at most a share of the time left."""
+        solution = solve(Options(max(share * self.left, _LEAST)))
+        self.solvers.add(solution.solver)
         if solution.has_answer:
             return True
         if solution.status is Stopped.INTERRUPTED:  # Ctrl-C ends the whole search, not one solve
             self._limit = 0
         return False if solution.status in INFEASIBLE else None
 
-    def some_point(self, model: LinearModel, rows: list[int]) -> bool | None:
+    def some_point(self, model: LinearModel, rows: list[int], share: float = 0.25) -> bool | None:
         """Return whether a point satisfies some of the rows; None if it is not known."""
         if self.left <= 0:
             return None
@@ -505,4 +504,8 @@ class _Clock:
             solver = "highs"
         kept = {name: getattr(model, name)[rows] for name in ("matrix", "row_lower", "row_upper")}
         part = replace(model.with_objective(0), rows=(), **kept)
-        return self.ask(lambda options: solve_linear(part, solver, options))
+        relaxed = part.relax()  # tells at once where fractions conflict already
+        ask_it = part.integer.any()
+        if ask_it and self.ask(lambda given: solve_linear(relaxed, "highs", given)) is False:
+            return False
+        return self.ask(lambda options: solve_linear(part, solver, options), share)

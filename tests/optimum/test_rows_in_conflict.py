@@ -8,7 +8,7 @@ from effort import examples
 from hypothesis import given
 from tiny_models import knapsack, models
 
-from optsched import HindsightProgram, Instance, Solution, explain_infeasibility, solve
+from optsched import HindsightProgram, Instance, Solution, explain_infeasibility, family, solve
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models import Family, RowConflict
 from optsched.models.program import Stopped
@@ -79,6 +79,15 @@ def test_continuous_columns_are_for_highs_and_bounds_alone_may_conflict():
 def test_programs_are_explained_by_their_rows():
     program = HindsightProgram(Instance([2, 2], [2, 2], memory=4), horizon=3)
     assert str(explain_infeasibility(program)).startswith("rows once[0] and memory[2]")
+
+
+@pytest.mark.slow
+def test_a_budget_that_no_fraction_keeps_to_is_told_at_once():
+    """It took CP-SAT longer than there was, and a quarter of the time was all that was used."""
+    model = HindsightProgram(family("uniform", n=8, seed=1)).to_linear()
+    found = explain_infeasibility(model.with_rows("budget", model.cost, upper=200))
+    assert found.rows[0] == "budget"
+    assert "HiGHS" in found.solver
 
 
 def test_what_is_not_decided_in_time_is_said(monkeypatch):
