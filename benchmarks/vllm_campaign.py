@@ -309,7 +309,7 @@ def hostility(workloads, seed):
         worst = max(worst, means["all"][1] / means["all"][0])
     failed, served = sum(map(bool, raised)), 2 * len(ORDERS) * workloads
     print(f"{served:,} workloads, each served twice; {failed} times a part of ours failed")
-    return failed > 0 or worst > 1.02
+    return failed > 0 or bool(worst > 1.02)
 
 
 def remembered(scheduler):

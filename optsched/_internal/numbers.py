@@ -86,8 +86,8 @@ def duration(seconds: float) -> str:
 
 
 def at_least(value: SupportsFloat) -> str:
-    """Write a proven lower bound, rounded down; from ten thousand on without a decimal."""
-    return proven(value, decimals=0 if float(value) >= 1e4 else 1)
+    """Write a proven lower bound, rounded down, with a decimal if it is small and not whole."""
+    return proven(value, decimals=0 if float(value) >= 1e4 or float(value).is_integer() else 1)
 
 
 def interval(low: float, high: float) -> str:
