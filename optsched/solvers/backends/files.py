@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import FloatArray, IntArray, require_nonzeros
@@ -244,7 +244,7 @@ def read_model(path: str | Path) -> LinearModel:
     matrix = lp.a_matrix_
     parts = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
     by_row = matrix.format_ == highspy.MatrixFormat.kRowwise
-    kind = sparse.csr_array if by_row else sparse.csc_array
+    kind = scipy.sparse.csr_array if by_row else scipy.sparse.csc_array
     try:
         rows, columns = list(lp.row_names_), list(lp.col_names_)
     except UnicodeDecodeError as error:
@@ -267,7 +267,7 @@ def read_model(path: str | Path) -> LinearModel:
     sign = -1 if negated else 1
     arrays = LinearArrays(
         cost=sign * np.array(lp.col_cost_) + 0.0,
-        matrix=sparse.csr_array(kind(parts, shape=(lp.num_row_, lp.num_col_))),
+        matrix=scipy.sparse.csr_array(kind(parts, shape=(lp.num_row_, lp.num_col_))),
         row_lower=np.array(lp.row_lower_),
         row_upper=np.array(lp.row_upper_),
         col_lower=lp.col_lower_,

@@ -11,7 +11,7 @@ from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from optsched._internal.aside import untimed
 from optsched.errors import InfeasibleError, SolverError
@@ -225,7 +225,7 @@ def compile_pyomo(native: Native) -> tuple[LinearModel, list[Native]]:
     bounds = [variable.bounds for variable in variables]
     arrays = LinearArrays(
         cost=form.c.toarray().reshape(-1)[: len(variables)],
-        matrix=sparse.csr_array(form.A)[kept],
+        matrix=scipy.sparse.csr_array(form.A)[kept],
         row_lower=lower,
         row_upper=upper,
         col_lower=np.array([-np.inf if low is None else low for low, _ in bounds]),
