@@ -60,7 +60,9 @@ def try_fault(file: str, right: str, wrong: str, tests: str, *, rest: bool) -> s
         if text.count(right) != 1:
             raise click.ClickException(f"{file} has {right!r} {text.count(right)} times, not once")
         source.write_text(text.replace(right, wrong), encoding="utf-8")
-        half = ["--rest", "tests", "papers", "serving"] if rest else ["--quick", "tests", "optsched"]
+        half = (
+            ["--rest", "tests", "papers", "serving"] if rest else ["--quick", "tests", "optsched"]
+        )
         for chosen in ([half[0], f"tests/{tests}"], half):
             run = subprocess.Popen(
                 [sys.executable, "-m", "pytest", "-xq", "-n2", "-p", "no:cacheprovider", *chosen],
@@ -78,7 +80,9 @@ def try_fault(file: str, right: str, wrong: str, tests: str, *, rest: bool) -> s
             lines = printed.splitlines()
             if failed := [line for line in lines if line.startswith(("FAILED", "ERROR"))]:
                 return failed[0].partition(" - ")[0]
-            if any(how in printed for how in ("assert not any(codes.values())", "BrokenProcessPool")):
+            if any(
+                how in printed for how in ("assert not any(codes.values())", "BrokenProcessPool")
+            ):
                 return "tests/first_kernels.py, in a command that fails or takes all memory"
             if run.returncode not in (0, 5):  # 5: there is no such test
                 raise click.ClickException(printed[-2000:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ class BatchContent(NamedTuple):
     held_tokens: float
 
 
+_SUMMED = ("constant", *BatchContent._fields, "mixed_tokens", "hinges", "ramps")
 #: The least batches there are: one prompt token prefilled, and one request's second token.
 _LEAST_PREFILL = BatchContent(1, 0, 0, 1, 1)
 _LEAST_DECODE = BatchContent(0, 1, 1, 0, 2)
@@ -123,6 +125,13 @@ class LinearClock:
     .. math:: c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H + m R [P > 0]
         + \sum_k w_k \max(T - t_k, 0) + \sum_k v_k \min(T, u_k).
 
+    Ranks that share the experts of a model wait for each other in every batch: where a part
+    :math:`s` of the clock :math:`t` is `shared`, their batches :math:`b_1, b_2, \dots` all take
+
+    .. math:: \max_g \bigl(t(b_g) - s(b_g)\bigr) + s\bigl(\textstyle\sum_g b_g\bigr),
+
+    a rank without requests running along at no time of its own.
+
     Parameters
     ----------
     name
@@ -143,6 +152,9 @@ class LinearClock:
     fitted
         Of a clock that was fitted: each count of batches with the least and the most that was
         measured; "tokens" are those prefilled and requests decoded. Beyond that it is a guess.
+    shared
+        The part of the clock that goes by the counts of all ranks together, where several
+        engines share experts; None where engines do not wait for each other.
 
     Examples
     --------
@@ -167,6 +179,7 @@ class LinearClock:
     hinges: tuple[tuple[float, float], ...] = ()
     ramps: tuple[tuple[float, float], ...] = ()
     fitted: tuple[tuple[str, float, float], ...] = dataclasses.field(default=(), compare=False)
+    shared: LinearClock | None = None
 
     def __post_init__(self) -> None:
         for name in ("hinges", "ramps"):
@@ -186,6 +199,17 @@ class LinearClock:
                     f"clock {self.name}: a batch that only {what} would take no time, or less than "
                     f"{_MIN:g} {self.unit}; give a constant above that"
                 )
+        if (part := self.shared) is not None and not (
+            isinstance(part, LinearClock)
+            and (part.coefficients <= self.coefficients).all()
+            and part.mixed_tokens <= self.mixed_tokens
+            and set(part.hinges) <= {*self.hinges}
+            and set(part.ramps) <= {*self.ramps}
+        ):
+            raise ClockError(
+                f"clock {self.name}: shared is {part}, but must be a part of the clock: none of "
+                "its coefficients above the clock's, all of its hinges and ramps among them"
+            )
 
     @property
     def coefficients(self) -> FloatArray:
@@ -210,6 +234,19 @@ class LinearClock:
             time += slope * min(tokens, most)
         return time
 
+    def together(self, batches: Sequence[BatchContent]) -> float:
+        """Return the time of batches that ranks form at once, and wait for each other."""
+        part = self.shared
+        if part is None:
+            return max(map(self, batches))
+        alone = max(self(batch) - part(batch) for batch in batches)
+        return alone + part(BatchContent(*map(sum, zip(*batches, strict=True))))
+
+    def with_shared(self, part: LinearClock) -> LinearClock:
+        """Return the clock of ranks, each of which takes this time and all of which this part."""
+        whole = {field: getattr(self, field) + getattr(part, field) for field in _SUMMED}
+        return dataclasses.replace(self, **whole, shared=part)
+
     def scaled(self, scale: float, constant: float = 0.0) -> LinearClock:
         """Return the clock with all times multiplied, and more or less time for every batch."""
         parts: dict[str, Any] = {"constant": scale * self.constant + constant}
@@ -217,7 +254,8 @@ class LinearClock:
             parts[field] = scale * getattr(self, field)
         for field in ("hinges", "ramps"):
             parts[field] = [(tokens, scale * slope) for tokens, slope in getattr(self, field)]
-        return dataclasses.replace(self, **parts)
+        shared = None if self.shared is None else self.shared.scaled(scale)
+        return dataclasses.replace(self, **parts, shared=shared)
 
     def beyond(self, contents: IntArray) -> str | None:
         """Say where batches leave the range that the clock was fitted on; None: nowhere.
@@ -254,6 +292,8 @@ class LinearClock:
                 raise ClockError(f"{where}: unknown key {key!r}: {nearest(key, known)}")
         if not isinstance(content.get("name"), str) or content.get("unit", "s") not in _UNITS:
             raise ClockError(f"{where}: a clock needs a name, and the unit s or steps")
+        if (part := content.get("shared")) is not None:
+            content["shared"] = cls.from_json(json.dumps(part))
         return cls(**content)
 
     @classmethod
@@ -354,7 +394,8 @@ class LinearClock:
             terms.append(f"{self.mixed_tokens:g} resident_tokens beside a prompt")
         terms += [f"{slope:g} (batch tokens beyond {hinge:g})" for hinge, slope in self.hinges]
         terms += [f"{slope:g} (batch tokens up to {most:g})" for most, slope in self.ramps]
-        return f"{self.name}: {' + '.join(terms)} {self.unit}"
+        said = f"{self.name}: {' + '.join(terms)} {self.unit}"
+        return said if self.shared is None else f"{said}; of all ranks together, {self.shared}"
 
 
 class ClockFit(NamedTuple):
@@ -377,6 +418,13 @@ class ClockFit(NamedTuple):
     high_error: float
     judged: int
     of: str = "batches"
+
+    def with_shared(self, part: ClockFit) -> ClockFit:
+        """Return the fit of ranks that share a part; no error of a sum is above its parts'."""
+        worst = max(self[1:4], part[1:4], key=lambda errors: errors[1])
+        bias = max(self.bias, part.bias, key=abs)
+        clock = self.clock.with_shared(part.clock)
+        return ClockFit(clock, bias, *worst[1:], self.judged + part.judged)
 
     def __str__(self) -> str:
         return (

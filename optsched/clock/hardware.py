@@ -244,6 +244,7 @@ def kernel_batches(
     link_latency: float = 0.0,
     link_bandwidth: float = float("inf"),
     overhead: float = 0.0,
+    expert_ranks: int = 1,
     count: int = 4000,
     seed: int = 1,
 ) -> pd.DataFrame:
@@ -269,6 +270,9 @@ def kernel_batches(
         hidden size; and of their link the seconds per transfer and the bytes per second.
     overhead
         Seconds of each batch in which no kernel runs.
+    expert_ranks
+        Engines, each with attention of its own, that share the experts. If there are several, the
+        time is that of what each does alone; `shared_batches` has the rest.
     count, seed
         Number of batches, and the seed of their contents.
 
@@ -302,8 +306,8 @@ def kernel_batches(
     sampled = _pivot(path, "per_sequence").sum(axis=1)
     time += np.interp(decodes + (chunks > 0).sum(axis=1), sampled.index, sampled)
     time += layers * _attention(_read(path, "attention"), squares, prefill, decodes, context)
-    if any(path.glob("moe.csv*")):
-        time += layers * _experts(_read(path, "moe"), tokens)
+    if expert_ranks == 1 and any(path.glob("moe.csv*")):
+        time += layers * _experts(_read(path, "moe"), tokens, 1)
     if ranks > 1 and hidden is not None:
         sent = tokens * hidden * _BYTES * 2 * (ranks - 1) / ranks  # around a ring
         time += 2e6 * layers * (link_latency + sent / link_bandwidth)
@@ -316,6 +320,59 @@ def kernel_batches(
             "seconds": overhead + time * 1e-6,
         }
     )
+
+
+@checked(ClockError)
+def shared_batches(
+    folder: str | Path,
+    layers: int,
+    expert_ranks: int,
+    hidden: int,
+    *,
+    link_latency: float = 0.0,
+    link_bandwidth: float = float("inf"),
+) -> pd.DataFrame:
+    r"""Return the times of what engines that share experts do together, by their tokens.
+
+    Of :math:`T` tokens of all :math:`G` ranks each takes :math:`k` of :math:`E` experts at random,
+    so that each rank finds :math:`(E / G) (1 - (1 - k / E)^T)` of its own activated, by
+    :math:`T k / G` tokens; the kernel takes as long as for :math:`T / G` tokens by themselves. Each
+    layer gathers the activations of all ranks before and scatters their sums behind, which takes
+    twice the latency of the link, and twice :math:`T (G - 1) / G` activations by its bandwidth.
+
+    Parameters
+    ----------
+    folder, layers, hidden, link_latency, link_bandwidth
+        As for `kernel_batches`; the folder has a moe.csv.
+    expert_ranks
+        Engines that share the experts, from 2 on.
+
+    Returns
+    -------
+    DataFrame
+        A row per batch, as `kernel_batches` returns; contexts take no time.
+
+    Raises
+    ------
+    ClockError
+        If there is no moe.csv, or there is one rank.
+    """
+    import pandas as pd
+
+    if expert_ranks < 2 or layers < 1:
+        raise ClockError(
+            f"{expert_ranks} ranks share the experts of {layers} layers: there must be at least 2 "
+            "ranks and 1 layer"
+        )
+    most = expert_ranks * _CHUNK
+    tokens = np.geomspace(1, most, 2000).astype(np.int64)
+    time = layers * _experts(_read(Path(folder), "moe"), tokens, expert_ranks)
+    sent = tokens * hidden * _BYTES * (expert_ranks - 1) / expert_ranks
+    time += 2e6 * layers * (link_latency + sent / link_bandwidth)
+    none = np.zeros_like(tokens)
+    columns = (tokens, none, none, none, time * 1e-6)
+    names = "prefill_tokens decode_requests resident_tokens squared_prompts seconds"
+    return pd.DataFrame(dict(zip(names.split(), columns, strict=True)))
 
 
 def _drawn(
@@ -374,16 +431,16 @@ def _attention(
     return found
 
 
-def _experts(table: pd.DataFrame, tokens: IntArray) -> FloatArray:
-    """Interpolate a mixture of experts; each token takes its experts at random."""
+def _experts(table: pd.DataFrame, tokens: IntArray, ranks: int) -> FloatArray:
+    """Interpolate a mixture of experts over ranks; each token takes its experts at random."""
     chosen, experts = table["activated_experts"].min(), table["activated_experts"].max()
     sizes = np.unique(table["tokens"])
-    activated = experts * (1 - (1 - chosen / experts) ** sizes)
+    activated = experts / ranks * (1 - (1 - chosen / experts) ** (ranks * sizes))
     times = [
         np.interp(active, part["activated_experts"], part["time_us"])
         for active, (_, part) in zip(activated, table.groupby("tokens"), strict=True)
     ]
-    interpolated: FloatArray = np.interp(tokens, sizes, times)
+    interpolated: FloatArray = np.interp(tokens / ranks, sizes, times)
     return interpolated
 
 

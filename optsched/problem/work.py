@@ -81,6 +81,7 @@ def tangents(clock: LinearClock) -> list[LinearClock]:
                 mixed_tokens=0.0,
                 hinges=(),
                 ramps=(),
+                shared=None,
             )
         )
         if last:
@@ -97,7 +98,8 @@ def going_on_from_a_cache(clock: LinearClock) -> LinearClock:
     prefill, squares = clock.prefill_tokens, clock.squared_prompts
     resident = min(clock.resident_tokens, 2 * squares)
     decode = min(clock.decode_requests, 2 * prefill + 4 * squares - 2 * resident)
-    return replace(clock, decode_requests=decode * (1 - 2**-40), resident_tokens=resident)
+    decode *= 1 - 2**-40
+    return replace(clock, decode_requests=decode, resident_tokens=resident, shared=None)
 
 
 def work_on_clock(instance: Instance, clock: LinearClock) -> ClockWork:

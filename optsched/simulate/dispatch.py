@@ -496,14 +496,20 @@ def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
     instance, runner = task.instance, runners.runner_of(task.policy)
     choices = choices_of(instance, workers, router, task.settings.seed)
     runs: list[Execution | ClockedRun | None] = []
-    if router.looks:
+    barrier = task.barrier and len(workers) > 1
+    if barrier:
+        _check_barrier(task)
+    if not router.looks:
+        alone = choices.drawn.shape[1] == 1
+        placement = choices.drawn[choices.which, 0] if alone else in_turn(choices)
+    if router.looks or barrier:
         with _watched(task, workers) as replicas:
-            placement = replicas.route(router, choices)
+            if router.looks:
+                placement = replicas.route(router, choices)
+            else:
+                replicas.follow(placement)
             runs = replicas.finish(placement)
     else:
-        placement = in_turn(choices)
-        if choices.drawn.shape[1] == 1:
-            placement = choices.drawn[choices.which, 0]
         for worker in range(len(workers)):
             requests = np.flatnonzero(placement == worker)
             own = runners.alone(task, workers, worker, requests) if len(requests) else None
@@ -518,6 +524,19 @@ def run_routed(task: Task, workers: Workers, router: Router) -> RoutedRun:
         task.clock if task.timed else None,
         task.settings.clock if isinstance(task.settings.clock, tuple) else (),
     )
+
+
+def _check_barrier(task: Task) -> None:
+    """Refuse engines that cannot wait for each other, as those do that share experts."""
+    clock, paused = task.clock, runners.runner_of(task.policy).paused
+    if isinstance(task.settings.clock, tuple):
+        raise PolicyError(f"ranks that share experts have one clock; pass {clock.name} alone")
+    if paused is None or not paused.barrier:
+        raise PolicyError(
+            f"policy {task.policy.name!r}: on clock {clock.name} workers share experts and wait "
+            "for each other in every batch, as only vllm and its orders do; take one of these, or "
+            "a clock without a shared part"
+        )
 
 
 def _watched(task: Task, workers: Workers) -> runners.Replicas:

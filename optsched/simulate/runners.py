@@ -295,6 +295,8 @@ def alone(task: Task, workers: Workers, worker: int, requests: IntArray) -> Task
 class Replicas(ABC):
     """Workers that a router looks at; used within `with`."""
 
+    barrier = False  # whether they can wait for each other in every batch
+
     def __init__(self, task: Task, workers: Workers) -> None:
         self._task, self._workers, self._stack = task, workers, ExitStack()
         self._instance, self._clocks = task.instance, task.settings.clocks(len(workers))
@@ -357,6 +359,12 @@ class Replicas(ABC):
             self.place(chosen, request, time)
             told[chosen] += (1, 0, 0, prompt, instance.areas[request], 0)
         return placement
+
+    def follow(self, placement: IntArray) -> None:
+        """Let every request come to its worker."""
+        arrivals = arrival_times(self._instance, self._task.clock).tolist()
+        for request, (worker, time) in enumerate(zip(placement.tolist(), arrivals, strict=True)):
+            self.place(worker, request, time)
 
 
 def _check_choice(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from optsched._internal.arguments import MAX_SEED, as_count, checked
 from optsched._internal.arrays import MAX_STEP
-from optsched.clock import UNIT, BatchContent, Clock, get_clock
+from optsched.clock import UNIT, BatchContent, Clock, LinearClock, get_clock
 from optsched.errors import InstanceError, PolicyError, nearest
 from optsched.policies import Policy, Rule, get_policy
 from optsched.problem.workers import Router, Workers, get_router
@@ -262,6 +262,11 @@ class Task(NamedTuple):
     def timed(self) -> bool:
         """Whether it is on a clock."""
         return self.settings.clock is not None
+
+    @property
+    def barrier(self) -> bool:
+        """Whether workers share experts, and wait for each other in every batch."""
+        return isinstance(self.clock, LinearClock) and self.clock.shared is not None
 
     def on(self, clock: Clock) -> Task:
         """Return the same on another clock, if the settings have one at all."""

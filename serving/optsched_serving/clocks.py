@@ -36,9 +36,10 @@ _LAYERS = "a folder of kernel times"
 _KERNELS = (
     option("--layers N", int, f"Transformer layers of the model, of {_LAYERS}."),
     option("--ranks N", 1, f"GPUs that share the model, of {_LAYERS}."),
-    option("--hidden N", int, "Hidden size of the model, for --ranks."),
-    option("--link-latency S", 0.0, "Seconds per transfer between GPUs, for --ranks."),
-    option("--link-bandwidth B", float, "Bytes per second between GPUs, for --ranks."),
+    option("--expert-ranks N", 1, f"Engines that share the experts, of {_LAYERS}."),
+    option("--hidden N", int, "Hidden size of the model, for several of both."),
+    option("--link-latency S", 0.0, "Seconds per transfer between GPUs, for several of both."),
+    option("--link-bandwidth B", float, "Bytes per second between GPUs, for several of both."),
     option("--overhead S", 0.0, f"Seconds per batch in which no kernel runs, of {_LAYERS}."),
 )
 _MEASURED = (
@@ -49,6 +50,8 @@ _MEASURED = (
     cli.WORKERS,
     option("--router R", "vllm-dp", "Router of these workers, as of route.", needs="--workers"),
 )
+_DOUBLING = tuple(2**power for power in range(1, 12))  # tokens, as more experts are activated
+_TOGETHER = {"layers", "expert_ranks", "hidden", "link_latency", "link_bandwidth"}
 _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
 
 
@@ -65,6 +68,7 @@ _BASE = option("--clock C", str, "Clock that a log scales; of a log.")
         "clock fit recorded --out mine.json",
         "clock fit vllm.log --out mine.json",
         "clock fit profile --layers 32 --memory 41408 --out mine.json",
+        "clock fit experts --layers 48 --hidden 2048 --expert-ranks 2 --out mine.json",
         "clock fit log.jsonl --clock llama-3.1-8b-rtx4090 --num-gpu-blocks 2588 --out mine.json",
     ),
 )
@@ -85,13 +89,20 @@ def fit(output: Output, given: Options) -> int:
     name = Path(out).stem if out else "fitted"
     with output.progress("fitting"):
         if has_kernels:
-            from optsched.clock.hardware import kernel_batches
+            from optsched.clock.hardware import kernel_batches, shared_batches
 
             if kernels["layers"] is None:
                 raise OptschedError(f"{source} has the times of one layer; pass --layers N")
             kernels["memory"] = given["memory"]
             set_ones = {key: value for key, value in kernels.items() if value is not None}
             found = optsched.clock.LinearClock.fit(kernel_batches(path, **set_ones), name)
+            if kernels["expert_ranks"] > 1:
+                if kernels["hidden"] is None:
+                    raise OptschedError("ranks exchange activations; pass --hidden N of the model")
+                names = set_ones.keys() & _TOGETHER
+                together = shared_batches(path, **{name: set_ones[name] for name in names})
+                part = optsched.clock.LinearClock.fit(together, "experts", ramps=_DOUBLING)
+                found = found.with_shared(part)
         elif clock is None:
             found = optsched.clock.LinearClock.fit(_batches(path), name)
         else:
@@ -115,7 +126,7 @@ def fit(output: Output, given: Options) -> int:
     cli.MEMORY,
     *_MEASURED,
     *ENGINE,
-    cli.flag("--expert-parallel", "Engines share experts, which is refused: it is not simulated."),
+    cli.flag("--expert-parallel", "The workers share experts: CLOCK has to say what they share."),
     runs=(
         "clock check llama-3.1-8b-rtx4090 log.jsonl --num-gpu-blocks 2588",
         "clock check llama-3.1-8b-rtx4090 log.jsonl --llm llama-3.1-8b --gpu rtx4090-24gb "
@@ -133,10 +144,12 @@ def check(output: Output, given: Options) -> int:
     from optsched_serving.calibration import check_clock
 
     name, source, experts = take(given, "name source expert_parallel").values()
-    if experts:
+    if experts and given["workers"] is None:
+        raise OptschedError("engines that share experts are several; pass --workers G as well")
+    if experts and getattr(optsched.get_clock(name), "shared", None) is None:
         raise OptschedError(
-            "engines that share experts wait for the slowest in every batch, which clock check "
-            "does not simulate; check a log of engines that do not, and see optsched cluster"
+            f"clock {name} does not say what engines share; make one with optsched clock fit "
+            "FOLDER --layers N --hidden N --expert-ranks G --out FILE"
         )
     if source is None:
         if not is_recorded(name):

@@ -281,6 +281,8 @@ def test_examples_run(optsched_command, log, tmp_path, monkeypatch):
     (tmp_path / "vllm.log").write_text("\n".join(vllms_log()))
     (tmp_path / "profile").mkdir()
     profile(tmp_path / "profile")
+    (tmp_path / "experts").mkdir()
+    profile(tmp_path / "experts", [(n, k, n + k) for n in (1, 64, 2048) for k in (2, 4, 16)])
     batches().to_csv("batches.csv", index=False)
     (tmp_path / "recorded").mkdir()
     batches().to_csv("recorded/batches-0-1790000000.csv", index=False)
@@ -303,6 +305,11 @@ def test_what_makes_no_clock_is_refused_in_one_sentence(refused, log, tmp_path, 
     assert sentence in refused("clock", *(places.get(word, word) for word in words))
 
 
-def test_engines_that_share_experts_are_refused(refused):
-    error = refused("clock", "check", "llama-3.1-8b-rtx4090", "log.jsonl", "--expert-parallel")
-    assert "wait for the slowest in every batch, which clock check does not simulate" in error
+def test_engines_that_share_experts_need_a_clock_of_theirs(refused, tmp_path):
+    words = ("clock", "check", "llama-3.1-8b-rtx4090", "log.jsonl", "--expert-parallel")
+    assert "are several; pass --workers G as well" in refused(*words)
+    error = refused(*words, "--workers", 2)
+    assert "clock llama-3.1-8b-rtx4090 does not say what engines share; make one with" in error
+    kernels = profile(tmp_path, [(n, k, n + k) for n in (1, 64) for k in (2, 4)])
+    error = refused("clock", "fit", kernels, "--layers", 2, "--expert-ranks", 2)
+    assert "ranks exchange activations; pass --hidden N of the model" in error

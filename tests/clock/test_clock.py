@@ -1,5 +1,6 @@
 """Clocks against the formulas they stand for, and what they refuse."""
 
+import dataclasses
 import json
 import math
 
@@ -313,3 +314,20 @@ def test_a_fit_keeps_the_constant_where_no_batch_is_small(least):
 def test_ranges_that_are_none_are_refused(fitted):
     with pytest.raises(ClockError, match=r"fitted holds .*, but must be a list of counts"):
         LinearClock("mine", 1, fitted=fitted)
+
+
+def test_ranks_wait_for_the_slowest_and_share_what_all_tokens_need():
+    own = LinearClock("own", constant=0.5, resident_tokens=0.25, hinges=((2, 0.125),))
+    part = LinearClock("experts", constant=1.0, decode_requests=0.5, ramps=((4, 2.0),))
+    clock = own.with_shared(part)
+    one, other = BatchContent(0, 3, 10, 0, 13), BatchContent(4, 1, 2, 16, 7)
+    assert clock(one) == (0.5 + 2.5 + 0.125) + (1.0 + 1.5 + 6.0)
+    assert clock.together([one]) == clock(one)
+    # Three and five tokens: each alone, the slower one counts; experts see all eight.
+    assert clock.together([one, other]) == max(3.125, 0.5 + 0.5 + 0.375) + 1.0 + 2.0 + 8.0
+    assert own.together([one, other]) == max(own(one), own(other))
+    assert LinearClock.from_json(clock.to_json()) == clock
+    assert clock.scaled(2.0).together([one, other]) == 2 * clock.together([one, other])
+    assert str(clock).endswith("of all ranks together, " + str(part))
+    with pytest.raises(ClockError, match=r"shared is experts: .* but must be a part of the clock"):
+        dataclasses.replace(own, shared=part)

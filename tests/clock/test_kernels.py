@@ -6,7 +6,7 @@ import pytest
 from kernel_times import profile
 
 from optsched.clock import BatchContent, LinearClock, clock_facts, get_clock
-from optsched.clock.hardware import kernel_batches
+from optsched.clock.hardware import kernel_batches, shared_batches
 from optsched.errors import ClockError
 
 
@@ -63,6 +63,25 @@ def test_experts_are_read_as_tokens_need_them(tmp_path):
     tokens = some["prefill_tokens"] + some["decode_requests"]
     activated = 8 * (1 - 0.75 ** np.array(sizes))
     assert more == pytest.approx(np.interp(tokens, sizes, activated))
+
+
+def test_ranks_have_some_of_the_experts_each_and_exchange_activations(tmp_path):
+    sizes = np.array([1, 2, 4, 64, 2048])
+    folder = profile(tmp_path, [(n, k, 10.0 * k) for n in sizes for k in (1, 2, 4, 8)])
+    link = {"link_latency": 1e-5, "link_bandwidth": 1e9}
+    found = shared_batches(folder, 3, 4, 64, **link)
+    tokens = found["prefill_tokens"].to_numpy()
+    assert (tokens.min(), tokens.max()) == (1, 4 * 2048)
+    activated = np.maximum(2 * (1 - (7 / 8) ** (4 * sizes)), 1)  # the least that was measured
+    kernels = 10e-6 * np.interp(tokens / 4, sizes, activated)
+    sent = tokens * 64 * 2 * 3 / 4
+    expected = 3 * (kernels + 2 * (1e-5 + sent / 1e9))
+    assert found["seconds"].to_numpy() == pytest.approx(expected)
+    alone = kernel_batches(folder, 3, count=200, expert_ranks=4)
+    (folder / "moe.csv").unlink()
+    pd.testing.assert_frame_equal(alone, kernel_batches(folder, 3, count=200))
+    with pytest.raises(ClockError, match="there must be at least 2 ranks"):
+        shared_batches(folder, 3, 1, 64)
 
 
 @pytest.mark.parametrize(

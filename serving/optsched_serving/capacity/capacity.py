@@ -654,6 +654,11 @@ def _settings(options: dict[str, Any]) -> RunSettings:
         raise PolicyError(
             "capacity finds the number of workers itself; leave cluster and router out"
         )
+    if isinstance(clock := settings.clock, LinearClock) and clock.shared is not None:
+        raise PolicyError(
+            f"clock {clock.name} is of a number of engines, and capacity tries others; "
+            "run them by route --workers, or take a clock without a shared part"
+        )
     return settings
 
 

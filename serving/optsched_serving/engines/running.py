@@ -6,11 +6,12 @@ import ctypes
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched.clock import BatchContent, LinearClock
 from optsched.errors import PolicyError
 from optsched.problem.forecasts import forecast, steps_ahead
 from optsched.problem.instance import Instance
@@ -25,6 +26,7 @@ from optsched_serving.learning import Aging, OutputLearner, Seen, TokenCounters,
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
     from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.problem.forecasts import Forecast
@@ -303,14 +305,55 @@ def vllm_queue(task: Task) -> Iterator[vllm.VllmQueue]:
         yield vllm.VllmQueue(turns, levels, keys.given.copy(), bounds, *plan, tell)
 
 
+#: Seconds that a batch takes while the other ranks form theirs.
+_MOMENT = LinearClock("a moment", constant=1e-6)
+
+
 class VllmWorkers(EngineWorkers):
     """Schedulers of vLLM that are paused when a request arrives."""
+
+    barrier = True
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._at, self._batches = 0.0, [0] * len(self._workers)  # behind the barrier
+        return self
+
+    def _run(self, index: int, time: float) -> None:
+        if not self._task.barrier:
+            super()._run(index, time)
+            return
+        until = min(time, self._task.settings.until)
+        while self._at < until and self._take_step():
+            pass
+        self._at = max(self._at, time)
+
+    def _take_step(self) -> bool:
+        """Let every rank form a batch, and all last until the slowest is done; tells if any has."""
+        began, rows = self._at, []
+        for index, engine in enumerate(self._engines):
+            engine.run_once(began, _MOMENT.constant / 2)
+            if engine.log.state[0] > self._batches[index]:
+                rows.append((engine, self._batches[index]))
+                self._batches[index] += 1
+        if not rows:
+            return False
+        contents = [BatchContent(*engine.log.contents[row].tolist()) for engine, row in rows]
+        clock = cast("LinearClock", self._task.clock)
+        self._at = began + clock.together(contents)
+        for engine, row in rows:
+            engine.log.spans[row] = began, self._at
+        for engine in self._engines:
+            engine.set_back(self._at, _MOMENT.constant)
+        return True
 
     def _new_records(self, requests: EngineRequests) -> Records:
         return vllm.new_records(requests)
 
     def _new_engine(self, served: Records, index: int, timer: Timer) -> Server:
         limits = vllm_limits(self._task.policy, self._fitting(index)[1])
+        if self._task.barrier:
+            timer = self._stack.enter_context(timing(_MOMENT))
         queue, until = self._queue(index), self._task.settings.until
         return vllm.VllmServer(served, queue, limits, timer, until, prefixes=self._prefixes)
 

@@ -388,6 +388,16 @@ class VllmServer:
         self._engine.now[0] = max(self._engine.now[0], time)
         arrive(self._engine, request)
 
+    def run_once(self, now: float, moment: float) -> None:
+        """Form a batch, and let the one that ran before end; until a moment from now."""
+        self._engine.now[0] = now
+        self.run(now + moment)
+
+    def set_back(self, now: float, moment: float) -> None:
+        """Let the time be now, and what is in flight end in a moment."""
+        self._engine.now[0] = self.log.now[0] = now
+        self._engine.flight.ends[:] = now + moment
+
     @property
     def now(self) -> float:
         """Until when it has run."""
