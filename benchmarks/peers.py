@@ -203,7 +203,8 @@ def cell(n, seed, load, objective, workers, seconds):
         except OptschedError:
             schedule = None
         if schedule is not None:
-            assert schedule.check() == []
+            wrong = {each.kind for each in schedule.check()}
+            assert wrong <= (set() if objective == "deadlines" else {"deadline"})
             found[name] = float(schedule_cost(schedule, asked, *late))
     return ours.bound, found
 
