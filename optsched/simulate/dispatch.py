@@ -530,7 +530,7 @@ def _check_barrier(task: Task) -> None:
     """Refuse engines that cannot wait for each other, as those do that share experts."""
     clock, paused = task.clock, runners.runner_of(task.policy).paused
     if isinstance(task.settings.clock, tuple):
-        raise PolicyError(f"ranks that share experts have one clock; pass {clock.name} alone")
+        raise PolicyError("ranks that share experts have one clock; pass that alone")
     if paused is None or not paused.barrier:
         raise PolicyError(
             f"policy {task.policy.name!r}: on clock {clock.name} workers share experts and wait "

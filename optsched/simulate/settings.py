@@ -266,7 +266,9 @@ class Task(NamedTuple):
     @property
     def barrier(self) -> bool:
         """Whether workers share experts, and wait for each other in every batch."""
-        return isinstance(self.clock, LinearClock) and self.clock.shared is not None
+        given = self.settings.clock
+        clocks = given if isinstance(given, tuple) else (self.clock,)
+        return any(isinstance(each, LinearClock) and each.shared is not None for each in clocks)
 
     def on(self, clock: Clock) -> Task:
         """Return the same on another clock, if the settings have one at all."""

@@ -305,7 +305,9 @@ def test_what_makes_no_clock_is_refused_in_one_sentence(refused, log, tmp_path, 
     assert sentence in refused("clock", *(places.get(word, word) for word in words))
 
 
-def test_engines_that_share_experts_need_a_clock_of_theirs(refused, tmp_path):
+def test_engines_that_share_experts_need_a_clock_of_theirs(
+    refused, optsched_command, log, tmp_path
+):
     words = ("clock", "check", "llama-3.1-8b-rtx4090", "log.jsonl", "--expert-parallel")
     assert "are several; pass --workers G as well" in refused(*words)
     error = refused(*words, "--workers", 2)
@@ -313,3 +315,9 @@ def test_engines_that_share_experts_need_a_clock_of_theirs(refused, tmp_path):
     kernels = profile(tmp_path, [(n, k, n + k) for n in (1, 64) for k in (2, 4)])
     error = refused("clock", "fit", kernels, "--layers", 2, "--expert-ranks", 2)
     assert "ranks exchange activations; pass --hidden N of the model" in error
+    mine, more = tmp_path / "mine.json", ("--layers", 2, "--hidden", 64, "--expert-ranks", 2)
+    assert optsched_command("clock", "fit", kernels, *more, "--out", mine)[0] == 0
+    assert LinearClock.from_json(mine).shared.name == "experts"
+    words = ("clock", "check", mine, log, "--workers", 2, "--expert-parallel", "--json", "-")
+    code, out, _ = optsched_command(*words, "--memory", 41_408)
+    assert (code, json.loads(out)["verdict"]) == (0, "off")
