@@ -126,6 +126,7 @@ _DENSE, _DENSE_MORE = 0.3, 0.5  # of the time left, where the event program come
 _IN_TIME = 0.95  # of the time, as what a search finds too late is lost
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
 _FIRST_PRICE, _DEARER = 20.0, 5.0  # of a step late, over the largest weight; by how much it moves
+_TRIED = 0.02  # of the work of a search, from a start that was given: do limits bind?
 _AUCTIONS = 6  # prices of lateness
 _AT_A_PRICE, _AT_A_PRICE_FEW = 0.6, 0.1  # of the time left, where the event program comes next
 _MANY = 20_000  # requests from which on prices take longer than the policies
@@ -174,8 +175,8 @@ def _work_and_leave(state: SolveState) -> None:
             end_idle()
 
 
-def _work(state: SolveState) -> None:
-    for stage in STAGES:
+def _work(state: SolveState, begin: int = 0, end: int | None = None) -> None:
+    for stage in STAGES[begin:end]:
         if state.finished and state.best is not None:
             break
         try:
@@ -302,7 +303,14 @@ def look_without_limits(state: SolveState) -> None:
     relaxed = _Relaxed.than(
         state, free, state.method, horizon=None, lateness="forbidden", penalty=0.0
     )
-    _work(relaxed)
+    _work(relaxed, end=1)
+    if (best := state.best) is not None and state.params.start is not None:
+        # It may be better than what was found now, so that nothing seems to bind.
+        starts, policy, place = best.starts, best.policy, best.placement
+        relaxed.offer(Schedule(free, starts, policy, workers=state.workers, placement=place))
+        work = _TRIED * state.searching * WORK_PER_SECOND
+        stages.search_schedules(relaxed, state.params.seed, work=work)
+    _work(relaxed, begin=1)
     state.worked += relaxed.worked
     if relaxed.proven and state.proven:
         state.status = "optimal"
