@@ -106,6 +106,15 @@ def table_of(heads, rows):
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def write_between(page, begin, table):
+    """Put a table into a page, from a mark to the next end."""
+    text = page.read_text(encoding="utf-8")
+    before = text.index(begin) + len(begin)
+    page.write_text(
+        f"{text[:before]}\n{table}\n{text[text.index(END, before) :]}", encoding="utf-8"
+    )
+
+
 def cells(workload, grid):
     """Return the cells of a workload."""
     return *grid.cells, *(grid.real if workload in TRACES else ())
@@ -164,9 +173,7 @@ def main(write, grid):
     table = tables(found, grid)
     print(table)
     if write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.index(BEGIN) + len(BEGIN), page.index(END)
-        PAGE.write_text(page[:before] + "\n" + table + "\n" + page[after:], encoding="utf-8")
+        write_between(PAGE, BEGIN, table)
 
 
 if __name__ == "__main__":

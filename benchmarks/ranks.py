@@ -3,11 +3,11 @@
     python benchmarks/ranks.py [--write]
 
 vLLM's scheduler on every rank, Qwen3-30B-A3B on RTX PRO 6000 by kernel times, counts of 0.1 s ago.
-Prints how much of the time ranks wait for the slowest under vLLM's rule - more no placement of the
-same batches can save - and, for other routers, changes of mean latency and of output tokens per
-second in %. A second table has BF-IO's own setting on the same clock: full slots, steps of decodes
-alone, requests bound when a slot is free or at once. `--write` puts both into
-serving/docs/clocks.md. Reads OPTSCHED_DATA.
+Prints how much of the time ranks wait for the slowest under vLLM's rule - about the most that
+evening out the same batches can save - and, for other routers, changes of mean latency and of
+output tokens per second in %. A second table has BF-IO's own setting on the same clock: full
+slots, steps of decodes alone, requests bound when a slot is free or at once. `--write` puts both
+into serving/docs/clocks.md. Reads OPTSCHED_DATA.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from by_cost import DATA, TRACES, table_of
+from by_cost import DATA, TRACES, table_of, write_between
 
 import optsched
 from optsched.clock import BatchContent, LinearClock
@@ -27,7 +27,7 @@ from optsched.clock.hardware import kernel_batches, shared_batches
 from optsched.simulate.cluster import BalanceRouting
 
 PAGE = Path(__file__).resolve().parents[1] / "serving/docs/clocks.md"
-BEGIN, END = "<!-- benchmarks/ranks.py -->\n", "<!-- end -->\n"
+BEGIN = "<!-- benchmarks/ranks.py -->\n"
 KERNELS = DATA / "gpus/profiles/qwen3-30b-a3b-rtxpro6000"
 LAYERS, HIDDEN, LINK = 48, 2048, {"link_latency": 2e-5, "link_bandwidth": 16e9}
 MEMORY, COUNT, SLOTS = 400_000, 250, 64  # tokens of a rank; requests for each
@@ -125,9 +125,7 @@ def main(write):
     table += "\n" + table_of_steps()
     print(table)
     if write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.index(BEGIN) + len(BEGIN), page.index(END)
-        PAGE.write_text(page[:before] + "\n" + table + "\n" + page[after:], encoding="utf-8")
+        write_between(PAGE, BEGIN, table)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class LinearClock:
 
     .. math:: \max_g \bigl(t(b_g) - s(b_g)\bigr) + s\bigl(\textstyle\sum_g b_g\bigr),
 
-    a rank without requests running along at no time of its own.
+    and a rank without requests runs along and adds nothing.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class LinearClock:
         return time
 
     def together(self, batches: Sequence[BatchContent]) -> float:
-        """Return the time of batches that ranks form at once, and wait for each other."""
+        """Return how long batches take that ranks begin at once, until the slowest is done."""
         part = self.shared
         if part is None:
             return max(map(self, batches))
@@ -243,7 +243,7 @@ class LinearClock:
         return alone + part(BatchContent(*map(sum, zip(*batches, strict=True))))
 
     def with_shared(self, part: LinearClock) -> LinearClock:
-        """Return the clock of ranks, each of which takes this time and all of which this part."""
+        """Return the clock of ranks that take this time each, and the part together."""
         whole = {field: getattr(self, field) + getattr(part, field) for field in _SUMMED}
         return dataclasses.replace(self, **whole, shared=part)
 
@@ -420,11 +420,9 @@ class ClockFit(NamedTuple):
     of: str = "batches"
 
     def with_shared(self, part: ClockFit) -> ClockFit:
-        """Return the fit of ranks that share a part; no error of a sum is above its parts'."""
-        worst = max(self[1:4], part[1:4], key=lambda errors: errors[1])
-        bias = max(self.bias, part.bias, key=abs)
-        clock = self.clock.with_shared(part.clock)
-        return ClockFit(clock, bias, *worst[1:], self.judged + part.judged)
+        """Return the fit of ranks that share a part, with the errors of what fits worse."""
+        worse = max(self, part, key=lambda fit: fit.mean_error)
+        return worse._replace(clock=self.clock.with_shared(part.clock))
 
     def __str__(self) -> str:
         return (

@@ -570,7 +570,7 @@ class RowConflict:
     irreducible
         Whether a point satisfies all others without any one of them.
     solver
-        By whose words.
+        The solvers that were asked, with their versions.
 
     Examples
     --------

@@ -656,8 +656,8 @@ def _settings(options: dict[str, Any]) -> RunSettings:
         )
     if isinstance(clock := settings.clock, LinearClock) and clock.shared is not None:
         raise PolicyError(
-            f"clock {clock.name} is of a number of engines, and capacity tries others; "
-            "run them by route --workers, or take a clock without a shared part"
+            f"clock {clock.name} is for one number of engines, and capacity tries others; use "
+            "route --workers, or a clock without a shared part"
         )
     return settings
 

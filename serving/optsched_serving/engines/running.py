@@ -329,7 +329,7 @@ class VllmWorkers(EngineWorkers):
         self._at = max(self._at, time)
 
     def _take_step(self) -> bool:
-        """Let every rank form a batch, and all last until the slowest is done; tells if any has."""
+        """Let every rank form a batch, which last until the slowest is done; tells if any did."""
         began, rows = self._at, []
         for index, engine in enumerate(self._engines):
             engine.run_once(began, _MOMENT.constant / 2)

@@ -113,5 +113,5 @@ def test_who_does_not_wait_for_others_is_refused():
     for clocks in ([CLOCK, OWN], [OWN, CLOCK]):
         with pytest.raises(OptschedError, match="have one clock; pass that alone"):
             run(instance, "vllm", clock=clocks, **two)
-    with pytest.raises(OptschedError, match="clock own is of a number of engines"):
+    with pytest.raises(OptschedError, match="clock own is for one number of engines"):
         capacity(instance, "latency:mean<=90s", clock=CLOCK)
