@@ -106,6 +106,8 @@ def equal_batches(theirs, run):
     return max(len(theirs.rows), len(run.statistics)), int(equal.sum())
 
 
+GITTINS = {"order": "area", "gittins": True}
+SLACK = {"order": "least-slack", "clock": CLOCK}
 #: What is compared: the class inside vLLM (planned or not, or none), its settings, and the policy.
 KINDS = {
     "vLLM itself, by arrival": (None, None, "vllm"),
@@ -115,6 +117,9 @@ KINDS = {
     "`PlannedScheduler`, area": (True, {"order": "area"}, "vllm:area+plan"),
     "`PlannedScheduler`, mc-sf": (True, {"order": "mc-sf"}, "vllm:mc-sf+plan"),
     "`PlannedScheduler`, area, learned": (True, {"order": "area"}, "vllm:area+plan+learned"),
+    "`PlannedScheduler`, Gittins index": (True, GITTINS, "vllm:area+gittins+plan+learned"),
+    "`OrderedScheduler`, edf": (False, {"order": "edf"}, "vllm:edf+learned"),
+    "`PlannedScheduler`, least slack": (True, SLACK, "vllm:least-slack+plan+learned"),
     "`PlannedScheduler`, by default": (True, {"aging": "load"}, "vllm:area,load+plan+learned"),
     "`PlannedScheduler`, clients in turn": (True, {"fair": True}, "vllm+plan+fair"),
 }
@@ -138,13 +143,17 @@ def compared():
                 longest = options.get("max_model_len", longest)
                 scheduler = in_vllm.make(options, longest, settings, planned, unlimited=learns)
                 clients = np.arange(len(requests)) % CLIENTS
+                objectives = (np.arange(len(requests)) % 7 + 1) / 4  # seconds
+                columns = (each.tolist() for each in (outputs, clients, objectives))
                 extras = [
-                    {"expected_output": output, "client": client}
-                    for output, client in zip(outputs.tolist(), clients.tolist(), strict=True)
+                    {"expected_output": output, "client": client, "objective": seconds}
+                    for output, client, seconds in zip(*columns, strict=True)
                 ]
                 depth = 2 if asynchronous else 1
                 theirs = in_vllm.serve(scheduler, requests, CLOCK, depth=depth, extras=extras)
                 known = {"clients": clients, "output_estimates": outputs} if learns else {}
+                due = np.array([request[2] for request in requests]) + objectives
+                known |= {"deadlines": np.rint(1e6 * due).astype(np.int64)}
                 both = equal_batches(theirs, ours(options, requests, name, CLOCK, **known))
                 total, equal = total + both[0], equal + both[1]
                 preempted += theirs.preemptions
@@ -167,6 +176,7 @@ class Row:
 _WINDOWED = 20_000  # tokens up to which a window, which asks a plan more often, takes seconds
 WORK = {"order": "work", "clock": SERVING, "aging": None, "trusted": True}
 CHECKED = WORK | {"trusted": False}
+INDEX = {"order": "work", "clock": SERVING, "gittins": True}
 
 ROWS = (
     Row("vLLM, by arrival", policy="vllm"),
@@ -184,6 +194,14 @@ ROWS = (
     Row("the same, rough ones", True, CHECKED, "vllm:work+plan+learned", LOG_ERROR),
     Row("the same, no forecasts", True, CHECKED, "vllm:work+plan+learned", np.nan),
     Row("**by default**, no forecasts", True, {}, "vllm:area,load+plan+learned", np.nan, True),
+    Row(
+        "work by Gittins index, no forecasts",
+        *(True, INDEX, "vllm:work,load+gittins+plan+learned", np.nan, True),
+    ),
+    Row(
+        "the same, without aging",
+        *(True, INDEX | {"aging": None}, "vllm:work+gittins+plan+learned", np.nan, True),
+    ),
 )
 
 

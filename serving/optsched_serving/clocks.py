@@ -82,7 +82,8 @@ def fit(output: Output, given: Options) -> int:
     source, out, clock = take(given, "source out clock").values()
     path, kernels = Path(source), take(given, cli.names_of(_KERNELS))
     has_kernels = path.is_dir() and not is_recorded(path)
-    cli.only_for(cli.names_of(_KERNELS), has_kernels, f"for {_LAYERS}")
+    if path.exists():
+        cli.only_for(cli.names_of(_KERNELS), has_kernels, f"for {_LAYERS}")
     is_log = clock is not None and not has_kernels
     cli.only_for(f"clock {cli.names_of((*_MEASURED, *ENGINE))}", is_log, "for a log and --clock")
     gone = Counter[str]()
