@@ -6,8 +6,8 @@ vLLM's scheduler in every engine, 70B clock, Poisson arrivals. Prints changes of
 p99, mean TTFT and its p99 in % against `vllm-dp` on the same requests: means over two disjoint
 parts of a trace, or seeds of a family, and for the mean latency half their difference. A second
 table has the rule by which `by-cost` pays, read off the first part, and what it changes on the
-second. `--write` puts both into docs/workers.md. `--full` prints them for 2 to 64 engines, more
-loads, fresh counts, a large memory and power-of-d. Reads OPTSCHED_DATA.
+second. `--write` puts both into serving/docs/routers.md. `--full` prints them for 2 to 64 engines,
+more loads, fresh counts, a large memory and power-of-d. Reads OPTSCHED_DATA.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import optsched
 from optsched.policies.priorities import WORK
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/workers.md"
+PAGE = ROOT / "serving/docs/routers.md"
 BEGIN, END = "<!-- benchmarks/by_cost.py -->\n", "<!-- end -->\n"
 DATA = Path(os.environ.get("OPTSCHED_DATA", ROOT / "../shared/data"))
 CLOCK = "llama-2-70b-2xa100"
