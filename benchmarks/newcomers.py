@@ -2,7 +2,7 @@
 
 Parts: `cycles` (equal requests in a saturated worker), `orders` (1-bit SVF in steps and in vLLM),
 `routers` (BalanceRoute). Requests of OPTSCHED_DATA, drawn by seeds that nothing else uses.
-`--write` puts the tables into docs/neighbours.md, and the picture into docs/images.
+`--write` puts the tables into papers/docs/neighbours.md, and the picture beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optsched.report.style import REFERENCE, legend_above, plot_series, prepare,
 from optsched.simulate.cluster import BalanceRoute, BalanceRouting
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, PICTURE = ROOT / "docs/neighbours.md", ROOT / "docs/images/cycles.png"
+PAGE, PICTURE = ROOT / "papers/docs/neighbours.md", ROOT / "papers/docs/images/cycles.png"
 DATA = Path(os.environ.get("OPTSCHED_DATA", ROOT / "../shared/data"))
 WORKLOADS = {
     "Azure, code": "azure_code_2023",
