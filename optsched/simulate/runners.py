@@ -188,7 +188,7 @@ def run_to_threshold(task: Task) -> Attempts:
     found, (outcome, since, lasted, looping) = _run(task, decisions.run_to_threshold, rules)
     loop = stall = None
     if outcome == decisions.LOOPS:
-        members = tuple(looping.tolist())
+        members = tuple(sorted(looping.tolist()))
         if clock.unit == "steps":  # none is admitted: the same at every step
             loop = Loop(int(since), max(1, int(lasted)), members)
         else:

@@ -650,7 +650,7 @@ def run_to_threshold(
     waiting = np.empty(count, dtype=np.int64)  # a heap of indices, which ascend with the arrivals
     draws = progress = 0
     before = (-1, -1)  # completions and arrivals when the worker was empty last
-    emptied = 0.0
+    outcome, emptied, lasted, looping = STOPPED, 0.0, 0.0, none
     while True:
         time = log.now[0]
         while now.released < count and arrivals[now.released] <= time:
@@ -658,7 +658,8 @@ def run_to_threshold(
             now.released += 1
             progress = now.batch
         overflows = now.tokens + now.active > memory
-        overflowing = np.sort(running[: now.active]) if overflows else none
+        if overflows:
+            looping = running[: now.active].copy()
         while now.tokens + now.active > memory:
             attempts = _send_back(requests, rules, worker, waiting, attempts, draws)
             draws += 1
@@ -667,14 +668,14 @@ def run_to_threshold(
                 break
         if now.active == 0 and clears >= 1.0:
             if overflows and before[0] == now.done and before[1] == now.released:
-                ended = all_attempts(worker, attempts)
-                return ended, apart(log), LOOPS, emptied, time - emptied, overflowing
+                outcome, lasted = LOOPS, time - emptied
+                break
             before = (now.done, now.released)
             emptied = time
-        idle = now.batch - progress
-        if idle > patience:
+        if now.batch - progress > patience:
+            outcome, emptied, lasted = STALLED, time, float(now.batch - progress)
             now.active = 0
-            return all_attempts(worker, attempts), apart(log), STALLED, time, float(idle), none
+            break
         while now.waiting > 0:
             request = waiting[0]
             if now.tokens + now.active + prompts[request] + 1 > threshold:
@@ -682,17 +683,20 @@ def run_to_threshold(
             now.waiting = pop(waiting, now.waiting)
             admit(worker, request, prompts[request])
         if now.active == 0:
-            ended = all_attempts(worker, attempts)
+            emptied, lasted = time, 0.0
             if now.waiting > 0:
-                return ended, apart(log), LOOPS, time, 0.0, waiting[:1].copy()
+                outcome, looping = LOOPS, waiting[:1].copy()
+                break
             if now.released == count:
-                return ended, apart(log), COMPLETE, time, 0.0, none
+                outcome = COMPLETE
+                break
             log.now[0] = arrivals[now.released]
             continue
         log = with_room(log)
         if time >= until or not add_batch(log, timer, next_batch(now), now.tokens):
-            return all_attempts(worker, attempts), apart(log), STOPPED, time, 0.0, none
+            break
         done = now.done
         attempts = _let_go(requests, worker, attempts)
         if now.done > done:
             progress = now.batch
+    return all_attempts(worker, attempts), apart(log), outcome, emptied, lasted, looping
