@@ -544,6 +544,64 @@ def slide(
     return kept.starts[0], work
 
 
+@compiled_inside
+def _choose(
+    prompts: IntArray,
+    outputs: IntArray,
+    starts: IntArray,
+    chosen: IntArray,
+    scale: float,
+    taken: IntArray,
+    random: RandomState,
+) -> int:
+    """Take one, and others that start near it or wait, by their places; return how many."""
+    count = len(chosen)
+    taken[0], number = int(uniform(random) * count), 1
+    near = starts[chosen[taken[0]]]
+    if near < 0:
+        near = starts[chosen[int(uniform(random) * count)]]
+    wanted = 1 + int(uniform(random) * _TAKEN)
+    for _ in range(4 * wanted):
+        place = int(uniform(random) * count)
+        start = starts[chosen[place]]
+        if start < 0:
+            suits = uniform(random) < _WAITING
+        else:
+            suits = near < 0 or abs(start - near) <= _NEAR * scale
+        if suits and number < wanted and is_new(taken, number, place):
+            taken[number] = place
+            number += 1
+    shuffle(taken, number, random)
+    if uniform(random) < _IN_ORDER:
+        for rank in range(1, number):
+            place, at = taken[rank], rank
+            peak = prompts[chosen[place]] + outputs[chosen[place]]
+            while at and prompts[chosen[taken[at - 1]]] + outputs[chosen[taken[at - 1]]] < peak:
+                taken[at] = taken[at - 1]
+                at -= 1
+            taken[at] = place
+    return number
+
+
+@compiled_inside
+def _add_all(
+    prompts: IntArray,
+    outputs: IntArray,
+    usage: Usage,
+    begin: int,
+    chosen: IntArray,
+    taken: IntArray,
+    starts: IntArray,
+    number: int,
+    sign: int,
+) -> None:
+    """Add the memory of the first requests taken that start, or with the sign -1 remove it."""
+    for rank in range(number):
+        request = chosen[taken[rank]]
+        if starts[rank] >= 0:
+            add_usage(usage, prompts[request], outputs[request], starts[rank] - begin, sign)
+
+
 @allocating_inside
 def _anneal(
     large: Large,
@@ -561,38 +619,13 @@ def _anneal(
     """Move what starts in a window or waits; return what that adds to the cost, and the work."""
     # `later` is what a request costs that waits, and `least` what it costs as soon as possible.
     prompts, outputs = large.prompts, large.outputs
-    arrivals, weights = large.arrivals, large.weights
-    memory, count = large.memory, len(chosen)
+    arrivals, weights, memory = large.arrivals, large.weights, large.memory
     taken = np.empty(_TAKEN, dtype=np.int64)  # places in `chosen`
     old, new = np.empty(_TAKEN, dtype=np.int64), np.empty(_TAKEN, dtype=np.int64)
     added = spent = 0.0
     for move in range(int(leg.work)):
         temperature = temperature_after(leg, move)
-        # Choose one, and others that start near it or wait.
-        taken[0], number = int(uniform(random) * count), 1
-        near = starts[chosen[taken[0]]]
-        if near < 0:
-            near = starts[chosen[int(uniform(random) * count)]]
-        wanted = 1 + int(uniform(random) * _TAKEN)
-        for _ in range(4 * wanted):
-            place = int(uniform(random) * count)
-            start = starts[chosen[place]]
-            if start < 0:
-                suits = uniform(random) < _WAITING
-            else:
-                suits = near < 0 or abs(start - near) <= _NEAR * scale
-            if suits and number < wanted and is_new(taken, number, place):
-                taken[number] = place
-                number += 1
-        shuffle(taken, number, random)
-        if uniform(random) < _IN_ORDER:
-            for rank in range(1, number):
-                place, at = taken[rank], rank
-                peak = prompts[chosen[place]] + outputs[chosen[place]]
-                while at and prompts[chosen[taken[at - 1]]] + outputs[chosen[taken[at - 1]]] < peak:
-                    taken[at] = taken[at - 1]
-                    at -= 1
-                taken[at] = place
+        number = _choose(prompts, outputs, starts, chosen, scale, taken, random)
         # Take them out.
         before = rest = 0.0
         first = end
@@ -612,12 +645,11 @@ def _anneal(
             first = begin + int(uniform(random) * (end - begin))
         # Put back those that gain by it; `rest` is the least that the others add.
         budget = before - temperature * math.log(1.0 - uniform(random))
-        after = 0.0
-        placed = 0
+        after, placed = 0.0, 0
         while placed < number and after + rest <= budget:
             place = taken[placed]
             request = chosen[place]
-            output = outputs[request]
+            prompt, output = prompts[request], outputs[request]
             rest -= least[place]
             start = max(arrivals[request], begin)
             if uniform(random) < _TOGETHER:
@@ -629,15 +661,13 @@ def _anneal(
             spent += STEP_WORK * output
             cost, new[placed] = later[place], -1
             if start <= last:
-                at = earliest_fit(
-                    usage, memory, prompts[request], output, start - begin, last - begin
-                )
+                at = earliest_fit(usage, memory, prompt, output, start - begin, last - begin)
                 if at >= 0:
                     spent += STEP_WORK * (begin + at - start)
                     cost = min(cost, cost_from(large, request, begin + at, end))
                     if cost < later[place]:
                         new[placed] = begin + at
-                        add_usage(usage, prompts[request], output, at, 1)
+                        add_usage(usage, prompt, output, at, 1)
             after += cost
             placed += 1
         spent += MOVE_WORK
@@ -646,14 +676,8 @@ def _anneal(
             for rank in range(number):
                 starts[chosen[taken[rank]]] = new[rank]
             continue
-        for rank in range(placed):
-            request = chosen[taken[rank]]
-            if new[rank] >= 0:
-                add_usage(usage, prompts[request], outputs[request], new[rank] - begin, -1)
-        for rank in range(number):
-            request = chosen[taken[rank]]
-            if old[rank] >= 0:
-                add_usage(usage, prompts[request], outputs[request], old[rank] - begin, 1)
+        _add_all(prompts, outputs, usage, begin, chosen, taken, new, placed, -1)
+        _add_all(prompts, outputs, usage, begin, chosen, taken, old, number, 1)
     return added, spent
 
 

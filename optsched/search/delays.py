@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched import admission
-from optsched._internal.arrays import FloatArray, IntArray, ranks_in
+from optsched._internal.arrays import BoolArray, FloatArray, IntArray, ranks_in
 from optsched._internal.aside import Budget, interruptible_kernel, stopwatch
 from optsched._internal.compiled import allocating, compiled_inside
 from optsched._internal.small_kernels import copy, pop, push
@@ -470,6 +470,64 @@ class Listed(NamedTuple):
     arriving: IntArray  # their numbers by release
 
 
+@compiled_inside
+def _look_ahead(
+    usage: IntArray, room: IntArray, worker: int, memory: int, clock: int, known: int, output: int
+) -> None:
+    """Bring the least room of a worker up to date for so many steps, of which some are known."""
+    if known == 0:
+        room[0, worker, 0], room[1, worker, 0] = memory, 0
+    for upto in range(known + 1, output + 1):
+        free = memory - upto - usage[worker, (clock + upto) & (usage.shape[1] - 1)]
+        if free < room[0, worker, upto - 1]:
+            room[0, worker, upto], room[1, worker, upto] = free, upto
+        else:
+            room[0, worker, upto] = room[0, worker, upto - 1]
+            room[1, worker, upto] = room[1, worker, upto - 1]
+
+
+@compiled_inside
+def _tightest(
+    usage: IntArray,
+    room: IntArray,
+    memories: IntArray,
+    allowed: BoolArray,
+    known: IntArray,
+    most: FloatArray,
+    clock: int,
+    prompt: int,
+    output: int,
+    area: float,
+) -> tuple[int, int]:
+    """Return the worker that a request fits with least to spare, or -1, and how long it waits."""
+    chosen, tightest, wait = -1, admission.NEVER, admission.NEVER
+    for worker in range(len(memories)):
+        if not allowed[worker]:
+            continue
+        _look_ahead(usage, room, worker, memories[worker], clock, known[worker], output)
+        known[worker] = max(known[worker], output)
+        slack = room[0, worker, output] - prompt
+        if slack < 0:  # until its own part has shrunk enough, or that step is over
+            wait = min(wait, min(-slack, room[1, worker, output]))
+        elif slack < tightest and (most[worker] < 0 or area <= most[worker]):
+            chosen, tightest = worker, slack
+    return chosen, wait
+
+
+@compiled_inside
+def _move_on(usage: IntArray, clock: int, due: int) -> None:
+    """Let the rings forget the steps up to one."""
+    workers, ring = usage.shape
+    if due - clock >= ring:
+        for worker in range(workers):
+            for step in range(ring):
+                usage[worker, step] = 0
+        return
+    for step in range(clock + 1, due + 1):
+        for worker in range(workers):
+            usage[worker, step & (ring - 1)] = 0
+
+
 @allocating
 def admit_on_workers(
     listed: Listed,
@@ -489,8 +547,7 @@ def admit_on_workers(
     not_before = np.empty(count, dtype=np.int64)
     known, most = np.empty(workers, dtype=np.int64), np.empty(workers, dtype=np.float64)
     seen = np.empty(len(allowed), dtype=np.int64)
-    released, begin, end = 0, count, count
-    left = count
+    released, begin, end, left = 0, count, count, count
     clock = releases[arriving[0]]
     while left > 0:
         while released < count and releases[arriving[released]] <= clock:
@@ -499,10 +556,7 @@ def admit_on_workers(
             not_before[index] = clock
             begin, end = admission.let_wait(waiting, begin, end, index)
         due = releases[arriving[released]] if released < count else admission.NEVER
-        for worker in range(workers):
-            known[worker], most[worker] = 0, -1.0
-        for kind in range(len(seen)):
-            seen[kind] = 0
+        known[:], most[:], seen[:] = 0, -1.0, 0
         place, open_kinds, open_workers, highest = begin, len(seen), workers, 0.0
         while place < end and open_kinds > 0:
             index = waiting[place]
@@ -513,32 +567,11 @@ def admit_on_workers(
             if seen[kind] >= length:
                 continue
             area = areas[index]
-            chosen, tightest, wait = -1, admission.NEVER, admission.NEVER
             if not_before[index] <= clock and (open_workers > 0 or area <= highest):
                 prompt, output = prompts[index], outputs[index]
-                for worker in range(workers):
-                    if not allowed[kind, worker]:
-                        continue
-                    upto = known[worker]
-                    if upto == 0:
-                        room[0, worker, 0] = memories[worker]
-                        room[1, worker, 0] = 0
-                    while upto < output:  # so many steps of the least room are up to date
-                        upto += 1
-                        free = memories[worker] - upto - usage[worker, (clock + upto) & (ring - 1)]
-                        if free < room[0, worker, upto - 1]:
-                            room[0, worker, upto], room[1, worker, upto] = free, upto
-                        else:
-                            room[0, worker, upto] = room[0, worker, upto - 1]
-                            room[1, worker, upto] = room[1, worker, upto - 1]
-                    if upto > known[worker]:
-                        known[worker] = upto
-                    slack = room[0, worker, output] - prompt
-                    if slack < 0:  # until its own part has shrunk enough, or that step is over
-                        delay = min(-slack, room[1, worker, output])
-                        wait = min(wait, delay)
-                    elif slack < tightest and (most[worker] < 0 or area <= most[worker]):
-                        chosen, tightest = worker, slack
+                chosen, wait = _tightest(
+                    usage, room, memories, allowed[kind], known, most, clock, prompt, output, area
+                )
                 if chosen >= 0:
                     for token in range(1, output + 1):
                         usage[chosen, (clock + token) & (ring - 1)] += prompt + token
@@ -563,14 +596,6 @@ def admit_on_workers(
                     highest = max(highest, most[worker])
             if not_before[index] > clock and (head or area <= highest):
                 due = min(due, not_before[index])
-        if left == 0:
-            break
-        if due - clock >= ring:
-            for worker in range(workers):
-                for step in range(ring):
-                    usage[worker, step] = 0
-        else:
-            for step in range(clock + 1, due + 1):
-                for worker in range(workers):
-                    usage[worker, step & (ring - 1)] = 0
-        clock = due
+        if left > 0:
+            _move_on(usage, clock, due)
+            clock = due

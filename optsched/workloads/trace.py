@@ -266,23 +266,7 @@ class Trace:
             order = np.argsort(times, kind="stable")
             rows, fields = rows[order], {role: each[order] for role, each in fields.items()}
         if "clock" in fields:
-            times = fields.pop("clock")
-            units, start = UNITS[self.form.unit], times.min() if len(times) else 0
-            own = self.form.columns["clock"] == NATIVE.columns["clock"]
-            if own and start / units >= _DATES[0]:
-                self.changes += ["arrivals since 1970 count from the first"]
-            elif own:  # as it is
-                start = 0
-            start *= bool(start / units < _DATES[1])  # else it is refused as too late
-            self._doubt(times, units)
-            fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
-            fields["arrived"] = (times - start) / units
-            for role in fields.keys() & {*formats.INSTANTS}:
-                per = self._units_of(role, fields[role])
-                if per == units:  # as far as possible in whole numbers
-                    fields[role] = (fields[role] - times) / units
-                else:
-                    fields[role] = fields[role] / per - times / units
+            self._count_from_arrivals(fields, seconds_per_step)
         else:  # instants are those of a clock
             if "due" in fields:
                 raise InstanceError(
@@ -320,6 +304,26 @@ class Trace:
             fields = {name: values[~rule.mask] for name, values in fields.items()}
         self.measured = {role: fields.pop(role) for role in _SECONDS if role in fields}
         return fields
+
+    def _count_from_arrivals(self, fields: Fields, seconds_per_step: float) -> None:
+        """Turn times of arrival into steps and seconds since the first, instants into durations."""
+        times = fields.pop("clock")
+        units, start = UNITS[self.form.unit], times.min() if len(times) else 0
+        own = self.form.columns["clock"] == NATIVE.columns["clock"]
+        if own and start / units >= _DATES[0]:
+            self.changes += ["arrivals since 1970 count from the first"]
+        elif own:  # as it is
+            start = 0
+        start *= bool(start / units < _DATES[1])  # else it is refused as too late
+        self._doubt(times, units)
+        fields["arrivals"] = to_steps(times, start, units, seconds_per_step)
+        fields["arrived"] = (times - start) / units
+        for role in fields.keys() & {*formats.INSTANTS}:
+            per = self._units_of(role, fields[role])
+            if per == units:  # as far as possible in whole numbers
+                fields[role] = (fields[role] - times) / units
+            else:
+                fields[role] = fields[role] / per - times / units
 
     def _doubt(self, times: Values, units: int) -> None:
         """Note a unit that only the format tells, where hardly anyone sends so many requests."""

@@ -120,16 +120,8 @@ def solve(
 ) -> base.Answer:
     """Solve a linear model by one of Pyomo's solvers, in this thread."""
     model, solver, title = task.model, task.solver, f"Pyomo's {task.solver}"
-    sign = 1 if model.sense == "min" else -1  # bounds of what is maximised have either sign in CBC
-    kept = np.diff(model.matrix.indptr) > 0  # rows that mean nothing are nothing to SCIP
-    kept &= np.isfinite(model.row_lower) | np.isfinite(model.row_upper)
-    native = replace(
-        model.with_objective(sign * model.cost, sign * model.offset, "min"),
-        matrix=model.matrix[kept],
-        row_lower=model.row_lower[kept],
-        row_upper=model.row_upper[kept],
-        rows=(),
-    ).to_pyomo()
+    sign = 1 if model.sense == "min" else -1
+    native = _minimised(model, sign)
     if np.abs(model.matrix.data).max(initial=0) >= _LARGEST:
         raise SolverError(f"{title} errs where coefficients are {_LARGEST:g} or more; scale them")
     plugin = _factory()(solver)
@@ -182,6 +174,19 @@ def solve(
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
         raw_status = f"{condition}, by its own word: it gives no bound"
     return base.Answer(stopped, title, raw_status, values, bound)
+
+
+def _minimised(model: LinearModel, sign: int) -> Native:
+    """Return what solvers get: bounds of what is maximised have either sign in CBC."""
+    kept = np.diff(model.matrix.indptr) > 0  # rows that mean nothing are nothing to SCIP
+    kept &= np.isfinite(model.row_lower) | np.isfinite(model.row_upper)
+    return replace(
+        model.with_objective(sign * model.cost, sign * model.offset, "min"),
+        matrix=model.matrix[kept],
+        row_lower=model.row_lower[kept],
+        row_upper=model.row_upper[kept],
+        rows=(),
+    ).to_pyomo()
 
 
 def _values(native: Native, model: LinearModel) -> FloatArray:
