@@ -60,7 +60,7 @@ class _Lowering(NativeLowering):  # type: ignore[misc]
 class PartCompiler(compiler.Compiler):  # type: ignore[misc]
     """Compiles all but machine code."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)
         # As of kernels: numba compiles once more what is called under other flags.
         flags = self.state.flags = _Flags(self.state.flags)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
+    from optsched._internal.files import JSON
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Workers
 
@@ -44,7 +45,7 @@ class Claimed:
         return write_object({"format": self.FORMAT, **vars(self), "value": value}, path)
 
 
-def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:
+def read_fields(content: JSON, where: str, **depths: int) -> JSON:
     """Read fields, whole numbers in lists nested so deep, with the fingerprint and the value."""
 
     def whole(value: Any, depth: int, name: str) -> Any:

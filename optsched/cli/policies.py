@@ -178,7 +178,7 @@ def compared_until_interrupted(
 
     several = isinstance(traces, list)  # on a cluster
     count, what = (len(chosen) * len(traces), "runs") if several else (len(chosen), "policies")
-    runs: dict[str, list[Any]] = {}
+    runs: dict[str, list[Run]] = {}
     seconds: list[float] = []
 
     def keep(run: Run, taken: float) -> None:

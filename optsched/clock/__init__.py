@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.files import JSON
 
 
 def measured_batches(
@@ -580,9 +581,9 @@ def clock_of(model: str, gpu: str, gpus: int) -> str:
 
 
 @functools.cache
-def clock_facts() -> dict[str, dict[str, Any]]:
+def clock_facts() -> dict[str, JSON]:
     """Return the facts of all profiled clocks by name: what, where from, how good, coefficients."""
-    clocks: dict[str, dict[str, Any]] = hardware.packaged("batch_time")["clocks"]
+    clocks: dict[str, JSON] = hardware.packaged("batch_time")["clocks"]
     return clocks
 
 

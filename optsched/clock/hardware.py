@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.files import JSON
 
 T = TypeVar("T")
 
@@ -122,10 +123,10 @@ class ModelFacts:
         return math.ceil(self.parameters * self.bytes_per_number)
 
 
-def packaged(name: str) -> dict[str, Any]:
+def packaged(name: str) -> JSON:
     """Return data of the package."""
     text = resources.files("optsched").joinpath(f"data/{name}.json").read_text("utf-8")
-    return cast("dict[str, Any]", json.loads(text))
+    return cast("JSON", json.loads(text))
 
 
 def _sized(gpu: str) -> int | None:

@@ -468,7 +468,7 @@ def compare(
     alone = settings.cluster is None
     chosen = compared(policies, settings, traces) if alone else _routed(policies, settings)
     _check_runs(traces, chosen, settings)
-    runs: dict[str, list[Any]] = {}
+    runs: dict[str, list[Run]] = {}
     times: list[float] = []
     incomplete: list[Execution] = []
     for found, seconds in _runs(traces, chosen, settings, on_progress):

@@ -40,11 +40,10 @@ if TYPE_CHECKING:
     from optsched._internal.files import JSON
     from optsched.clock import Clock
     from optsched.experiments.cells import CellProgress
-    from optsched.policies import Policy
+    from optsched.policies.registry import PolicyLike
     from optsched.problem.premises import Knowledge
 
-    SomePolicy = str | Policy | Callable[[Any], Any]
-    SomePolicies = SomePolicy | Sequence[SomePolicy]
+    SomePolicies = PolicyLike | Sequence[PolicyLike]
     Source = str | Path | Instance
 
 Verdict = Literal["bounded", "grows", "undecided", "too few points"]
@@ -603,7 +602,7 @@ def _tasks(
     return {_key(task, shared): task for task in tasks}
 
 
-def _rehearse(policies: tuple[Any, ...], few: Instance, clock: Clock | None) -> None:
+def _rehearse(policies: Sequence[object], few: Instance, clock: Clock | None) -> None:
     for policy in policies:
         if isinstance(policy, runner.Own):
             runner.rehearse(policy, few, clock=clock)

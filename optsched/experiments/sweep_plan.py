@@ -44,6 +44,7 @@ OF_SOLVE = "method", "time_limit"  # what it takes beside `SolveParams`
 OK = "ok"
 
 Parameters = tuple[tuple[str, Any], ...]
+Table = Mapping[str, Any]  # of TOML
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ class SweepPlan:
         return fingerprint(sorted(run.key for run in self.runs))
 
 
-def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> SweepPlan:
+def read_plan(config: str | Path | Table, seed: int = 0) -> SweepPlan:
     """Read a sweep and check it, so that no run is refused that could have been refused before."""
     where, base, content = _opened(config)
     _check_keys(content, KEYS, where)
@@ -244,7 +245,7 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> SweepPla
     )
 
 
-def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[str, Any]]:
+def _opened(config: str | Path | Table) -> tuple[str, Path, Table]:
     """Return what to call the sweep in messages, where its traces are, and its content."""
     if isinstance(config, Mapping):
         return "sweep", Path(), config
@@ -272,7 +273,7 @@ def _seeds(seeds: object, where: str) -> list[int]:
     )
 
 
-def _tables(content: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[str, Any]]:
+def _tables(content: Table, key: str, where: str) -> Iterator[tuple[str, Any]]:
     tables = content.get(key)
     if not isinstance(tables, list) or not tables:
         raise OptschedError(f"{where} names no {key}; add at least one table [[{key}]]")
@@ -283,7 +284,7 @@ def _tables(content: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[
         yield at, table
 
 
-def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterator[Source]:
+def _sources(table: Table, at: str, base: Path, seed: int) -> Iterator[Source]:
     """Make every instance once, so that what cannot be made is rejected before anything is run."""
     kinds = [kind for kind in ("family", "trace") if kind in table]
     if len(kinds) != 1:
@@ -322,9 +323,7 @@ def _trace(base: Path, trace: object, **parameters: Any) -> Instance:
     return read_trace(base / trace, **parameters)
 
 
-def _policies(
-    table: Mapping[str, Any], at: str, instance: Instance
-) -> Iterator[tuple[str | Own, Parameters]]:
+def _policies(table: Table, at: str, instance: Instance) -> Iterator[tuple[str | Own, Parameters]]:
     if "name" not in table:
         raise OptschedError(f"{at}: the key 'name' is missing; it names a policy, or several")
     names = _listed(table["name"])
@@ -395,11 +394,11 @@ def _check_distinct(runs: list[SweepRun], where: str) -> None:
         seen.add(run.key)
 
 
-def _shown(parameters: Iterable[tuple[str, Any]]) -> str:
+def _shown(parameters: Iterable[tuple[str, object]]) -> str:
     return ", ".join(f"{key} = {value!r}" for key, value in parameters)
 
 
-def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+def _check_keys(table: Table, known: Iterable[str], where: str) -> None:
     for key in table:
         if key not in known:
             raise OptschedError(f"{where}: unknown key {key!r}; {nearest(key, known)}")
@@ -409,7 +408,7 @@ def _listed(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _product(table: Mapping[str, Any], first: str, at: str) -> Iterator[JSON]:
+def _product(table: Table, first: str, at: str) -> Iterator[JSON]:
     """Yield every choice of one value per key, the named key before the others."""
     keys = [first, *(key for key in table if key != first)]
     for key in keys:

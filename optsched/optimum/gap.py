@@ -13,7 +13,7 @@ At the prices of a certificate it is the *order regret* of starts that are not t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
+    from optsched._internal.files import JSON
     from optsched.problem.costs import Lateness
     from optsched.problem.execution import Execution
 
@@ -85,7 +86,7 @@ class GapExplanation:
         """Part of the gap that comes from memory lying idle."""
         return float(self.waste.sum())
 
-    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+    def rows(self, most: int | None = None) -> list[JSON]:
         """Return facts of each request, the one that carries most first, as plain data."""
         instance = self.schedule.instance
         columns = {

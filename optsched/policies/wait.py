@@ -7,7 +7,7 @@ arrivals can be served, the thresholds are those for the largest share that can.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.files import JSON
     from optsched.clock import Clock
     from optsched.problem.instance import Instance
     from optsched.problem.premises import Knowledge
@@ -74,7 +75,7 @@ class _InQueues(Policy):
                 f"{count} thresholds",
             )
 
-    def _read(self, parameters: str) -> dict[str, Any]:
+    def _read(self, parameters: str) -> JSON:
         """Read "OUTPUT=THRESHOLD,...", by ascending outputs: name, borders and thresholds."""
         pairs = [part.partition("=")[::2] for part in parameters.split(",")]
         numbers = [number for pair in pairs for number in pair]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.files import JSON
     from optsched.clock import Clock
     from optsched.problem.schedule import ViolationKind
 
@@ -93,7 +94,7 @@ class Stall:
     idle_steps: int
     unit: str = "steps"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return the facts as plain data, ready for JSON."""
         return {"step": self.step, "idle_steps": self.idle_steps}
 
@@ -217,7 +218,7 @@ class Run(ABC):
         """Return everything that is wrong with the run, rebuilt from what it recorded."""
 
     @abstractmethod
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> JSON:
         """Return all metrics in one dictionary, ready for a table or for JSON."""
 
     @property
@@ -232,7 +233,7 @@ class Run(ABC):
         ends = f"the last after {number(float(self.makespan))} {unit}"
         return f"{found}, with a mean latency of {mean}, {ends}." if done else f"{found}."
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return the metrics as plain data, ready for JSON."""
         return self.metrics() | ({"plans": self.fell_back} if self.fell_back else {})
 
@@ -255,7 +256,7 @@ class Run(ABC):
         count, tokens = self.preemptions, self.preempted_tokens
         return {"preemptions": count, "evictions": count, "preempted_tokens": tokens}
 
-    def _outcome(self) -> dict[str, Any]:
+    def _outcome(self) -> JSON:
         """Return the metrics of preemptions, and why the run did not complete all requests."""
         return {
             **({} if self.coverage is None else {"coverage": self.coverage}),
@@ -274,12 +275,13 @@ class Run(ABC):
         known = {} if clients is None else {"client": clients}
         return data_frame({"request": np.array(every), "label": labels, **known, **columns})
 
-    def by_client(self) -> list[dict[str, Any]]:
+    def by_client(self) -> list[JSON]:
         """Return requests, completed ones, mean and percentiles of latency of each client.
 
         Empty where clients are not known, or the run did not end (`why`).
         """
-        clients, found = self.instance.clients, list[dict[str, Any]]()
+        clients = self.instance.clients
+        found: list[JSON] = []
         if clients is None or self.why is not None:
             return found
         latencies = np.asarray(self.latencies, dtype=np.float64)
@@ -378,7 +380,7 @@ class TimedRun(Run):
         """What each request waited, in the unit of the clock."""
         return Times(self.latencies, self.first_token_latencies, self.times_per_token)
 
-    def _lines(self, metrics: dict[str, Any]) -> list[str]:
+    def _lines(self, metrics: JSON) -> list[str]:
         """Return latency, TTFT and TPOT, a line each."""
         lines = []
         for name in Times._fields:
@@ -561,7 +563,7 @@ class Execution(Started, Run):
             for each, request in zip(overfull, requests, strict=True)
         ]
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> JSON:
         """Return everything that `optsched simulate` reports, ready for a table or for JSON.
 
         Latencies and times to first token in steps (of the attempt that completed; None where the
@@ -570,7 +572,7 @@ class Execution(Started, Run):
         one; under intervals their coverage, the share of the requests whose output lies in its
         interval.
         """
-        content: dict[str, Any] = {
+        content: JSON = {
             "policy": self.policy,
             "intervals": self.intervals,
             "requests": len(self.instance),

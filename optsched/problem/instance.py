@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from optsched._internal.files import JSON
+
 _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which no batch is run
 
 #: Fields with one integer per request, and those of them that may be absent.
@@ -428,9 +430,9 @@ class Instance(Shown):
         arrays |= {name: frame.attrs[name] for name in _ATTRS if name in frame.attrs}
         return cls(**arrays, memory=memory, name=name)
 
-    def _table(self) -> dict[str, Any]:
+    def _table(self) -> JSON:
         """Return the columns of a CSV trace."""
-        columns: dict[str, Any] = {} if self.labels is None else {"label": self.labels}
+        columns: JSON = {} if self.labels is None else {"label": self.labels}
         for field, values in self.columns().items():
             if field != "arrivals" or self.arrivals.any():
                 columns[_COLUMNS.get(field, field)] = values.tolist()

@@ -18,6 +18,7 @@ from optsched.problem.instance import Instance
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.files import JSON
 
 _MAX_TOKENS = 10**6  # of a prompt or an output; sums over stages then stay exact
 _MAX_RATE = 1e12
@@ -411,7 +412,7 @@ def _check_keys(table: dict[str, object], known: tuple[str, ...], where: str) ->
             raise InstanceError(f"{where}: unknown entry {key!r}: {nearest(key, known)}")
 
 
-def _clock(content: dict[str, Any], path: str | Path) -> Clock | None:
+def _clock(content: JSON, path: str | Path) -> Clock | None:
     given = {key: content[key] for key in ("d0", "d1") if key in content}
     if "clock" in content:
         if given:

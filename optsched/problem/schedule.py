@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.files import JSON
     from optsched.problem.instance import Instance
 
 
@@ -244,9 +245,9 @@ class Started:
         numbers = np.percentile(self.latencies, [50, 90, 99]).tolist()
         return dict(zip(STATISTICS[1:], numbers, strict=True))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JSON:
         """Return latencies, memory and missed deadlines, ready for a table or for JSON."""
-        found: dict[str, Any] = {
+        found: JSON = {
             "total_latency": self.total_latency,
             **statistics_of(self.latencies, "_latency"),
             "mean_latency": self.mean_latency,  # of whole numbers, exactly
@@ -488,7 +489,7 @@ class Schedule(Started, Shown):
             found.append(replace(reason, message=said))
         return found
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> JSON:
         """Return all metrics in one dictionary, for a table or for JSON.
 
         Latencies are in steps, memory in tokens, utilisation is a share; with weighted latency and

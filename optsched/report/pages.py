@@ -521,7 +521,7 @@ def page_of(
     return render_page(f"{name}.html.j2", figures=figures, **shown, **more)
 
 
-def _bars(plot: Callable[..., Any], comparison: StepComparison | ClockComparison) -> Figure:
+def _bars(plot: Callable[..., Axes], comparison: StepComparison | ClockComparison) -> Figure:
     """Draw bars, one per policy that has completed a request."""
     figure = drawn_for(comparison.policies, plot, comparison)
     figure["layout"]["height"] = 130 + 38 * len(comparison)

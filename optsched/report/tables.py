@@ -30,11 +30,14 @@ REFERENCE = "reference"
 _MOST_BLAMED = 100  # requests
 
 
+Cell = tuple[object, str]  # a value, and how it is written
+
+
 class Row(NamedTuple):
     """A row: its name, and the value and the text of each of its cells."""
 
     name: str
-    cells: list[tuple[Any, str]]
+    cells: list[Cell]
     mark: str = ""  # of the best, and of references
     note: str = ""  # below the name on a page
 
@@ -129,7 +132,7 @@ _BLAMED: _Columns = (
 )
 
 
-def _cells(entry: Mapping[str, Any], columns: _Columns) -> list[tuple[Any, str]]:
+def _cells(entry: Mapping[str, Any], columns: _Columns) -> list[Cell]:
     return [
         (entry[key], "-" if entry[key] is None else write(entry[key])) for _, key, write in columns
     ]
@@ -264,7 +267,7 @@ def means_table(result: Replications | Sweep) -> Table:
     return Table(["policy", *titles], rows, result.caption, width=130)
 
 
-def _mean(key: str, value: Any) -> tuple[Any, str]:
+def _mean(key: str, value: Any) -> Cell:
     if value is None:
         return None, "-"
     if isinstance(value, Mapping):
@@ -296,7 +299,7 @@ def routing_table(result: RoutingLoss) -> Table:
     rows = []
     for each in entries:
         told, mean = each.run.knows, each.run.mean_latency
-        cells: list[tuple[Any, str]] = [(told, str(told)), (mean, number(mean))]
+        cells: list[Cell] = [(told, str(told)), (mean, number(mean))]
         for part in (each.loss,) if timed else (each.loss, each.placement, each.order):
             cells.append((None, "") if part is None else (part.high, str(part)))
         cells += _cells(each.run.metrics(), _ROUTED) if timed else []
@@ -314,7 +317,7 @@ def routing_table(result: RoutingLoss) -> Table:
     )
 
 
-def regret_cells(band: Band) -> dict[str, tuple[Any, str]]:
+def regret_cells(band: Band) -> dict[str, Cell]:
     """Return the value and text of each number of a band, by column title."""
     return {
         "knows": (band.knows, band.knows or "-"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import IntArray
+    from optsched._internal.files import JSON
     from optsched.policies.decision import RollingPolicy
 
     Plan = tuple[IntArray, bool]
@@ -69,7 +70,7 @@ class Decisions:
         """Decisions that took more than twice the budget."""
         return int((np.array(self.counts.seconds) > 2 * self.policy.seconds).sum())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JSON:
         """Return settings and counts as plain data; seconds are None where nothing was decided."""
         policy, counts = self.policy, self.counts
         seconds = np.array(counts.seconds)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.files import JSON
     from optsched.clock import BatchContent, Clock
     from optsched.policies.registry import PolicyLike
     from optsched.problem.instance import Instance
@@ -416,7 +417,7 @@ class RoutedRun(TimedRun):
                 found.append(replace(reason, request=request, message=said))
         return found
 
-    def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
+    def metrics(self, warm_up: float = 0.0) -> JSON:
         """Return all metrics in one dictionary, ready for a table or for JSON.
 
         Requests that arrive before the warm-up is over are left out of the latencies. Latency, TTFT
@@ -425,7 +426,7 @@ class RoutedRun(TimedRun):
         where there are deadlines, and requests and peak memory of each worker under "per_worker".
         """
         incomplete = self.clock is None and self.why is not None
-        content: dict[str, Any] = {
+        content: JSON = {
             "router": self.router,
             "policy": self.policy,
             "workers": list(self.workers.memories),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from optsched._internal.files import JSON
 
 _FILE = Path(__file__).parents[1] / "data" / "statuses.json"
-_TABLE: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+_TABLE: JSON = json.loads(_FILE.read_text(encoding="utf-8"))
 _LEFT_OUT: dict[str, dict[str, list[str]]] = _TABLE["left_out"]
 _OF_WORD = {word: status for status, each in _LEFT_OUT.items() for word in each["words"]}
 _NOTHING = {"", "none", "null", "nan", "nat", "n/a", "na", "<na>", "-", "[]", "{}", '""'}

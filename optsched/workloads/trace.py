@@ -240,8 +240,8 @@ class Trace:
             if len(lacking) == count:
                 del parts[role]
             elif not is_readable("", kind):
-                missing: dict[int, Any] = dict.fromkeys(lacking, (role, f"must be {kind.name}"))
-                self.faults = missing | self.faults
+                fault = role, f"must be {kind.name}"
+                self.faults = {**dict.fromkeys(lacking, fault), **self.faults}
         return {role: np.concatenate(each) for role, each in parts.items() if each}
 
     def _find_unit(self, cells: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from optsched._internal.files import JSON
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Cluster
 
@@ -314,7 +315,7 @@ class ClusterRun(Run):
                 found.append(Violation("slots", -1, "", step, count, limit, step, sentence))
         return found
 
-    def metrics(self, warm_up: float | None = None) -> dict[str, Any]:
+    def metrics(self, warm_up: float | None = None) -> JSON:
         r"""Compute the metrics of BF-IO Section 6.3 and App. D.
 
         The warm-up is left out of all averages and sums: so many steps, or where it is None 300,
@@ -394,7 +395,7 @@ class ClusterRun(Run):
             "tokens_waiting": int(tokens[waiting].sum()),
         }
 
-    def _deadlines(self, warm_up: int) -> dict[str, Any]:
+    def _deadlines(self, warm_up: int) -> JSON:
         if self.instance.deadlines is None:
             return {}
         deadlines, unit = self.instance.deadlines, self.instance.seconds_per_step

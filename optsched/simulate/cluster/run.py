@@ -27,6 +27,7 @@ from optsched.simulate.cluster.routing import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from optsched._internal.files import JSON
     from optsched.problem.instance import Instance
     from optsched.problem.workers import Cluster
     from optsched.simulate.cluster.routing import Information, PythonRouting, Routing
@@ -267,7 +268,7 @@ def _run(
         left = left - ran if ran == size else 0
 
 
-def _summed(cluster: Cluster, columns: kernels.Columns, keep_loads: bool) -> dict[str, Any]:
+def _summed(cluster: Cluster, columns: kernels.Columns, keep_loads: bool) -> JSON:
     """Return what a run keeps of its steps."""
     work = columns.loads * cluster.per_worker("slowness")
     return {

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched._internal.files import JSON
     from optsched.problem.instance import Instance
     from optsched.simulate.settings import Task
 
@@ -245,7 +246,7 @@ class ClockedRun(TimedRun):
         return dict(zip(names, (*parts, hinges), strict=True))
 
     @checked(PolicyError)
-    def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
+    def metrics(self, warm_up: float = 0.0) -> JSON:
         """Return all metrics in one dictionary, ready for a table or for JSON.
 
         Requests that arrive before the warm-up is over are left out of the latencies, and tokens
@@ -263,7 +264,7 @@ class ClockedRun(TimedRun):
                 "give less, or a longer trace"
             )
         counted = self.completed & (self.arrivals >= warm_up)
-        content: dict[str, Any] = {
+        content: JSON = {
             "policy": self.policy,
             "intervals": self.intervals,
             "clock": self.clock.name,
