@@ -248,11 +248,7 @@ def verify_configuration(
 
 
 def _capacities(
-    instance: Instance,
-    pairs: IntArray,
-    sizes: checks.Exact,
-    ends: tuple[int, ...],
-    memory: int,
+    instance: Instance, pairs: IntArray, sizes: checks.Exact, ends: tuple[int, ...], memory: int
 ) -> checks.Exact:
     """Find for each phase the largest total size of items that can run together."""
     phases = len(ends)

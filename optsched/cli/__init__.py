@@ -31,11 +31,7 @@ _SECTIONS = {
     "Optima and proofs": (optima.solve, optima.bound, optima.check),
     "Models": (optima.select, optima.export, optima.thresholds, optima.throughput),
     "Several workers": (policies.route, policies.cluster),
-    "What there is": (
-        installation.policies,
-        installation.families,
-        installation.library,
-    ),
+    "What there is": (installation.policies, installation.families, installation.library),
     "This installation": (installation.doctor,),
 }
 _ADDED = "optsched.commands"  # entry points with commands of other distributions

@@ -59,10 +59,7 @@ class WorkPolicy(PriorityPolicy):
                 "with the most requests B of a batch, such as work:256"
             )
         return replace(
-            self,
-            name=f"{self.name}:{parameters}",
-            weighted=weighted,
-            max_num_seqs=int(limit or 0),
+            self, name=f"{self.name}:{parameters}", weighted=weighted, max_num_seqs=int(limit or 0)
         )
 
     def keys(self, instance: Instance, clock: Clock) -> FloatArray:
@@ -174,10 +171,7 @@ _METHODS = {
 }
 
 SORTED_F = BatchPolicy(
-    "sorted-f",
-    "batches of least F, by local swap",
-    LocalSwap,
-    source="Sorted-F Alg. 1 and 4",
+    "sorted-f", "batches of least F, by local swap", LocalSwap, source="Sorted-F Alg. 1 and 4"
 )
 SELECTED = (
     sorted_f("dp"),
@@ -327,8 +321,7 @@ def require_limits(
         "decode; raise it",
     )
     policy.require(
-        0 <= watermark < 1,
-        f"watermark is {watermark:g}, but must be a share from 0 to below 1",
+        0 <= watermark < 1, f"watermark is {watermark:g}, but must be a share from 0 to below 1"
     )
 
 

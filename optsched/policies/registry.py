@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 _PLAIN = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
 
 #: The quick ones, which take milliseconds: what is run where no policies are named.
-BASIC: dict[str, Policy] = {
-    **_PLAIN,
-    "area+window": with_rule(_PLAIN["area"], "window"),
-}
+BASIC: dict[str, Policy] = {**_PLAIN, "area+window": with_rule(_PLAIN["area"], "window")}
 
 #: All policies by the name that the command line knows; each has a description and a source.
 POLICIES: dict[str, Policy] = {

@@ -86,11 +86,7 @@ class _InQueues(Policy):
                 "are 12"
             )
         borders, thresholds = zip(*[map(int, pair) for pair in pairs], strict=True)
-        return {
-            "name": f"{self.name}:{parameters}",
-            "borders": borders,
-            "thresholds": thresholds,
-        }
+        return {"name": f"{self.name}:{parameters}", "borders": borders, "thresholds": thresholds}
 
     def _own(self, instance: Instance) -> tuple[IntArray, IntArray] | None:
         """Return the user's own borders and thresholds, where both are given."""

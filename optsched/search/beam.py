@@ -270,11 +270,7 @@ class BeamRun(NamedTuple):
 
 
 def start_by_beam(
-    start: Schedule,
-    certificate: Certificate,
-    budget: Budget,
-    seed: int = 0,
-    threads: int = 1,
+    start: Schedule, certificate: Certificate, budget: Budget, seed: int = 0, threads: int = 1
 ) -> Schedule:
     """Return the best schedule of several runs, or the start if none gets to its end."""
     # It may cost more than the start, which has often been searched: a search from it may find more
@@ -357,12 +353,7 @@ class _Runs:
     """Runs of the beam from one schedule, what they took, and the best schedule found."""
 
     def __init__(
-        self,
-        start: Schedule,
-        certificate: Certificate,
-        budget: Budget,
-        seed: int,
-        threads: int,
+        self, start: Schedule, certificate: Certificate, budget: Budget, seed: int, threads: int
     ) -> None:
         self._start, self._certificate, self._budget = start, certificate, budget
         self._seed, self.threads = seed, threads

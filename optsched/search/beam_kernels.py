@@ -229,13 +229,7 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
 
 @allocating_inside
 def _candidates(
-    large: Large,
-    active: Active,
-    nodes: Nodes,
-    counts: IntArray,
-    side: int,
-    node: int,
-    value: float,
+    large: Large, active: Active, nodes: Nodes, counts: IntArray, side: int, node: int, value: float
 ) -> tuple[IntArray, float, float]:
     """Return requests that gain by a start in a node, its value, and the work."""
     # A node holds what its parent does and more, so that a request which has not fitted before some

@@ -60,11 +60,7 @@ _SHORT, _SHORT_SHARE = 10, 0.05  # short anneals, and the share of the work of e
 
 
 def delay_large(
-    instance: Instance,
-    weights: FloatArray,
-    certificate: Certificate,
-    budget: Budget,
-    seed: int = 0,
+    instance: Instance, weights: FloatArray, certificate: Certificate, budget: Budget, seed: int = 0
 ) -> Schedule:
     """Find delays of large requests with which `area` does best; deadlines are not respected."""
     priced = PricedStarts(instance, certificate)

@@ -194,11 +194,7 @@ class _SearchRun:
     def schedule(self) -> Schedule:
         """The best schedule."""
         return Schedule(
-            self._instance,
-            self.best,
-            "search",
-            workers=self._workers,
-            placement=self._placement,
+            self._instance, self.best, "search", workers=self._workers, placement=self._placement
         )
 
     def _keep(self, state: Orders | Moves) -> bool:

@@ -60,11 +60,7 @@ def run(
 ) -> RoutedRun: ...
 @overload
 def run(
-    instance: Instance,
-    policy: str | Routing,
-    *,
-    cluster: Cluster,
-    **options: Unpack[RunOptions],
+    instance: Instance, policy: str | Routing, *, cluster: Cluster, **options: Unpack[RunOptions]
 ) -> ClusterRun: ...
 @overload
 def run(

@@ -421,13 +421,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
 
 @compiled_inside
 def _exchange(
-    step: Step,
-    pool: Pool,
-    slot: int,
-    count: int,
-    own: IntArray,
-    spare: IntArray,
-    waiting: bool,
+    step: Step, pool: Pool, slot: int, count: int, own: IntArray, spare: IntArray, waiting: bool
 ) -> bool:
     """Move another slot's request here, and this one's or the best waiting one there."""
     steps = len(spare)
@@ -610,12 +604,7 @@ def _cost_of_profile(
 
 @compiled_inside
 def _improve_profile(
-    step: Step,
-    tokens: IntArray,
-    bonus: IntArray,
-    room: IntArray,
-    chosen: IntArray,
-    request: int,
+    step: Step, tokens: IntArray, bonus: IntArray, room: IntArray, chosen: IntArray, request: int
 ) -> bool:
     """Replace, exchange or move one request in the way that saves most, if any does."""
     row = chosen[request]

@@ -89,12 +89,7 @@ def _insert(tree: IntArray, outputs: IntArray, ranks: IntArray) -> None:
 
 @compiled
 def _swap_kernel(
-    tree: IntArray,
-    peaks: IntArray,
-    outputs: IntArray,
-    memory: int,
-    members: IntArray,
-    count: int,
+    tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int, members: IntArray, count: int
 ) -> int:
     """Swap in place, maybe fill before; `members` stays ascending. Return how many there are."""
     slack = memory

@@ -141,12 +141,7 @@ HELD, PAID, ENDING, PEAK = 0, 1, 2, 3
 
 @compiled_inside
 def active(
-    starts: Integers,
-    slots: IntArray,
-    profile: IntArray,
-    at: int,
-    clock: int,
-    limit: int,
+    starts: Integers, slots: IntArray, profile: IntArray, at: int, clock: int, limit: int
 ) -> bool:
     """Tell whether a request could have completed by now; `at` is the place of the clock."""
     # Request j waits or runs beyond k. If it fits, without itself, in steps p' + 1 to k = p' + o_j
@@ -176,13 +171,7 @@ def active(
 
 @compiled_inside
 def pending(
-    starts: Integers,
-    slots: IntArray,
-    held: IntArray,
-    at: int,
-    clock: int,
-    limit: int,
-    full: int,
+    starts: Integers, slots: IntArray, held: IntArray, at: int, clock: int, limit: int, full: int
 ) -> bool:
     """Tell whether a running request could have started a step earlier, whatever is to come."""
     # Request j, with a_j < p_j and s_j + 1 tokens more in step p_j than are held, needs one token
@@ -203,13 +192,7 @@ def pending(
 
 @compiled_inside
 def _can_fill(
-    starts: Integers,
-    slots: IntArray,
-    held: IntArray,
-    at: int,
-    clock: int,
-    limit: int,
-    slot: int,
+    starts: Integers, slots: IntArray, held: IntArray, at: int, clock: int, limit: int, slot: int
 ) -> bool:
     """Tell whether memory can be full between the clock and the last step of a request."""
     least = limit
@@ -270,13 +253,7 @@ def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
 
 
 @compiled_inside
-def _covers(
-    packed: Integers,
-    index: int,
-    end: int,
-    profiles: Integers,
-    node: int,
-) -> bool:
+def _covers(packed: Integers, index: int, end: int, profiles: Integers, node: int) -> bool:
     """Tell whether one profile is nowhere above the other."""
     for ahead in range(end):  # noqa: SIM110
         if packed[index, ahead] > profiles[node, ahead]:

@@ -273,10 +273,7 @@ def apart(log: BatchLog) -> LogArrays:
 
 @compiled_inside
 def add_batch(
-    log: BatchLog,
-    timer: Timer,
-    content: tuple[int, int, int, int, int],
-    usage: int,
+    log: BatchLog, timer: Timer, content: tuple[int, int, int, int, int], usage: int
 ) -> bool:
     """Run a batch: log it and let its time pass; tells whether the clock could time it."""
     row = log.state[_LOGGED]

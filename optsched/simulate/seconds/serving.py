@@ -384,12 +384,7 @@ def serve_waiting(
 
 @allocating
 def _run(
-    state: Waiting,
-    log: BatchLog,
-    timer: Timer,
-    memory: int,
-    queues: TypeQueues,
-    until: float,
+    state: Waiting, log: BatchLog, timer: Timer, memory: int, queues: TypeQueues, until: float
 ) -> LogArrays:
     now, arrivals = state.now[0], state.arrivals
     while True:

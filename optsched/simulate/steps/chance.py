@@ -280,12 +280,7 @@ def _learn(worker: Worker, rows: Rows) -> None:
 
 @allocating
 def run_by_chance(
-    requests: EngineRequests,
-    rows: Rows,
-    worker: Worker,
-    log: BatchLog,
-    timer: Timer,
-    until: float,
+    requests: EngineRequests, rows: Rows, worker: Worker, log: BatchLog, timer: Timer, until: float
 ) -> tuple[IntArray, LogArrays]:
     """Run all requests to completion, or until a time."""
     prompts, arrivals, outputs, memory = requests

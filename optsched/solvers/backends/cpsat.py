@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 
 
 CAPABILITIES = base.Capabilities(
-    name="cp-sat",
-    title="CP-SAT",
-    events=True,
-    install='pip install "ortools>=9.15"',
+    name="cp-sat", title="CP-SAT", events=True, install='pip install "ortools>=9.15"'
 )
 
 _ENDLESS = np.iinfo(np.int64)
@@ -346,10 +343,7 @@ def _add_workers(native: Native, program: EventProgram) -> list[dict[int, Native
 
 
 def _add_memory(
-    native: Native,
-    program: EventProgram,
-    starts: list[Native],
-    on: list[dict[int, Native]] | None,
+    native: Native, program: EventProgram, starts: list[Native], on: list[dict[int, Native]] | None
 ) -> None:
     """Limit what is held at each completion; `on` has the literals of several workers."""
     prompts = program.instance.prompts.tolist() + program.running.tokens.tolist()
