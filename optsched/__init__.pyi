@@ -13,7 +13,7 @@ from .errors import OptschedError as OptschedError
 from .experiments.comparison import compare as compare
 from .experiments.records import library as library
 from .experiments.regret import regret as regret
-from .experiments.results import Comparison as Comparison
+from .experiments.side_by_side import Comparison as Comparison
 from .experiments.sweep import read_sweep as read_sweep
 from .experiments.sweep import sweep as sweep
 from .models.hindsight import HindsightProgram as HindsightProgram

@@ -174,7 +174,8 @@ def compared_until_interrupted(
 ) -> tuple[Comparison, int]:
     """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
     from optsched.experiments.comparison import goodput_of, objective_of
-    from optsched.experiments.results import Comparison, beside
+    from optsched.experiments.results import beside
+    from optsched.experiments.side_by_side import Comparison
 
     several = isinstance(traces, list)  # on a cluster
     count, what = (len(chosen) * len(traces), "runs") if several else (len(chosen), "policies")

@@ -20,7 +20,8 @@ from optsched._internal.imports import data_frame
 from optsched._internal.numbers import CONFIDENCE, ConfidenceInterval, number
 from optsched._internal.views import View, text
 from optsched.bounds.bound import ClockBound
-from optsched.experiments.results import ClusterComparison, StepComparison, beside, with_rough
+from optsched.experiments.results import ClusterComparison, StepComparison, beside
+from optsched.experiments.side_by_side import with_rough
 from optsched.policies import Policy, get_policies, is_shipped
 from optsched.policies.registry import takes_forecasts
 from optsched.problem.costs import SCHEDULE_OBJECTIVES, check_due
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched._internal.files import JSON
     from optsched.bounds.ascent import Bound
-    from optsched.experiments.results import AnyRun, ClockComparison, Comparison
+    from optsched.experiments.results import ClockComparison
+    from optsched.experiments.side_by_side import AnyRun, Comparison
     from optsched.policies.registry import PolicyLike
     from optsched.problem.costs import ScheduleObjective
     from optsched.problem.execution import Run

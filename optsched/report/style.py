@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.experiments.comparison import Replications
-    from optsched.experiments.results import ClusterComparison, Comparison
+    from optsched.experiments.results import ClusterComparison
+    from optsched.experiments.side_by_side import Comparison
     from optsched.experiments.sweep import Sweep
     from optsched.optimum.gap import GapExplanation
     from optsched.problem.instance import Instance

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from optsched._internal.arrays import BoolArray, IntArray
-    from optsched.experiments.results import Comparison
+    from optsched.experiments.side_by_side import Comparison
     from optsched.problem.instance import Instance
 
 
