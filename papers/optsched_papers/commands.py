@@ -50,10 +50,7 @@ def _list_targets(output: Output) -> None:
     JOBS,
     option("--seed N", 0, "Seed of all randomness."),
     flag("--overwrite", "Replace results that are in the folder.", is_eager=True),
-    runs=(
-        "reproduce --list",
-        "reproduce sorted-f-example-1 --quick --out results",
-    ),
+    runs=("reproduce --list", "reproduce sorted-f-example-1 --quick --out results"),
 )
 def reproduce(output: Output, given: Options) -> int:
     """Regenerate tables and figures of the papers."""

@@ -13,13 +13,7 @@ from optsched.problem.instance import Instance
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
 from optsched_papers.claims import beside, estimate, means, number, power, readings, shape
-from optsched_papers.fluid.theory import (
-    SMALL,
-    SMALL_MEMORY,
-    curves,
-    growth,
-    serve_small,
-)
+from optsched_papers.fluid.theory import SMALL, SMALL_MEMORY, curves, growth, serve_small
 from optsched_papers.fluid.unaware import gaps_by_batch, least_gap, safe_batches
 from optsched_papers.target import Outcome, Study, grid
 

@@ -160,10 +160,7 @@ def bins(seed: int) -> list[dict[str, float]]:
 def _figure_10(study: Study) -> Outcome:
     runs = study.table(bins, grid(seed=study.seeds(4, 12)))
     drawn = runs.groupby("bin")[["share", "prompt"]].mean()
-    by = {
-        _WHOLE: pd.DataFrame({"share": _SHARES, "prompt": PROMPTS}),
-        _TURNS: drawn,
-    }
+    by = {_WHOLE: pd.DataFrame({"share": _SHARES, "prompt": PROMPTS}), _TURNS: drawn}
     paper = np.array(BINS) / sum(BINS)
     agree = int((np.cumsum(BINS[::-1])[::-1] == np.array(BIN_THRESHOLDS)).sum())
     claims = [

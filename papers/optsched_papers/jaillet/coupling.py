@@ -20,13 +20,7 @@ from optsched.report.style import (
 )
 from optsched.search.exact.search import solve_exact
 from optsched_papers.claims import Claim, at_most, beside, refutable, shape
-from optsched_papers.jaillet.off_couple import (
-    NEVER,
-    Coupled,
-    State,
-    off_couple,
-    optimal_schedules,
-)
+from optsched_papers.jaillet.off_couple import NEVER, Coupled, State, off_couple, optimal_schedules
 from optsched_papers.target import Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:

@@ -27,10 +27,7 @@ class _Printed(NamedTuple):
     optimal: float | None  # share of the trials
 
 
-PRINTED = {
-    AT_ONCE: _Printed(1.005, 1.074, 114 / 200),
-    _POISSON: _Printed(1.047, 1.227, None),
-}
+PRINTED = {AT_ONCE: _Printed(1.005, 1.074, 114 / 200), _POISSON: _Printed(1.047, 1.227, None)}
 
 
 def draw_requests(arrivals: str, seed: int, requests: int | None = None) -> Instance:

@@ -157,8 +157,7 @@ def _decide(study: Study, question: Question) -> Outcome:
         for _, numbers, printed in questions
     ]
     table = pd.DataFrame(study.map(optima, calls)).assign(
-        size=[size for size, _, _ in questions],
-        printed=[printed for _, _, printed in questions],
+        size=[size for size, _, _ in questions], printed=[printed for _, _, printed in questions]
     )
     asked, first = table[~table.printed], table[table.printed].iloc[0]
     claims = [

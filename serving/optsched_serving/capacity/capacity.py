@@ -28,13 +28,7 @@ from optsched.problem.work import going_on_from_a_cache, load_on_clock
 from optsched.problem.workers import MAX_WORKERS, Router, get_routers
 from optsched.simulate import ClockedRun, run
 from optsched.simulate.settings import settings_of
-from optsched_serving.capacity.bounds import (
-    Attempt,
-    CapacityPlan,
-    at_least,
-    late_alone,
-    least_late,
-)
+from optsched_serving.capacity.bounds import Attempt, CapacityPlan, at_least, late_alone, least_late
 from optsched_serving.capacity.slo import ROUNDING, Bounded, as_percent, as_slos, is_whole
 
 if TYPE_CHECKING:

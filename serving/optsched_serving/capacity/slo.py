@@ -337,11 +337,7 @@ class Demand:
         missed = sum(goal.misses(int(goal.asked(instance).sum())) for goal in shared_goals)
         self.allowed = missed - int(self.impossible.sum())
         self.share = share_of(
-            instance,
-            world.max_num_seqs,
-            charging.by_requests,
-            world.storage,
-            charging.by_time,
+            instance, world.max_num_seqs, charging.by_requests, world.storage, charging.by_time
         )
         columns = self.arrivals, self.first, self.own, self.decodes, self.decode, self.share.first
         self._columns = np.array(np.broadcast_arrays(*columns), dtype=np.float64)
