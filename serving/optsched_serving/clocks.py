@@ -155,7 +155,8 @@ def check(output: Output, given: Options) -> int:
     if source is None:
         if not is_recorded(name):
             raise OptschedError(
-                f"{name} is no folder that the plugin recorded; pass a clock and a log"
+                f"{name} is no folder that the plugin recorded; put the name of a clock before "
+                "the log (optsched clock lists them)"
             )
         fitted = optsched.clock.LinearClock.fit(_batches(Path(name)), "fitted")
         name, source = fitted.clock, name

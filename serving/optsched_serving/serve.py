@@ -38,7 +38,7 @@ _OTHER_NAMES = {
 #: What the simulated scheduler lacks, by name: with the values that ask for nothing.
 _NOTHING = ("", "none", "false", "0", "{}", "null", "auto", "generate", "balanced", "native")
 _LACKS = {
-    "scheduler_cls": "name the policy instead, such as --policy vllm:area,load+plan+learned",
+    "scheduler_cls": "name the policy instead, such as vllm:area,load+plan+learned",
     "data_parallel_size": "leave that out, and give the ranks to route, capacity or clock check as "
     "--workers",
     "config": "put the arguments of that file on the line",

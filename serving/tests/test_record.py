@@ -158,7 +158,7 @@ def test_a_folder_of_several_runs_or_of_none_that_ended_is_refused(
     tmp_path, optsched_json, refused
 ):
     said = refused("clock", "check", tmp_path, "--memory", 99)
-    assert "is no folder that the plugin recorded; pass a clock and a log" in said
+    assert "is no folder that the plugin recorded; put the name of a clock before the" in said
     served(tmp_path, drawn(), later=False)
     check = ("clock", "check", "unit", tmp_path, "--memory", 99)
     served(tmp_path, drawn(), later=False, start=9.0)

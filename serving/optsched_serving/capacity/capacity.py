@@ -183,10 +183,11 @@ class Capacity(View):
             if plan.workers and (relapses := ", ".join(map(str, plan.relapses))):
                 found.append(f"{plan} falls short again with {relapses} workers.")
         for load, each in self.loads.items():
-            most = [f"at least {each.at_least:,}"]
+            most, fewest = [f"at least {each.at_least:,}"], math.inf
             for best, knowing in zip(each.best, ("", " told all outputs"), strict=True):
-                if best is not None and (entry := f"at most {best.workers:,}") not in most:
-                    most.append(entry + knowing)
+                if best is not None and best.workers is not None and best.workers < fewest:
+                    fewest = best.workers
+                    most.append(f"at most {fewest:,}{knowing}")
             pace = "as they do" if load == 1 else f"{load:g} times as fast"
             found.append(f"Arriving {pace}: {', '.join(most)}.")
         return found + short

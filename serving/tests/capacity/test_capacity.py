@@ -9,7 +9,7 @@ import pytest
 from twins import twin_of
 
 import optsched
-from optsched import Instance, OptschedError, Slo, capacity, family, run, verify
+from optsched import Instance, OptschedError, Slo, capacity, family, read_certificate, run, verify
 from optsched.clock import LinearClock
 from optsched.policies import get_policy
 from optsched.problem.forecasts import rough_forecasts
@@ -354,6 +354,20 @@ def test_the_command_line_finds_proves_checks_and_runs_again(
         easy = [*given[:-1], "latency:max<=1e6steps", "--policies", "area"]
         assert optsched_command(*easy, *how, "--certificate", proof)[0] == 0
         assert optsched_command("check", trace, proof, "--memory", TRACE.memory)[0] == 0
+
+
+def test_a_proof_for_engines_with_prefix_caches_is_checked_by_the_command(
+    optsched_command, tmp_path
+):
+    """It was said to be for another clock: what goes on from a cache is charged less."""
+    clock, proof = "llama-2-70b-2xa100", tmp_path / "proof.json"
+    words = ["family:chat,n=60,seed=1,rate=4", "--memory", 4000, "--clock", clock]
+    given = ["capacity", *words, "--slo", "latency:p90<=30s", "--policies", "vllm"]
+    assert optsched_command(*given, "--certificate", proof)[0] == 0
+    assert read_certificate(proof).premises.cached
+    assert optsched_command("check", words[0], proof, *words[1:])[0] == 0
+    code, _, err = optsched_command("check", words[0], proof, *words[1:4], "llama-2-7b-a100")
+    assert (code, "is for another clock than llama-2-7b-a100" in err) == (2, True)
 
 
 @pytest.mark.parametrize("clock", [None, "llama-2-70b-2xa100-hinges"])
