@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import optsched
+from optsched._internal import rooms
 from optsched._internal.numbers import number
 from optsched.cli import options as cli
 from optsched.cli.options import Numbers, Options, Output, Written, command, flag, option, take
@@ -80,7 +81,8 @@ def compare(output: Output, given: Options) -> int:
     settings = _settings(given)
     asked = None if policies is None else optsched.policies.split_names(policies)
     listed = compared(asked, settings, several or [instance])
-    if asked is None and settings.clock is not None and cli.told():
+    of_server = cli.SERVED in click.get_current_context().meta and "vllm" in rooms.names("policy")
+    if asked is None and settings.clock is not None and of_server:
         listed += optsched.policies.get_policies(_OF_SERVER)
     chosen = as_served(listed)
     note_unforeseen(chosen)

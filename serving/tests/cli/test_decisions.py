@@ -54,13 +54,16 @@ def test_the_best_says_how_to_serve_so(optsched_command, lengths):
     assert served.policy().name == "work"
 
 
-def test_what_a_server_can_do_is_compared_where_its_command_line_is_given(optsched_json, lengths):
-    line = "vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 8"
+@pytest.mark.parametrize("limit", [" --max-num-seqs 8", ""])
+def test_what_a_server_can_do_is_compared_where_one_is_named(optsched_json, lengths, limit):
+    line = f"vllm serve meta-llama/Llama-3.1-8B{limit}"
     of_server = {"vllm", "vllm:area,load+plan+learned"}
     told = optsched_json("compare", lengths, "--serve", line, "--gpu", "h100-80gb", "--rate", 40)
     assert of_server <= {each["policy"] for each in told["policies"]}
     plain = optsched_json("compare", lengths, *GPU, "--rate", 40)
-    assert not of_server & {each["policy"] for each in plain["policies"]}
+    assert of_server <= {each["policy"] for each in plain["policies"]}
+    steps = optsched_json("compare", lengths, "--memory", 9999)
+    assert not of_server & {each["policy"] for each in steps["policies"]}
 
 
 @pytest.mark.parametrize(
