@@ -67,7 +67,7 @@ def deployable(
     told, able = ([each for each in ranked if (each[1] == "outputs") == knows] for knows in (1, 0))
     if not able:
         return [
-            f"All {what} here are told every true output, as no server is: none can be deployed."
+            f"All {what} here are told every true output, which no server is: none can be deployed."
         ]
     name, knows, value = able[0]
     if knows is None:  # not of `optsched.run`

@@ -159,7 +159,7 @@ class Capacity(View):
                 f"{blind.workers:,}{self._costs(blind.workers)}."
             )
         elif told is not None:
-            found.append(f"Every plan that meets {asked} is told all outputs, as no server is.")
+            found.append(f"Every plan that meets {asked} is told all outputs, which no server is.")
         if told is not None:
             costs = self._costs(told.workers)
             found.append(f"Told all outputs, {told} needs {told.workers:,}{costs}.")

@@ -151,7 +151,8 @@ def test_the_headline_is_of_a_plan_that_can_be_deployed():
     fewer = f", at most {twice['work']} told all outputs" * (twice["work"] != twice["vllm"])
     assert found.answer[-1].endswith(f", at most {twice['vllm']}{fewer}.")
     (only,) = (alone := capacity(trace, slo, "work", clock=clock)).plans
-    assert alone.answer[0] == f"Every plan that meets {slo} is told all outputs, as no server is."
+    said = f"Every plan that meets {slo} is told all outputs, which no server is."
+    assert alone.answer[0] == said
     assert alone.best == (None, only)
     router = capacity(trace, slo, "vllm", ["least-work"], clock=clock)
     assert [plan.knows for plan in router.plans] == ["outputs"]
