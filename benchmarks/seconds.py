@@ -4,14 +4,19 @@
 to each load or, where it has none, Poisson arrivals (seed 0). Latencies are means in seconds;
 `machine` is the first bound, `bound` the better of both, with all effort for prices up to load 1.2.
 The gaps are those of `work`, which is marked where another order is quicker.
+
+`seconds.py --write` takes Azure conversations (in OPTSCHED_DATA) on the 70B clock and writes how
+far `work` is from each bound into docs/bounds.md.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
+from by_cost import DATA, TRACES, table_of, write_between
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +31,9 @@ ORDERS = ("work", "area", "mc-sf", "mc-sf-total")
 ENGINES = ("vllm-v0", "sarathi")
 _TICK = 1e-3  # seconds, in which arrivals are counted where a trace has none
 _QUIET = 1.2
+PAGE = Path(__file__).parents[1] / "docs/bounds.md"
+BEGIN = "<!-- benchmarks/seconds.py -->\n"
+METHODS = "closed-form", "lagrangian", "path", "auto"
 
 
 def at_load(instance, clock, load):
@@ -83,5 +91,27 @@ def main(requests, paths):
     console.print(f"{time.process_time() - began:.0f} s of CPU; * another order is quicker")
 
 
+def by_method(name="llama-2-70b-2xa100", loads=(0.1, 0.2, 0.4, 0.6, 0.8)):
+    """Yield a row of texts for each number of requests and load: the gap to each bound."""
+    clock = get_clock(name)
+    trace = read_trace(DATA / f"{TRACES['Azure']}.csv.gz", memory=CLOCKS[name])
+    for method in METHODS:  # load the kernels
+        bound(trace.take(np.arange(50)), method, clock=clock)
+    for count in (2_000, 15_000):
+        for load in loads:
+            instance = at_load(trace.take(np.arange(count)), clock, load)
+            work, gaps = run(instance, "work", clock=clock).total_latency, []
+            for method in METHODS:
+                began = time.process_time()
+                value = bound(instance, method, clock=clock).value
+                took = time.process_time() - began
+                gaps.append(percent((work - value) / work))
+            yield f"{count:,}", f"{load:g}", *gaps[:-1], f"{took:.2g} s"
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    if "--write" in sys.argv:
+        heads = "requests", "load", *(f"`{method}`" for method in METHODS[:-1]), 'CPU, "auto"'
+        write_between(PAGE, BEGIN, table_of(heads, by_method()))
+    else:
+        main(int(sys.argv[1]), sys.argv[2:])

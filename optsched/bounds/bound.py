@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, cast, overload
@@ -47,7 +48,7 @@ from optsched.problem.costs import StartCosts, weights_of
 from optsched.problem.instance import Instance
 from optsched.problem.premises import STORAGES, Storage, World
 from optsched.problem.schedule import Schedule
-from optsched.problem.work import load_on_clock, step_of
+from optsched.problem.work import step_of
 from optsched.problem.workers import Workers, as_workers
 
 if TYPE_CHECKING:
@@ -271,10 +272,7 @@ class _PoolAscent(PolyakAscent):
 
 OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
 
-# Requests up to which a bound on a clock has prices unless they are asked for, and with what share
-# of the effort: a second, or where they are many, some ten.
-_QUICKLY, _QUICK = 5_000, 0.15
-_MAX_PRICED, _LONGER = 15_000, 0.5
+_WAITING = 1.5  # times all latencies alone: where a machine proves as much, a path proves less
 _LONG = 20_000  # requests from which on a kernel may take a second
 
 
@@ -345,11 +343,10 @@ def bound(
     clock
         A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
-        batches over time; "auto" does so with a seventh of the effort, and with half of it from
-        5,000 to 15,000 requests, which takes some ten seconds.
+        batches over time, for some ten seconds at most.
         For the total latency on one worker "path" adds to each request alone what prefills and
-        decodes of others cost it on their common path through time; "auto" takes the largest,
-        without the path of what is overloaded.
+        decodes of others cost it on their common path through time. "auto" takes the largest,
+        without a path where all wait long, and gives prices up once they fall behind.
     workers
         Independent workers among which requests are placed: a number of workers with the memory of
         the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
@@ -435,26 +432,18 @@ def _find_on_clock(
     certificate = _closed_form(instance, timed, objective, workers, max_num_seqs, storage)
     value = float(certificate.value)
     simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
-    if total_of_one and (method == "path" or (method == "auto" and _keeps_up(instance, timed))):
+    own = float(on_clock.least_work(instance, timed).own.sum())
+    if total_of_one and (method == "path" or (method == "auto" and value < _WAITING * own)):
         simple = _better(simple, bound_by_path(instance, timed, certificate), "path", method, began)
-    few = len(instance) <= _MAX_PRICED and timed.constant > 0
-    plain = method in ("closed-form", "path") or objective == "makespan"
-    if plain or (method == "auto" and not few):
+    if method in ("closed-form", "path") or objective == "makespan" or not timed.constant:
         return simple
-    quick = _QUICK if len(instance) <= _QUICKLY else _LONGER
-    effort = quick if method == "auto" else 1.0
-    priced = on_clock.price_on_clock(instance, timed, certificate, weights, effort)
+    known = simple.value if method == "auto" else -math.inf
+    priced = on_clock.price_on_clock(instance, timed, certificate, weights, known)
     if priced is None:
         if method == "lagrangian":
             raise OptschedError("the bound by prices would need too many; use the closed form")
         return simple
     return _better(simple, priced, "lagrangian", method, began)
-
-
-def _keeps_up(instance: Instance, clock: LinearClock) -> bool:
-    """Tell whether the work comes no faster than it can be done; else a path proves little."""
-    load = load_on_clock(instance, clock)
-    return load is not None and load.load < 1
 
 
 def _better(

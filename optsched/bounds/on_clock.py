@@ -340,6 +340,9 @@ def priced(instance: Instance, clock: LinearClock, weights: FloatArray, share: S
     )
 
 
+_DRIFT = 2.0**-30  # of the sum of as many terms as there are bins, which come and go
+
+
 @allocating
 def sweep(
     requests: Priced,
@@ -363,7 +366,8 @@ def sweep(
         first = math.floor(arrival / width)
         begin, row = begins[request], rows[request]
         count = rows[request + 1] - row
-        size = served = 0
+        head = tail = served = 0  # of the bins that it would take part in, dearest first
+        covered = charged = highest = 0.0
         earliest, free = arrival + alone[request], bins * width
         best = weights[request] * ((free if free > earliest else earliest) - arrival)
         best_place = -1
@@ -374,15 +378,24 @@ def sweep(
             mine = taking[row + place - begin] if begin <= place < begin + count else 0.0
             price = constant * mine + least[request] * every[place]
             price = (price + constant * share[request] * memory[place]) / batch
-            at = size
-            while at > 0 and cost[at - 1] > price:
-                cost[at], length[at], where[at] = cost[at - 1], length[at - 1], where[at - 1]
-                at -= 1
-            cost[at], where[at] = price, place
             begun = place * width
-            length[at] = begun + width - (begun if begun > arrival else arrival)
-            size += 1
-            looked += 8 + size - at
+            looked += 8
+            if covered < need or price < cost[head]:
+                at = tail
+                while at > head and cost[at - 1] < price:
+                    cost[at], length[at], where[at] = cost[at - 1], length[at - 1], where[at - 1]
+                    at -= 1
+                cost[at], where[at] = price, place
+                length[at] = begun + width - (begun if begun > arrival else arrival)
+                covered += length[at]
+                charged += length[at] * price
+                highest = max(highest, charged)
+                looked += tail - at
+                tail += 1
+                while covered - length[head] >= need:
+                    covered -= length[head]
+                    charged -= length[head] * cost[head]
+                    head += 1
             if every[place] < every[low]:
                 low = place
             if memory[place] < memory[low_held]:
@@ -399,24 +412,21 @@ def sweep(
                     low_before = reached
             found = latency + tokens[request] * every[low] + prefill[request] * every[low_before]
             found += constant * ahead[request] * memory[low_held]
-            left = need
-            at = 0
-            for at in range(size):
+            if found + charged - max(0.0, covered - need) * cost[head] - _DRIFT * highest >= best:
+                continue
+            left, at = need, tail
+            while at > head and left > 0:
+                at -= 1
                 taken = left if left < length[at] else length[at]
                 found += taken * cost[at]
                 left -= taken
-                if left <= 0:
-                    size = at + 1  # what comes later can only be cheaper
-                    break
-                if found >= best:
-                    break
-            looked += at
+            looked += tail - head
             if found < best:
                 best, best_place = found, place
                 best_low, best_held, best_before = low, low_held, low_before
-                served = at + 1
+                served = tail - head
                 for at in range(served):
-                    best_where[at], best_length[at] = where[at], length[at]
+                    best_where[at], best_length[at] = where[tail - 1 - at], length[tail - 1 - at]
         total += best
         if best_place < 0:
             continue
@@ -446,7 +456,8 @@ _BUSY_PRICE = 0.25  # where it has
 _STEEP = 3.0  # largest slope that counts
 _LATEST, _SPREAD, _FLAT = 0.95, 0.99, 0.3  # Adam: kept of means and spreads, and epsilon
 _SHRINKS = 100.0  # steps are divided by the root of 1 + rounds / _SHRINKS
-_WORK = 3e9  # bins looked at by all sweeps together
+_WORK = 2.5e9  # bins looked at by all sweeps together, an equal share for each of the levels left
+_ROUND_WORK, _PRICE_WORK = 3e4, 4.0  # of a round, beside the bins that it looks at
 
 
 class _Level(NamedTuple):
@@ -456,13 +467,14 @@ class _Level(NamedTuple):
     rounds: int
     memory: float  # first step of the prices of memory, over their mean on the machine
     taking: float  # and of those of taking part, over the weight
+    ahead: float  # the most that levels to come add to the bound, of what it is
 
 
 _LEVELS = (
-    _Level(4.0, 150, 0.05, 0.3),
-    _Level(2.0, 80, 0.005, 0.06),
-    _Level(1.0, 40, 0.0015, 0.02),
-    _Level(0.5, 20, 0.0005, 0.01),
+    _Level(4.0, 150, 0.05, 0.3, 0.12),
+    _Level(2.0, 80, 0.005, 0.06, 0.05),
+    _Level(1.0, 40, 0.0015, 0.02, 0.02),
+    _Level(0.5, 20, 0.0005, 0.01, 0.0),
 )
 
 
@@ -513,12 +525,14 @@ class _ClockAscent:
         prices = Prices(at.memory, bins.begins, bins.rows, at.taking)
         every = at.memory + np.bincount(bins.bin_of, at.taking, bins.count)
         paid, looked = sweep(bins.requests, prices, every, slopes, self.constant, bins.width)
-        self.work_left -= looked
+        self.work_left -= looked + _PRICE_WORK * len(taking) + _ROUND_WORK
         value = paid - room * (math.fsum(at.memory) + math.fsum(at.taking))
         return value, _Point((memory + work) / room - 1, (taking + work[bins.bin_of]) / room - 1)
 
-    def climb(self, bins: _Bins, at: _Point, level: _Level, scale: float) -> _Point:
-        """Return the best prices met in some rounds from given ones."""
+    def climb(
+        self, bins: _Bins, at: _Point, level: _Level, scale: float, spare: float
+    ) -> tuple[float, _Point]:
+        """Return the best bound and prices met in some rounds that leave some work to spare."""
         steps = _Point(
             np.full(bins.count, level.memory * scale), level.taking * self.weights[bins.request]
         )
@@ -528,7 +542,7 @@ class _ClockAscent:
             value, slopes = self.look(bins, at)
             if value > highest:
                 highest, best = value, at
-            if self.work_left <= 0:
+            if self.work_left <= spare:
                 break
             slopes = _Point(*(np.minimum(_STEEP, slope) for slope in slopes))
             means = _Point(*map(_mixed, means, slopes, (_LATEST, _LATEST)))
@@ -540,7 +554,7 @@ class _ClockAscent:
                     for p, s, m, v in zip(at, steps, means, spreads, strict=True)
                 )
             )
-        return best
+        return highest, best
 
 
 def _mixed(old: FloatArray, new: FloatArray, share: float) -> FloatArray:
@@ -552,9 +566,13 @@ def price_on_clock(
     clock: LinearClock,
     certificate: ClockCertificate,
     weights: FloatArray,
-    effort: float = 1.0,
+    known: float = -math.inf,
+    work: float = _WORK,
 ) -> ClockCertificate | None:
-    """Find prices that prove much, in the form of a certificate without any; None if too many."""
+    """Find prices that prove much, in the form of a certificate without any.
+
+    None if there would be too many, or once it is unlikely that they prove more than is known.
+    """
     # Latencies weigh one at most here: prices are whole multiples of a small part of the largest.
     scale = math.frexp(float(weights.max()))[1] - 1
     weights = np.maximum(np.ldexp(weights, -scale), np.finfo(np.float64).tiny)
@@ -571,17 +589,19 @@ def price_on_clock(
     bins = _Bins(requests, width, len(machine) + 1)
     if not bins.fits:
         return None
-    ascent = _ClockAscent(requests, clock.constant, certificate.workers, _WORK * effort)
+    ascent = _ClockAscent(requests, clock.constant, certificate.workers, work)
     best = _first(ascent, bins, np.append(machine, np.zeros(bins.count - len(machine))))
     mean = float(machine.mean())
-    for level in _LEVELS:
-        if level.width < bins.width / unit:
+    for done, level in enumerate(_LEVELS):
+        if done:
             finer = _Bins(requests, bins.width / 2, 2 * bins.count)
             if not finer.fits or ascent.work_left <= 0:
                 break
             bins, best = finer, finer.from_wider(bins, best)
-        level = level._replace(rounds=math.ceil(level.rounds * effort))
-        best = ascent.climb(bins, best, level, mean)
+        spare = ascent.work_left * (1 - 1 / (len(_LEVELS) - done))
+        value, best = ascent.climb(bins, best, level, mean, spare)
+        if math.ldexp(value + level.ahead * abs(value), scale) <= known:
+            return None
     return _certified(ascent, bins, best, certificate, scale)
 
 

@@ -22,7 +22,7 @@ from optsched.problem.work import arrival_times
 def searched(instance, clock, weights, **options):
     """Return prices after little work, so that tests are quick."""
     given = certificate_of(instance, clock, **options)
-    return on_clock.price_on_clock(instance, clock, given, weights, effort=0.1)
+    return on_clock.price_on_clock(instance, clock, given, weights, work=1e6)
 
 
 @pytest.mark.parametrize("seed", range(share(40)))

@@ -311,6 +311,18 @@ def test_auto_takes_the_largest_and_other_worlds_are_refused():
         bound(instance, "path")
 
 
+def test_auto_gives_prices_up_only_where_they_fall_behind():
+    best = set()
+    for load in (0.3, 1.6):
+        made = family("chat-and-summaries", n=150, seed=1, load=load)
+        instance = made.replace(seconds_per_step=0.05)
+        names = "path", "lagrangian", "auto"
+        path, prices, auto = (bound(instance, name, clock="llama-2-70b-2xa100") for name in names)
+        assert auto.value == max(path.value, prices.value)
+        best.add(auto.method)
+    assert best == {"path", "lagrangian"}
+
+
 @pytest.mark.slow("nothing shared")
 @pytest.mark.parametrize(
     "clock",

@@ -71,7 +71,8 @@ def _prove(instance, clock, fields, best, rng, outcome):
     part = int(rng.integers(0, 17)) if limit else 0
     given = certificate_of(instance, clock, by_requests=part, **fields)
     outcome.note("instances")
-    for certificate in (found.certificate, price_on_clock(instance, clock, given, weights, 0.1)):
+    priced = price_on_clock(instance, clock, given, weights, work=1e6)
+    for certificate in (found.certificate, priced):
         outcome.inputs += 1
         shown = (certificate, instance.to_json())
         proven = verify(certificate, instance)
