@@ -111,8 +111,8 @@ def read_solution(path: str | Path, model: LinearModel) -> FloatArray:
     Takes what HiGHS, CBC, GLPK (``--output``), SCIP and Gurobi (``.sol``) write, and what
     `write_model` does. Columns that the file does not name are 0. A `SolverError` refuses a file in
     which the solver says that there is no point, one of another make, and a point that is
-    infeasible, as it may be by the six digits that GLPK and style 3 of HiGHS write. `program.read`
-    turns the point into a schedule.
+    infeasible, as it may be by the six digits that GLPK and styles 1 and 3 of HiGHS write.
+    `program.read` turns the point into a schedule.
 
     Examples
     --------

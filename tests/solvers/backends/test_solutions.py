@@ -137,7 +137,7 @@ WRITERS = {
 }
 
 
-SIX_DIGITS = ("highs-3", "glpk")
+SIX_DIGITS = ("highs-1", "highs-3", "glpk")
 
 
 def check_writer(writer, model, path):
