@@ -12,7 +12,9 @@ from vllm_runs import policy_of
 
 from optsched import Instance, OptschedError, bound, capacity, run
 from optsched.clock import BatchContent, LinearClock
+from optsched.models import BalanceProgram, BalanceState
 from optsched.policies import get_policy
+from optsched.solvers.balance import assign_balanced
 from optsched.workloads import Measured
 from optsched_serving.calibration import check_clock
 
@@ -21,8 +23,50 @@ PART = LinearClock("experts", constant=0.5, decode_requests=0.5, ramps=((4, 0.25
 CLOCK = OWN.with_shared(PART)
 
 
-def served_literally(instance, placement, count, settings):
-    """Return when requests were served, and how many steps the ranks took."""
+class Client:
+    """Holds requests back until few wait on a rank, as ranks reported and it has sent since."""
+
+    def __init__(self, most, age, rule, due):
+        self.most, self.age, self.rule, self.due = most, age, rule, due
+        self.held, self.sent, self.told = [], {}, []
+
+    def report(self, ranks, done, time):
+        self.told.clear()
+        for rank, scheduler in enumerate(ranks):
+            here = [each for each, to in self.sent.items() if to == rank]
+            here = [each for each in here if done.get(each.index, np.inf) > time]
+            waits = sum(each in scheduler.waiting for each in here)
+            tokens = sum(each.prompt + each.made + each.in_flight for each in here)
+            self.told.append([waits, len(here) - waits, tokens])
+
+    def send(self, request, rank, ranks):
+        self.held.remove(request)
+        self.sent[request] = rank
+        self.told[rank][0] += 1
+        self.told[rank][2] += request.prompt
+        ranks[rank].add(request)
+
+    def act(self, ranks, done, now):
+        """Send what it may before a step."""
+        if not self.age:
+            self.report(ranks, done, now)
+        while self.age and self.due <= now:
+            self.report(ranks, done, self.due)
+            self.due += self.age
+        if self.rule == "`bf-io`":
+            free = [max(0, self.most - waits) for waits, *_ in self.told]
+            prompts = [each.prompt for each in self.held]
+            state = BalanceState(np.array(self.told)[:, 2:], free, prompts)
+            chosen = assign_balanced(BalanceProgram(state), "swap").answer.worker
+            for request, rank in zip(list(self.held), chosen.tolist(), strict=True):
+                if rank >= 0:
+                    self.send(request, rank, ranks)
+        while self.held and min(self.told)[0] < self.most:
+            self.send(self.held[0], self.told.index(min(self.told, key=lambda t: t[:2])), ranks)
+
+
+def served_literally(instance, placement, count, settings, client=None):
+    """Return when requests were served on ranks where they are placed, or where a client sends."""
     requests = [
         literal_vllm.Request(at, int(prompt), int(output), float(arrival))
         for at, (prompt, output, arrival) in enumerate(
@@ -35,7 +79,12 @@ def served_literally(instance, placement, count, settings):
     while len(done) < len(requests):
         while coming and coming[0].arrival <= now:
             request = coming.pop(0)
-            ranks[placement[request.index]].add(request)
+            if client is None:
+                ranks[placement[request.index]].add(request)
+            else:
+                client.held.append(request)
+        if client is not None and now >= requests[0].arrival:
+            client.act(ranks, done, now)
         for rank, batches in zip(ranks, formed, strict=True):
             while len(batches) < depth and (rank.running or rank.waiting):
                 batch = rank.schedule()
@@ -45,7 +94,8 @@ def served_literally(instance, placement, count, settings):
                     break
         contents = [literal_vllm.content_of(each[0]) for each in formed if each]
         if not contents:
-            now = coming[0].arrival
+            due = [client.due] if client is not None and client.held else []
+            now = min([*due, *(each.arrival for each in coming[:1])])
             continue
         alone = max(CLOCK(each) - PART(each) for each in contents)
         now += alone + PART(BatchContent(*np.sum(contents, axis=0)))
@@ -78,6 +128,25 @@ def test_ranks_form_the_batches_of_the_literal_schedulers(rows, blocks, count, l
     expected = served_literally(instance, found.placement, count, literal_vllm.Settings(**case))
     assert found.completions == pytest.approx(expected, rel=1e-12)
     assert not found.check()
+
+
+@pytest.mark.parametrize("rule", ["`fcfs`", "`bf-io`"])
+def test_a_client_that_binds_late_sends_what_a_literal_one_sends(benchmark, rule):
+    ranks, rng = benchmark("ranks"), np.random.default_rng(1)
+    for _ in range(60):
+        n, blocks, count, most = rng.integers((1, 6, 1, 1), (15, 10, 4, 4)).tolist()
+        lengths = rng.integers(1, [[13], [9]], (2, n))
+        arrivals = np.sort(rng.integers(0, 31, n))
+        instance = Instance(*lengths, 4 * blocks, arrivals=arrivals, seconds_per_step=1.0)
+        case = {"block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 8, "policy": "fcfs"}
+        case |= {"num_gpu_blocks": blocks + 1, "async_scheduling": bool(rng.integers(2))}
+        age = rng.choice([0, 0.5, 6])
+        found = ranks.run_late(instance, policy_of(case), CLOCK, count, most, age, rule)
+        client, settings = Client(most, age, rule, arrivals[0]), literal_vllm.Settings(**case)
+        expected = served_literally(instance, None, count, settings, client)
+        assert dict(enumerate(found.placement)) == {r.index: to for r, to in client.sent.items()}
+        assert found.completions == pytest.approx(expected, rel=1e-12)
+        assert not found.check()
 
 
 def alike(seed):
