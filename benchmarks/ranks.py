@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
@@ -41,12 +40,10 @@ KERNELS = DATA / "gpus/profiles/qwen3-30b-a3b-rtxpro6000"
 LAYERS, HIDDEN, LINK = 48, 2048, {"link_latency": 2e-5, "link_bandwidth": 16e9}
 MEMORY, COUNT, SLOTS = 400_000, 250, 64  # tokens of a rank; requests for each
 WORKLOADS = ("Azure", "LMSYS", "arXiv", "lognormal")
-RANKS = (2, 8)
-# Requests per second and rank, 1000 are there at once; requests that may run on a rank.
-LOADS = ((4.0, 256), (1000.0, 256), (1000.0, SLOTS))
+RANKS, RATES = (2, 8), (4.0, 1000.0)  # requests per second and rank: the last are there at once
 ROUTERS = ("vllm-dp@0.1", "least-tokens@0.1", "by-cost@0.1", "round-robin")
 HEADS = ("workload", "ranks", "per second and rank")
-WAITING, AGES = (1, 2, 4, 8), (0.0, 0.1)  # on a rank at most; of its counts, in seconds
+WAITING, AGES = (2, 4, 8), (0.0, 0.1)  # on a rank at most; of its counts, in seconds
 
 
 @cache
@@ -72,13 +69,12 @@ def drawn(workload, count, rate):
 
 def measured(case):
     """Return the share of the time that ranks wait, mean latency, output tokens/s and TTFT p99."""
-    (workload, ranks, rate, slots), router = case
+    (workload, ranks, rate), router = case
     requests, clock = drawn(workload, ranks * COUNT, ranks * rate), clock_of(ranks)
-    policy = replace(get_policy("vllm"), max_num_seqs=slots)
     if isinstance(router, str):
-        run = optsched.run(requests, policy, clock=clock, workers=ranks, router=router)
+        run = optsched.run(requests, "vllm", clock=clock, workers=ranks, router=router)
     else:
-        run = run_late(requests, policy, clock, ranks, *router)
+        run = run_late(requests, get_policy("vllm"), clock, ranks, *router)
     steps = {}
     for each in filter(None, run.runs):
         for (begin, end), content in zip(each.log.spans, each.log.contents.tolist(), strict=True):
@@ -196,10 +192,9 @@ def table_of_steps():
     return table_of(["workload", *heads], rows)
 
 
-def named(workload, ranks, rate, slots):
+def named(workload, ranks, rate):
     """Return the first columns of a cell."""
-    rate = "at once" if rate > 100 else f"{rate:g}"
-    return [workload, f"{ranks}", f"{rate}, {SLOTS} slots" if slots == SLOTS else rate]
+    return [workload, f"{ranks}", "at once" if rate > 100 else f"{rate:g}"]
 
 
 def table_of_late(found, cells):
@@ -218,10 +213,9 @@ def table_of_late(found, cells):
 
 def main(write):
     """Measure, print the tables, and write them."""
-    every = [(*pair, *load) for *pair, load in product(WORKLOADS, RANKS, LOADS)]
-    cells = [cell for cell in every if cell[-1] != SLOTS]
-    late = *(f"vllm-dp@{age}" for age in AGES), *product(WAITING, AGES, RULES)
-    listed = list(dict.fromkeys([*product(cells, ROUTERS), *product(every, late)]))
+    cells = list(product(WORKLOADS, RANKS, RATES))
+    routers = *ROUTERS, "vllm-dp@0.0", *product(WAITING, AGES, RULES)
+    listed = list(product(cells, routers))
     with ProcessPoolExecutor() as pool:
         found = dict(zip(listed, pool.map(measured, listed), strict=True))
     rows = []
@@ -234,7 +228,7 @@ def main(write):
         rows.append(row)
     names = (f"`{router.partition('@')[0]}`" for router in ROUTERS[1:])
     table = table_of([*HEADS, "waits", *names], rows)
-    table += f"\n{table_of_steps()}\n{table_of_late(found, every)}"
+    table += f"\n{table_of_steps()}\n{table_of_late(found, cells)}"
     print(table)
     if write:
         write_between(PAGE, BEGIN, table)
