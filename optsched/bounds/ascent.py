@@ -75,12 +75,14 @@ class PolyakAscent(ABC):
     def _aim(self, ahead: float) -> None:
         """Set the first target, given how far above the best value a schedule is."""
         self._ahead = _FIRST_TARGET * max(ahead, 0.0)
+        self._near = _TINY**2 * self._ahead  # where the bound is 0 and stays there
         self._return()
 
     @property
     def converged(self) -> bool:
         """Whether better prices would hardly be worth more."""
-        return self._ahead <= _TINY * abs(self.best) or not self._best_slope.any()
+        near = max(_TINY * abs(self.best), self._near)
+        return self._ahead <= near or not self._best_slope.any()
 
     def climb(self, rounds: float, budget: Budget) -> bool:
         """Go so many rounds at most; return whether Ctrl-C ended them."""

@@ -199,6 +199,9 @@ def compared_until_interrupted(
         try:
             whole = optsched.compare(traces, chosen, settings, **how)
             assert isinstance(whole, Comparison)
+            if slo:
+                update("bounding the share within the objectives")
+                _ = whole.attained_bound
             return whole, cli.DONE
         except BaseException as error:
             if not seconds or not is_interrupt(error):

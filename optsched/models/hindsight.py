@@ -17,7 +17,15 @@ from optsched._internal.numbers import exact_dot, in_units
 from optsched._internal.small_kernels import PriceSums
 from optsched._internal.views import Shown
 from optsched.errors import InstanceError, ModelError, OptschedError, require_known
-from optsched.models.linear import Family, LinearModel, Rows, Variables, as_point, whole_numbers
+from optsched.models.linear import (
+    Family,
+    LinearModel,
+    Rows,
+    Variables,
+    as_point,
+    of_program,
+    whole_numbers,
+)
 from optsched.models.program import (
     NOTHING_RUNNING,
     Program,
@@ -232,6 +240,11 @@ class HindsightProgram(Program):
         return self.memory_prices is None and self.horizon >= self._safe_horizon
 
     @property
+    def soft(self) -> bool:
+        """Whether deadlines may be missed, at a price."""
+        return self.lateness != "forbidden" or self.objective == "late-requests"
+
+    @property
     def _safe_horizon(self) -> int:
         return safe_horizon(self.instance, self.now, self.running, self.workers)
 
@@ -245,8 +258,7 @@ class HindsightProgram(Program):
 
     def _latest_by(self, horizon: int) -> IntArray:
         ends = np.array(horizon)
-        soft = self.lateness != "forbidden" or self.objective == "late-requests"
-        if self.instance.deadlines is not None and not soft:
+        if self.instance.deadlines is not None and not self.soft:
             ends = np.minimum(self.instance.deadlines, ends)
         return np.asarray(ends - self.instance.outputs, dtype=np.int64)
 
@@ -349,8 +361,24 @@ class HindsightProgram(Program):
         once = Rows(Family.of("once", request=first), {"start": apiece}, size, size)
         memory = self._memory_rows()
         if self.objective != "makespan":
-            return LinearModel.build(self.objective, [start], [once, memory])
-        return self._with_makespan(start, once, memory)
+            model = LinearModel.build(self.objective, [start], [once, memory])
+        else:
+            model = self._with_makespan(start, once, memory)
+        return of_program(model, self)
+
+    def has_more(self, model: LinearModel) -> bool:
+        """Return whether a model of the program has rows that were added."""
+        return len(model.rows) > (3 if self.objective == "makespan" else 2)
+
+    def latest_under(self, model: LinearModel) -> IntArray | None:
+        """Return last starts that no added row excludes, shape (n,); None where all are free."""
+        first, members = self._groups
+        keys = model.variables[0].keys
+        request, *_, step = keys[~model.excluded[: len(keys)]].T
+        latest = np.full(len(members), -1)
+        np.maximum.at(latest, request, step)
+        latest = latest[first[members]]
+        return None if (latest == self._latest).all() else latest
 
     def _memory_rows(self) -> Rows:
         first, _ = self._groups

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.models.hindsight import HindsightProgram
     from optsched.models.in_pyomo import Native
 
     Table = Any  # numbers, dense or sparse, which have no type in common
@@ -519,6 +520,9 @@ class LinearModel(LinearArrays):
     5.0*take[0] + 4.0*take[1] + 3.0*take[2] - 2.0*fee
     """
 
+    # Whose model it is, but for rows that were added; `replace` forgets it, as all may change.
+    program: HindsightProgram | None = dataclasses.field(default=None, init=False)
+
     @classmethod
     def build(
         cls,
@@ -581,6 +585,19 @@ class LinearModel(LinearArrays):
             return None
         return in_units(np.append(np.unique(self.cost[costly]), self.offset))[0]
 
+    @property
+    def excluded(self) -> BoolArray:
+        """Which columns have to be below 1, by one row each, where none can be negative."""
+        matrix, found = self.matrix, np.zeros(len(self.cost), dtype=bool)
+        row = np.repeat(np.arange(len(self.row_lower)), np.diff(matrix.indptr))
+        for sign, limit in ((1, self.row_upper), (-1, -self.row_lower)):
+            data = sign * matrix.data
+            least = np.minimum(data * self.col_upper[matrix.indices], 0)
+            size = 1 + np.bincount(row, np.abs(least), len(limit))
+            spare = limit - np.bincount(row, least, len(limit)) + _ROUNDING * size
+            found[matrix.indices[data > spare[row]]] = True
+        return found
+
     @cached_property
     def _fractional(self) -> BoolArray:
         """Which rows may have values that are no whole numbers, shape (m,)."""
@@ -639,13 +656,14 @@ class LinearModel(LinearArrays):
         """
         family = _named(name, "row", coefficients)
         block = _assemble(family, "row", coefficients, self.variables)
-        return dataclasses.replace(
+        longer = dataclasses.replace(
             self,
             matrix=_stack([self.matrix, block], len(self.cost)),
             row_lower=np.concatenate([self.row_lower, spread([lower], [family])]),
             row_upper=np.concatenate([self.row_upper, spread([upper], [family])]),
             rows=(*self.rows, family),
         )
+        return of_program(longer, self.program)
 
     def with_columns(
         self,
@@ -708,6 +726,12 @@ class LinearModel(LinearArrays):
         return (self.sense, self.offset) == (other.sense, other.offset) and all(
             map(np.array_equal, self._by_name(), other._by_name())
         )
+
+
+def of_program(model: LinearModel, program: HindsightProgram | None) -> LinearModel:
+    """Note whose model it is, so that `solve` can look at the requests without added rows."""
+    object.__setattr__(model, "program", program)
+    return model
 
 
 def _tables(what: str, coefficients: Table | Blocks) -> Blocks:

@@ -169,7 +169,7 @@ def go_through(state: SolveState) -> None:
 def _work_and_leave(state: SolveState) -> None:
     """Work, and leave no process where that was interrupted."""
     try:
-        _work(state)
+        (_work if state.rows is None else _look_without_rows)(state)
     finally:
         if state.stop.is_set():
             end_idle()
@@ -180,7 +180,7 @@ def _work(state: SolveState, begin: int = 0, end: int | None = None) -> None:
         if state.finished and state.best is not None:
             break
         try:
-            if stage.suits(state):
+            if stage.suits(state) and state.wants(stage.work):
                 stage.work(state)
         except (OptschedError, MemoryError) as error:
             exact = state.method not in ("auto", "search")
@@ -260,6 +260,11 @@ class _Other(SolveState):
         other.of, other.began = asked, asked.began
         return other
 
+    @property
+    def top(self) -> SolveState:
+        """What the user asked for."""
+        return self.of.top
+
     def offer(self, schedule: Schedule) -> None:
         super().offer(schedule)
         starts, policy, placement = schedule.starts, schedule.policy, schedule.placement
@@ -272,12 +277,22 @@ class _Other(SolveState):
 class _Relaxed(_Other):
     """The same without deadlines and a horizon, for as long as what is best meets them."""
 
+    patient = False  # whether what takes little of the time is done where they bind, too
+
+    @property
+    def binds(self) -> bool:
+        """Whether what is best does not meet all that was asked for."""
+        asked = self.top.exact
+        return self.exact is not None and (asked is None or asked > self.exact)
+
     @property
     def finished(self) -> bool:
         """Whether nothing more is to be done, or the limits bind."""
-        asked = self.of.exact
-        binds = self.exact is not None and (asked is None or asked > self.exact)
-        return binds or super().finished
+        return (self.binds and not self.patient) or super().finished
+
+    def wants(self, work: Callable[..., None]) -> bool:
+        """Return whether a stage is worth its time."""
+        return not self.binds or work in _QUICK
 
     def raise_bound(self, proven: Bound, exact: Fraction | None = None) -> None:
         super().raise_bound(proven, exact)
@@ -297,25 +312,46 @@ class _Relaxed(_Other):
         return replace(found, certificate=replace(proof, fingerprint=its))
 
 
+def _look_without_rows(state: SolveState) -> None:
+    """Solve without the rows of a program: bounds hold with them, schedules that keep them do."""
+    instance, model = state.instance, state.rows
+    assert model is not None
+    assert model.program is not None
+    latest = model.program.latest_under(model)
+    if state.hard and latest is not None:
+        if latest.min() < 0:  # no start is left, as the solver that comes next will say
+            return
+        instance = instance.replace(deadlines=latest + instance.outputs)
+    relaxed = _Relaxed.than(state, instance, "auto")
+    relaxed.patient = True
+    _look(relaxed)
+    state.prices = relaxed.prices
+
+
 def look_without_limits(state: SolveState) -> None:
     """Solve without deadlines and a horizon: bounds hold with them, schedules that meet them do."""
     free = state.instance.replace(deadlines=None)
     relaxed = _Relaxed.than(
         state, free, state.method, horizon=None, lateness="forbidden", penalty=0.0
     )
-    _work(relaxed, end=1)
-    if (best := state.best) is not None and state.params.start is not None:
-        # It may be better than what was found now, so that nothing seems to bind.
-        starts, policy, place = best.starts, best.policy, best.placement
-        relaxed.offer(Schedule(free, starts, policy, workers=state.workers, placement=place))
-        work = _TRIED * state.searching * WORK_PER_SECOND
-        stages.search_schedules(relaxed, state.params.seed, work=work)
-    _work(relaxed, begin=1)
+    _look(relaxed)
     state.worked += relaxed.worked
     if relaxed.proven and state.proven:
         state.status = "optimal"
     if relaxed.prices is not None and state.hard:
         state.prices = replace(relaxed.prices, fingerprint=state.pool.fingerprint)
+
+
+def _look(relaxed: _Relaxed) -> None:
+    state = relaxed.of
+    _work(relaxed, end=1)
+    if (best := state.best) is not None and state.params.start is not None:
+        # It may be better than what was found now, so that nothing seems to bind.
+        starts, policy, place, workers = best.starts, best.policy, best.placement, state.workers
+        relaxed.offer(Schedule(relaxed.instance, starts, policy, workers=workers, placement=place))
+        work = _TRIED * state.searching * WORK_PER_SECOND
+        stages.search_schedules(relaxed, state.params.seed, work=work)
+    _work(relaxed, begin=1)
 
 
 def put_price_on_lateness(state: SolveState) -> None:
@@ -480,7 +516,7 @@ def _first_search(state: SolveState) -> None:
 
 def _searched_last(state: SolveState) -> bool:
     """Whether time that is left goes to a search; alone, `search` has taken all of it."""
-    latency = _priced(state) and state.method != "exact"
+    latency = _priced(state) and state.method != "exact" and not stages.next_by_rows(state)
     return latency and (state.method == "auto" or not _plain(state, "search") or state.beamed)
 
 
@@ -539,6 +575,15 @@ def pack_densely(state: SolveState) -> None:
     state.status = "time limit" if state.left <= 0 else "search ended"
     state.note(f"dense packing: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
+
+# What is worth its time although rows of the user's bind.
+_QUICK = {
+    stages.enumerate_few,
+    stages.prove_small,
+    raise_pool_prices,
+    stages.charge_for_growth,
+    _first_search,
+}
 
 _LATENCY = "all but the makespan"
 _HARD = "latency, of which no deadline may be missed"

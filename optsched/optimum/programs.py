@@ -13,6 +13,7 @@ import numpy as np
 
 from optsched._internal.aside import stopwatch
 from optsched._internal.numbers import round_down
+from optsched._version import __version__
 from optsched.admission import admit_by_priority, require_steps
 from optsched.bounds.bound import bound
 from optsched.errors import InfeasibleError, ModelError, OptschedError, SolverError, require_known
@@ -29,12 +30,13 @@ from optsched.models.program import (
     Stopped,
     Windows,
 )
-from optsched.optimum.plan import first_of
-from optsched.optimum.state import TOO_LARGE, SolveParams
+from optsched.optimum import stages
+from optsched.optimum.plan import first_of, go_through
+from optsched.optimum.state import TOO_LARGE, SolveParams, SolveState
 from optsched.problem.instance import Instance
 from optsched.problem.schedule import Schedule
 from optsched.solvers import selection
-from optsched.solvers.backends import cpsat, pyomo
+from optsched.solvers.backends import base, cpsat, pyomo
 from optsched.solvers.backends.base import Options, Progress
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.backends.words import INFEASIBLE
@@ -101,9 +103,71 @@ def _watched(params: SolveParams) -> dict[str, Any]:
 def _solve_model(
     model: LinearModel, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
-    solver = "highs" if method == "auto" else method
     options = params.options(time_limit)
+    if method == "auto" and model.program is not None and _limited(model, model.program):
+        return _look_and_solve(model, model.program, options, params)
+    solver = "highs" if method == "auto" else method
     return solve_linear(model, solver, options, start=params.start, **_watched(params))
+
+
+def _limited(model: LinearModel, program: HindsightProgram) -> bool:
+    """Return whether there are rows, deadlines or a horizon to leave out, and an instance then."""
+    instance = program.instance
+    beside = len(program.running.tokens) or program.now > instance.arrivals[0]
+    if beside or program.memory_prices is not None or not program.whole:
+        return False
+    due = instance.deadlines is not None and not program.soft
+    return program.has_more(model) or due or not program.horizon_is_safe
+
+
+def _look_and_solve(
+    model: LinearModel, program: HindsightProgram, options: Options, params: SolveParams
+) -> Solution:
+    """Solve the instance of a program, first without rows that were added; its bound holds."""
+    began, start = stopwatch(), base.check_start(model, params.start)
+    state = SolveState(
+        program.instance,
+        program.objective,
+        options=options,
+        params=replace(
+            params,
+            start=None if start is None else program.read(start),
+            horizon=None if program.horizon_is_safe else program.horizon,
+            lateness=program.lateness,
+            penalty=program.penalty,
+        ),
+        workers=program.workers,
+        rows=model if program.has_more(model) else None,
+    )
+    if start is not None:
+        state.offer(state.params.start)
+    solver, why = f"optsched {__version__}", Stopped.TIME_LIMIT
+    try:
+        go_through(state)
+    except InfeasibleError as error:
+        answer = base.Answer(Stopped.INFEASIBLE, solver, str(error))
+        return base.conclude(model, answer, stopwatch() - began)
+    except (OptschedError, MemoryError):  # what comes next may do without
+        pass
+    known = start if state.best is None else program.write_point(state.best)
+    left, seconds = options.time_limit, stopwatch() - began
+    if state.proven or state.near:
+        why = Stopped.OPTIMAL if state.proven else Stopped.GAP_LIMIT
+    elif state.stop.is_set():
+        why = Stopped.INTERRUPTED
+    elif left is None or left - seconds > _LEAST:
+        found = solve_linear(
+            stages.without_dear_starts(state, model),
+            options=replace(options, time_limit=None if left is None else left - seconds),
+            start=known,
+            **_watched(params),
+        )
+        if found.status in INFEASIBLE or Fraction(found.bound or 0.0) >= state.floor:
+            return replace(found, seconds=stopwatch() - began)
+        known, solver, why = found.values, f"{solver}, {found.solver}", Stopped(found.status)
+    answer = base.Answer(why, solver, "", known, state.floor)
+    found = base.conclude(model, answer, stopwatch() - began)
+    return replace(found, status=Stopped.OPTIMAL) if found.proven_optimal else found
 
 
 def _solve_program(
@@ -143,7 +207,7 @@ def _solve_hindsight(
             answer=known,
         )
     start = program.start if params.start is None else params.start
-    if start is None and method == "auto":
+    if start is None and method == "auto" and not _limited(model, program):
         start = first_of(program)
     params = replace(params, start=None if start is None else program.write_point(start))
     left = None if time_limit is None else max(time_limit - (stopwatch() - began), _LEAST)

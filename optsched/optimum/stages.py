@@ -45,6 +45,7 @@ from optsched.solvers.backends.driver import solve_events, solve_linear
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from optsched.models.linear import LinearModel
     from optsched.problem.schedule import Schedule
 
 # Shares of the time left.
@@ -402,6 +403,7 @@ _EFFORTS = (
 )
 _NONZEROS = 20_000_000  # up to which a time-indexed program is built
 NONZEROS_PER_SECOND = 200_000  # of time left, up to which "auto" builds it
+BEFORE_ROWS = 0.3  # of the time left, for CP-SAT before a program with rows of the user's
 _BYTES = 2**30  # that layers of nodes may take
 _FIRST_BYTES, FIRST_SECONDS = 2**26, 2  # of running sets, or of CP-SAT, before anything else
 FIRST_SHARE = 0.7  # of the time left, for CP-SAT where a search goes on from what it finds
@@ -523,6 +525,8 @@ def solve_program(state: SolveState, most: float = math.inf) -> None:
     if state.left <= 0:
         state.status = "time limit"
         return
+    if state.top.rows is not None:
+        most = min(most, BEFORE_ROWS * state.left)
     latest = state.latest_starts()
     kept = None if state.alone else kept_by_sizes(state, latest)
     if kept is not None and not all(map(len, kept)):
@@ -604,6 +608,8 @@ def _form(
     if events and not state.alone:
         state.status = TOO_LARGE
         return None
+    if state.top.rows is not None:  # which the solver takes that comes next
+        return None
     program = HindsightProgram(
         instance,
         int((latest + instance.outputs).max()),
@@ -630,6 +636,12 @@ def _form(
     )
 
 
+def next_by_rows(state: SolveState) -> bool:
+    """Return whether a program with rows of the user's comes next, which time suffices for."""
+    rows = state.top.rows
+    return rows is not None and rows.matrix.nnz <= min(_NONZEROS, NONZEROS_PER_SECOND * state.left)
+
+
 def _solve(state: SolveState, form: EventProgram | HindsightProgram, most: float) -> Solution:
     # The best schedule has starts that sizes do not keep.
     hinted = state.best if state.sizes is None else None
@@ -642,14 +654,20 @@ def _solve(state: SolveState, form: EventProgram | HindsightProgram, most: float
     if isinstance(form, EventProgram):
         return solve_events(form, options=solver_options(state, most), bound=state.lowest, **how)
     model = form.to_linear()
-    if state.prices is not None and state.exact is not None:
-        priced = PricedStarts(state.pool, state.prices)
-        starts = model.variables[0].keys
-        regrets = priced.regrets(starts[:, 0], starts[:, -1])
-        excluded = np.flatnonzero(regrets > priced.room(state.exact))
-        model = model.fix(excluded, np.zeros(len(excluded)))
+    model = without_dear_starts(state, model)
     solver = "cp-sat" if state.method == "cp-sat" else "highs"
     return solve_linear(model, solver, solver_options(state, most), settle=form.whole, **how)
+
+
+def without_dear_starts(state: SolveState, model: LinearModel) -> LinearModel:
+    """Fix starts of a time-indexed model that no better schedule than the best has."""
+    if state.prices is None or state.exact is None:
+        return model
+    priced = PricedStarts(state.pool, state.prices)
+    starts = model.variables[0].keys
+    regrets = priced.regrets(starts[:, 0], starts[:, -1])
+    excluded = np.flatnonzero(regrets > priced.room(state.exact))
+    return model.fix(excluded, np.zeros(len(excluded)))
 
 
 def solver_options(state: SolveState, most: float = math.inf) -> Options:

@@ -21,7 +21,7 @@ from optsched.bounds.ascent import Bound
 from optsched.bounds.bound import of_pool
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.certificates.prices import Certificate, SawtoothCertificate
-from optsched.errors import InfeasibleError, OptschedError, SolverError
+from optsched.errors import InfeasibleError, ModelError, OptschedError, SolverError
 from optsched.models.hindsight import check_lateness
 from optsched.models.program import Solution, Stopped, latest_starts, next_cost
 from optsched.optimum.gap import GapExplanation, explain_gap
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.certificates.prices import ConfigurationCertificate, MakespanCertificate
+    from optsched.models.linear import LinearModel
     from optsched.problem.costs import Lateness, ScheduleObjective
     from optsched.problem.instance import Instance
     from optsched.problem.premises import World
@@ -98,8 +99,8 @@ class SolveParams:
         Whether to solve a program in a child process, which ends with the time limit whatever the
         solver is doing, and whose death costs no more than the proof.
     on_progress
-        Called with a `Progress` now and then, and for each better answer; for an instance from
-        another thread.
+        Called with a `Progress` now and then, and for each better answer; for an instance, and that
+        of a program, from another thread.
     stop
         Set it, from `on_progress` or from another thread, to end the solve as Ctrl-C does: with
         the best that is known.
@@ -314,6 +315,16 @@ class Optimum(Solution):
         )
 
 
+def keeps(model: LinearModel, schedule: Schedule) -> bool:
+    """Return whether a schedule keeps all rows of the model of a program, without rounding."""
+    assert model.program is not None
+    try:
+        point = model.program.write_point(schedule)
+    except ModelError:  # it starts where there is no column
+        return False
+    return not model.violations(point) and model.holds(point)
+
+
 #: Status where a program has more coefficients than is allowed.
 TOO_LARGE = "too large to be solved exactly"
 
@@ -330,6 +341,7 @@ class SolveState:
     options: Options = field(default_factory=Options)
     params: SolveParams = field(default_factory=SolveParams)
     workers: Workers = None  # type: ignore[assignment]  # one, unless it says so
+    rows: LinearModel | None = None  # of a program of the user's, which schedules have to keep
     status: str = ""
     best: Schedule | None = None
     cost: float = math.inf
@@ -428,6 +440,15 @@ class SolveState:
         latency = self.weights @ self.best.latencies
         return self.costs._replace(weights=float(self.unit) / (2 * latency) * self.weights)
 
+    @property
+    def top(self) -> SolveState:
+        """What the user asked for, for which this may be solved."""
+        return self
+
+    def wants(self, work: Callable[..., None]) -> bool:
+        """Return whether a stage is worth its time."""
+        return True
+
     # When to stop.
 
     @property
@@ -463,7 +484,13 @@ class SolveState:
     @property
     def finished(self) -> bool:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
-        return self.proven or self.ended.is_set() or self.status == Stopped.WITHIN_TOLERANCE
+        ended = self.ended.is_set() or self.status == Stopped.WITHIN_TOLERANCE
+        return self.proven or self.near or ended
+
+    @property
+    def near(self) -> bool:
+        """Whether the gap is small enough, of a program for which that can be asked."""
+        return 0 < self.options.gap_limit >= self.gap
 
     @property
     def over(self) -> bool:
@@ -556,6 +583,8 @@ class SolveState:
             if not tie or self._latency(schedule) >= self._latency(self.best):
                 return
         if [v for v in schedule.check() if self.hard or v.kind != "deadline"]:
+            return
+        if self.rows is not None and not keeps(self.rows, schedule):
             return
         with self.lock:
             if not self.closed:

@@ -71,12 +71,13 @@ def capacity(output: Output, given: Options) -> int:
     given["max_num_seqs"] = how["max_num_seqs"]
     with output.progress() as update:
         found = optsched.capacity(several or instance, slo, chosen, on_progress=update, **given)
+        update("bounding the share within the objectives")
+        content = found.to_dict()
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
     elif certificate is not None:
         why = "no number of workers is enough" if not found.possible else "nothing is proven"
         output.note(f"{certificate} is not written, because {why}")
-    content = found.to_dict()
     for entry in content["plans"]:
         entry["command"] = _again(**take(dict(entry), "policy router workers"))
     if found.interrupted:

@@ -1,5 +1,7 @@
 """OPT-IP and Relax-LP against their definitions, brute force and Schedule."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from brute_force import cost, held_by_running, optimum, schedules, solve
@@ -8,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import HindsightProgram, Instance, LinearModel, Schedule, run, verify
+from optsched import HindsightProgram, Instance, Schedule, run, verify
 from optsched.bounds.lagrangian import certify
 from optsched.errors import ModelError
 from optsched.models import LatencyRelaxation, Running, latest_starts, safe_horizon
@@ -132,7 +134,9 @@ def test_lowering_equals_the_printed_formulas_looped(program):
         found[name] = (entries, (model.row_lower[i], model.row_upper[i]))
     assert found == literal_rows(program)
     assert model.integer.all()
-    assert LinearModel(**vars(model)) == model
+    again = dataclasses.replace(model)
+    assert again == model
+    assert (again.program, model.program) == (None, program)  # what is replaced may be anything
     rows, columns = model.matrix.shape
     assert program.size_at(program.horizon) == (columns, model.matrix.nnz, rows)
     assert repr(program).endswith(f"{columns:,} columns, {model.matrix.nnz:,} nonzeros>")
