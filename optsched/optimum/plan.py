@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from fractions import Fraction
 
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.prices import Certificate
     from optsched.models.hindsight import EventProgram, HindsightProgram
     from optsched.models.program import Running
@@ -301,6 +301,11 @@ class _Relaxed(_Other):
     def note(self, step: str) -> None:
         super().note(step)
         self.of.note(f"without limits, {step}")
+
+    def latest_starts(self) -> IntArray:
+        """Bound the starts that a program has by the limits, too, whose optimum alone counts."""
+        latest, due = super().latest_starts(), self.of.due
+        return latest if due is None else np.minimum(latest, due)
 
     def _of_asked(self, found: Bound) -> Bound:
         """Return a bound as one of the instance that was asked for, of whose deadlines it holds."""
@@ -615,8 +620,8 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "running sets, where requests arrive together, or events by CP-SAT",
         f"{_ALONE}: {_ENUMERATED + 1} to {_FIRST} requests, makespan and deadlines up to {EVENTS}; "
-        f"auto, {EVENTS_TIGHT + 1} to {EVENTS_FIRST} with deadlines and arrivals, or on {_SEVERAL} "
-        f"to {stages.MOST_PLACED}",
+        f"auto, where no schedule is known that meets deadlines, {EVENTS_TIGHT + 1} to "
+        f"{EVENTS_FIRST} with arrivals, or on {_SEVERAL} to {stages.MOST_PLACED}",
         f"at most {stages.FIRST_SECONDS} s of CP-SAT; from {EVENTS_TIGHT + 1} requests on "
         f"{stages.FIRST_SHARE:.0%}",
         lambda state: _first_proof(state) or _events_first(state),
@@ -676,7 +681,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "requests wait for cheap starts",
-        f"{_SEVERAL}, latency, with arrivals",
+        f"{_SEVERAL}, {_LATENCY}, with arrivals",
         f"{_WAITING:.0%} of the time limit",
         lambda state: _priced(state) and not state.alone,
         wait_for_cheap_starts,
