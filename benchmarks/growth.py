@@ -1,13 +1,25 @@
-"""How CPU time grows with requests, memory and workers: exponents and the plot of docs."""
+"""How CPU time grows with requests, memory and workers: exponents and the plot of docs.
+
+    python benchmarks/growth.py [--write] [REQUESTS ...]
+
+prints CPU seconds and the memory that a request takes at its peak beyond what the instance does,
+every case in a process of its own, and with `--write` puts them into docs/evidence.md.
+"""
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from alternatives.plain_python import admit
+from by_cost import table_of, write_between
 from timing import measure, seconds
 
 from optsched import Cluster, Instance, bound, family, run
@@ -149,6 +161,53 @@ def by_workers(quick: bool, repeats: int) -> Iterator[Curve]:
         yield Curve(f"a step, {name}", "G", tuple(workers), tuple(times))
 
 
+PAGE = Path(__file__).parents[1] / "docs/evidence.md"
+BEGIN = "<!-- benchmarks/growth.py -->\n"
+CLOCK = "llama-2-70b-2xa100"
+#: What is asked of how many requests at most, at which load.
+CASES = {
+    "`area`, load 0.9": (10_000_000, 0.9, partial(run, policy="area")),
+    "`area`, offline": (1_000_000, None, partial(run, policy="area")),
+    "certified bound, load 0.9": (1_000_000, 0.9, partial(bound, method="lagrangian")),
+    "certified bound, offline": (100_000, None, partial(bound, method="lagrangian")),
+    "sawtooth, load 0.9": (100_000, 0.9, partial(bound, method="sawtooth")),
+    "`work` on a clock": (100_000, 0.9, partial(run, policy="work", clock=CLOCK)),
+    "`a-min` on a clock": (
+        *(100_000, 0.9),
+        partial(run, policy="a-min", clock=CLOCK, intervals="common:1,6000"),
+    ),
+    "bound on a clock": (100_000, 0.9, partial(bound, clock=CLOCK)),
+}
+
+
+def case(name: str, size: int) -> None:
+    """Print CPU seconds and megabytes of a case, beyond those of a small one."""
+    _, load, ask = CASES[name]
+    instances = [family(FAMILY, n=n, seed=0, load=load) for n in (200, size)]
+    instances = [each.replace(seconds_per_step=0.05) for each in instances]
+    ask(instances[0])
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    kept = ask(instances[1])
+    took = time.process_time() - began
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    del kept
+    print(f"{took:.2g} s, {(after - before) * 1.024 / size:.2g} kB")
+
+
+def table(sizes: Sequence[int]) -> str:
+    """Return the table of all cases, each in a process of its own."""
+    rows = []
+    for name, (most, *_) in CASES.items():
+        row = [name]
+        for size in sizes:
+            call = [sys.executable, __file__, name, str(size)]
+            done = size <= most and subprocess.run(call, capture_output=True, text=True, check=True)
+            row.append(done.stdout.strip() if done else "")
+        print("|", " | ".join(row), "|", flush=True)
+        rows.append(row)
+    return table_of(["", *(f"n = {size:,}" for size in sizes)], rows)
+
+
 def draw(found: list[Curve], axes: Any = None) -> Any:
     """Plot times and fitted lines, one panel per axis.
 
@@ -199,3 +258,13 @@ def draw(found: list[Curve], axes: Any = None) -> Any:
             loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=8, handlelength=3
         )
     return axes
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in CASES:
+        case(sys.argv[1], int(sys.argv[2]))
+    else:
+        sizes = [int(each) for each in sys.argv[1:] if each != "--write"]
+        measured = table(sizes or [10_000, 100_000, 1_000_000, 10_000_000])
+        if "--write" in sys.argv:
+            write_between(PAGE, BEGIN, measured)
