@@ -19,7 +19,7 @@ import numpy as np
 from optsched._internal.arrays import MAX_SUM, FloatArray, IntArray, has_room, require_room
 from optsched._internal.aside import Budget, pieces, stopwatch
 from optsched._internal.compiled import allocating, compiled, compiled_inside
-from optsched._internal.numbers import exact_dot, round_down
+from optsched._internal.numbers import at_least, exact_dot, round_down
 from optsched._internal.small_kernels import PriceSums, price_of_start
 from optsched.bounds import lagrangian
 from optsched.certificates.prices import (
@@ -165,6 +165,10 @@ class Bound:
     interrupted: bool = False
     premises: World = NOWHERE
     workers: Workers | None = None
+
+    def __str__(self) -> str:
+        """Say what is proven."""
+        return f"{self.premises.says(at_least(self.value))} steps ({self.method})"
 
     @property
     def prices(self) -> Certificate | None:

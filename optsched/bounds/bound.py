@@ -19,7 +19,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.aside import UNLIMITED, Budget, interruptible, stopwatch
 from optsched._internal.compiled import allocating
-from optsched._internal.numbers import round_down
+from optsched._internal.numbers import proven, round_down
 from optsched.bounds import on_clock
 from optsched.bounds.ascent import (
     BOUND_METHODS,
@@ -285,6 +285,11 @@ class ClockBound:
     seconds: float  # time it took
     certificate: ClockCertificate
     clock: LinearClock
+
+    def __str__(self) -> str:
+        """Say what is proven."""
+        claim = self.premises.says(f"{proven(self.value)} {self.clock.unit}")
+        return f"{claim} on the clock {self.clock.name} ({self.method})"
 
     @property
     def premises(self) -> World:

@@ -592,14 +592,8 @@ def _check_certificate(output: Output, file: Path, given: Options) -> int:
         output.result({"valid": enough, "value": float(value), "claimed": claimed.workers})
         return cli.DONE if enough else cli.NO
     valid, premises = value >= claimed.value, claimed.premises
-    batches = f" with at most {premises.max_num_seqs} requests in a batch"
-    batches *= premises.max_num_seqs is not None
-    if premises.storage != "at-once":
-        batches += " whose tokens take memory one batch later"
-    output.say(
-        f"the certificate proves that no schedule{batches} has a "
-        f"{premises.objective.replace('-', ' ')} below {proven(value, decimals=3)} {unit}"
-    )
+    claim = premises.says(f"{proven(value, decimals=3)} {unit}")
+    output.say(f"the certificate proves that {claim}")
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
     numbers = {"value": float(value), "claimed": float(claimed.value)}

@@ -56,6 +56,17 @@ class World:
             "objective": self.objective,
         }
 
+    def says(self, value: str) -> str:
+        """Say what a bound claims under these premises."""
+        count = "" if self.workers is None else f" {self.workers}"
+        on = "" if self.workers == 1 else f" on these{count} workers"
+        within = f" with at most {self.max_num_seqs} requests in a batch"
+        within *= self.max_num_seqs is not None
+        if self.storage != "at-once":
+            within += " whose tokens take memory one batch later"
+        within += " that meets all deadlines and the horizon" * self.restricted
+        return f"no schedule{on}{within} has a {self.objective.replace('-', ' ')} below {value}"
+
 
 def deployable(
     ranked: Sequence[tuple[str, Knowledge | None, float]],

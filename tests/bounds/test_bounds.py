@@ -18,6 +18,7 @@ from strategies import instances
 from tabled import tabled
 
 from optsched import Certificate, Instance, OptschedError, Schedule, bound, family, run, verify
+from optsched._internal.numbers import proven
 from optsched.bounds import ascent
 from optsched.bounds import lagrangian as module
 from optsched.bounds.bound import machines_bound
@@ -300,3 +301,25 @@ def test_too_many_steps_are_refused():
     instance = Instance([0] * 3, [10**9] * 3, 10**9)
     with pytest.raises(SolverError, match=r"prices for 1,500,000,00\d steps .*; order by 'area'"):
         expected_starts(instance)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "no schedule has a total latency below "),
+        (
+            {"workers": 2, "objective": "weighted-latency"},
+            "no schedule on these 2 workers has a ",
+        ),
+        ({"workers": [200, 100]}, "no schedule on these 2 workers has a total latency below "),
+        (
+            {"clock": "llama-2-7b-a100", "max_num_seqs": 8},
+            "no schedule with at most 8 requests in a batch has a total latency below ",
+        ),
+    ],
+)
+def test_a_bound_says_what_it_claims_with_its_premises(options, said):
+    instance = family("uniform", n=20, seed=1, rate=6, seconds_per_step=0.01)
+    found = bound(instance, **options)
+    assert str(found).startswith(said)
+    assert proven(found.value, decimals=1).rstrip("0").rstrip(".") in str(found)
