@@ -49,8 +49,11 @@ def _listed(output: Output, known: Mapping[str, Policy | WorkloadFamily]) -> int
     rows = []
     for name, each in known.items():
         source = f" ({each.source})" if each.source else ""
-        output.say(f"{name:{width}}  {each.description}{source}")
-        rows.append({"name": name, "description": each.description, "source": each.source})
+        memory = getattr(each, "memory", None)  # of a family, where none is given
+        held = "" if memory is None else f"; M = {memory:,}"
+        output.say(f"{name:{width}}  {each.description}{source}{held}")
+        row = {"name": name, "description": each.description, "source": each.source}
+        rows.append(row if memory is None else row | {"memory": memory})
     output.result(rows)
     return cli.DONE
 
