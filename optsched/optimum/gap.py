@@ -63,7 +63,7 @@ class GapExplanation:
     >>> from optsched import Instance, bound, explain_gap, run
     >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64, name="example 1")
     >>> print(explain_gap(run(instance, "mc-sf"), bound(instance, "lagrangian").certificate))
-    the gap of mc-sf to a bound of 43.0 is 21.0 steps
+    by prices, which prove 43.0, the gap of mc-sf is 21.0 steps
     order regret makes up 21.0 (100.0%), wasted memory 0.0 (0.0%)
     the start of request 1 (prompt 1, output 2) at step 1 carries 4.8% of it
     """
@@ -116,7 +116,8 @@ class GapExplanation:
         instance = self.schedule.instance
         bound, gap = proven(self.bound, decimals=1), proven(self.gap, up=True, decimals=1)
         lines = [
-            f"the gap of {self.schedule.policy} to a bound of {bound} is {gap} {self.unit}",
+            f"by prices, which prove {bound}, the gap of {self.schedule.policy} is {gap} "
+            f"{self.unit}",
             f"order regret makes up {self.order_regret:,.1f} ({self.order_regret / self.gap:.1%}), "
             f"wasted memory {self.wasted_memory:,.1f} ({self.wasted_memory / self.gap:.1%})",
         ]
