@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.models.hindsight import HindsightProgram
     from optsched.models.in_pyomo import Native
 
     Table = Any  # numbers, dense or sparse, which have no type in common
@@ -520,8 +519,9 @@ class LinearModel(LinearArrays):
     5.0*take[0] + 4.0*take[1] + 3.0*take[2] - 2.0*fee
     """
 
-    # Whose model it is, but for rows that were added; `replace` forgets it, as all may change.
-    program: HindsightProgram | None = dataclasses.field(default=None, init=False)
+    # The `HindsightProgram` whose model it is, but for rows that were added; `replace` forgets it,
+    # as all may change.
+    program: object = dataclasses.field(default=None, init=False)
 
     @classmethod
     def build(
@@ -728,7 +728,7 @@ class LinearModel(LinearArrays):
         )
 
 
-def of_program(model: LinearModel, program: HindsightProgram | None) -> LinearModel:
+def of_program(model: LinearModel, program: object) -> LinearModel:
     """Note whose model it is, so that `solve` can look at the requests without added rows."""
     object.__setattr__(model, "program", program)
     return model

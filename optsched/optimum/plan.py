@@ -16,6 +16,7 @@ from optsched.bounds.ascent import Bound, BoundMethod, makespan_by_growth
 from optsched.bounds.bound import Pools, bound, bound_of_pools, price_pools
 from optsched.bounds.lagrangian import PricedStarts, certify
 from optsched.errors import InfeasibleError, OptschedError
+from optsched.models.hindsight import HindsightProgram
 from optsched.optimum import stages
 from optsched.optimum.state import (
     BEAM_LEAST,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.prices import Certificate
-    from optsched.models.hindsight import EventProgram, HindsightProgram
+    from optsched.models.hindsight import EventProgram
     from optsched.models.program import Running
     from optsched.problem.instance import Instance
 
@@ -321,7 +322,7 @@ def _look_without_rows(state: SolveState) -> None:
     """Solve without the rows of a program: bounds hold with them, schedules that keep them do."""
     instance, model = state.instance, state.rows
     assert model is not None
-    assert model.program is not None
+    assert isinstance(model.program, HindsightProgram)
     latest = model.program.latest_under(model)
     if state.hard and latest is not None:
         if latest.min() < 0:  # no start is left, as the solver that comes next will say

@@ -104,8 +104,9 @@ def _solve_model(
     model: LinearModel, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
     options = params.options(time_limit)
-    if method == "auto" and model.program is not None and _limited(model, model.program):
-        return _look_and_solve(model, model.program, options, params)
+    program = model.program
+    if method == "auto" and isinstance(program, HindsightProgram) and _limited(model, program):
+        return _look_and_solve(model, program, options, params)
     solver = "highs" if method == "auto" else method
     return solve_linear(model, solver, options, start=params.start, **_watched(params))
 

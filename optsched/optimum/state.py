@@ -22,7 +22,7 @@ from optsched.bounds.bound import of_pool
 from optsched.bounds.lagrangian import PricedStarts
 from optsched.certificates.prices import Certificate, SawtoothCertificate
 from optsched.errors import InfeasibleError, ModelError, OptschedError, SolverError
-from optsched.models.hindsight import check_lateness
+from optsched.models.hindsight import HindsightProgram, check_lateness
 from optsched.models.program import Solution, Stopped, latest_starts, next_cost
 from optsched.optimum.gap import GapExplanation, explain_gap
 from optsched.problem.costs import StartCosts, cost_unit, schedule_cost, weights_of
@@ -317,7 +317,7 @@ class Optimum(Solution):
 
 def keeps(model: LinearModel, schedule: Schedule) -> bool:
     """Return whether a schedule keeps all rows of the model of a program, without rounding."""
-    assert model.program is not None
+    assert isinstance(model.program, HindsightProgram)
     try:
         point = model.program.write_point(schedule)
     except ModelError:  # it starts where there is no column
