@@ -140,7 +140,7 @@ def test_a_client_that_binds_late_sends_what_a_literal_one_sends(benchmark, rule
         instance = Instance(*lengths, 4 * blocks, arrivals=arrivals, seconds_per_step=1.0)
         case = {"block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 8, "policy": "fcfs"}
         case |= {"num_gpu_blocks": blocks + 1, "async_scheduling": bool(rng.integers(2))}
-        age = rng.choice([0, 0.5, 6])
+        age = rng.choice([0, 0.5, 6, 40])
         found = ranks.run_late(instance, policy_of(case), CLOCK, count, most, age, rule)
         client, settings = Client(most, age, rule, arrivals[0]), literal_vllm.Settings(**case)
         expected = served_literally(instance, None, count, settings, client)
