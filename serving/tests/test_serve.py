@@ -70,7 +70,7 @@ def test_lines_are_read_as_a_shell_and_vllm_read_them(line, settings, tmp_path):
         ("-pp 1 --data-parallel-size 1", None),
         ("--kv-cache-dtype fp8", "--num-gpu-blocks-override N"),
         ("--quantization=fp8 --num-gpu-blocks-override 100", None),
-        ("--scheduler-cls optsched.vllm.PlannedScheduler", "--policy vllm:area"),
+        ("--scheduler-cls optsched.vllm.PlannedScheduler", "such as vllm:area"),
         ("--max-num-seq 3", "did you mean --max-num-seqs?"),
         ("--max-num-seqs many", "must be a number"),
         ("--config serve.yaml", "put the arguments of that file on the line"),
