@@ -168,7 +168,7 @@ class Bound:
 
     def __str__(self) -> str:
         """Say what is proven."""
-        return f"{self.premises.says(at_least(self.value))} steps ({self.method})"
+        return f"{self.premises.says(at_least(self.value), 'steps')} ({self.method})"
 
     @property
     def prices(self) -> Certificate | None:

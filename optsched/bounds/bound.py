@@ -288,7 +288,7 @@ class ClockBound:
 
     def __str__(self) -> str:
         """Say what is proven."""
-        claim = self.premises.says(f"{proven(self.value)} {self.clock.unit}")
+        claim = self.premises.says(proven(self.value), self.clock.unit)
         return f"{claim} on the clock {self.clock.name} ({self.method})"
 
     @property

@@ -592,7 +592,7 @@ def _check_certificate(output: Output, file: Path, given: Options) -> int:
         output.result({"valid": enough, "value": float(value), "claimed": claimed.workers})
         return cli.DONE if enough else cli.NO
     valid, premises = value >= claimed.value, claimed.premises
-    claim = premises.says(f"{proven(value, decimals=3)} {unit}")
+    claim = premises.says(proven(value, decimals=3), unit)
     output.say(f"the certificate proves that {claim}")
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")

@@ -56,7 +56,7 @@ class World:
             "objective": self.objective,
         }
 
-    def says(self, value: str) -> str:
+    def says(self, value: str, unit: str) -> str:
         """Say what a bound claims under these premises."""
         count = "" if self.workers is None else f" {self.workers}"
         on = "" if self.workers == 1 else f" on these{count} workers"
@@ -65,7 +65,10 @@ class World:
         if self.storage != "at-once":
             within += " whose tokens take memory one batch later"
         within += " that meets all deadlines and the horizon" * self.restricted
-        return f"no schedule{on}{within} has a {self.objective.replace('-', ' ')} below {value}"
+        if self.objective == "late-requests":
+            return f"no schedule{on}{within} has fewer than {value} late requests"
+        cost = self.objective.replace("-", " ")
+        return f"no schedule{on}{within} has a {cost} below {value} {unit}"
 
 
 def deployable(

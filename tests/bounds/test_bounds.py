@@ -25,6 +25,7 @@ from optsched.bounds.bound import machines_bound
 from optsched.bounds.lagrangian import averaged_starts, certify, cheapest_starts, expected_starts
 from optsched.errors import CertificateError, InstanceError, SolverError
 from optsched.problem.costs import StartCosts
+from optsched.problem.premises import World
 
 
 @given(instances(max_requests=7, max_arrival=12))
@@ -323,3 +324,9 @@ def test_a_bound_says_what_it_claims_with_its_premises(options, said):
     found = bound(instance, **options)
     assert str(found).startswith(said)
     assert proven(found.value, decimals=1).rstrip("0").rstrip(".") in str(found)
+
+
+def test_late_requests_are_counted_and_not_measured_in_steps():
+    """A certificate was said to prove "a late requests below 7 steps"."""
+    said = World("", objective="late-requests").says("7", "steps")
+    assert said == "no schedule has fewer than 7 late requests"
