@@ -16,7 +16,7 @@ With :math:`e_i = \theta_0(a_i) + H_i` and as :math:`\theta` is no faster than t
 .. math:: C_i - a_i \ge \int_{a_i} [\theta(t) < e_i]\, dt
     + \min\{\theta(a_i) - \theta_0(a_i), H_i\} + \omega_i + \delta_i .
 
-Who waits holds :math:`\bar p` of the backlog at most, so that :math:`\sum_i \omega_i \ge \int
+What waits holds :math:`\bar p` of the backlog at most, so that :math:`\sum_i \omega_i \ge \int
 \nu(B)\, d\theta` with :math:`\nu(B) = \lceil B / \bar p \rceil`, by parts :math:`\int \nu\, dt`
 less :math:`N(B + p'_k) - N(B)` at each arrival, :math:`N' = \nu`.
 

@@ -707,7 +707,7 @@ def conversations(columns: dict[str, Values]) -> dict[str, Values]:
         parts = [each for each in (tenants, chats, turns) if each is not None]
         labels = ["/".join(filter(None, each)) for each in zip(*parts, strict=True)]
         found["labels"] = np.array(labels, dtype=object)
-    clients = chats if senders is None else senders  # who names no sender is one, too
+    clients = chats if senders is None else senders  # what names no sender is one, too
     if clients is not None and (all(clients) or (senders is not None and any(senders))):
         number = {client: at for at, client in enumerate(dict.fromkeys(clients))}
         found["clients"] = np.array([number[client] for client in clients], dtype=np.int64)
