@@ -574,8 +574,8 @@ def clock_of(model: str, gpu: str, gpus: int) -> str:
     asked = f"{model} on {gpus} {gpu}"
     if asked not in known:
         raise ClockError(
-            f"clock is not known of {asked}; optsched clock lists those that are; pass one of "
-            "them, the JSON file of one that optsched clock fit made, or unit to count in steps"
+            f"clock is not known of {asked}; {nearest(asked, known)} (optsched clock lists all); "
+            "pass one of them, a file that optsched clock fit made, or unit to count in steps"
         )
     return known[asked]
 

@@ -185,7 +185,8 @@ def memory_tokens(
     if tokens < 1:
         raise InstanceError(
             f"{facts.name} does not fit: its weights take {facts.weight_bytes:,} of "
-            f"{int(gpus * gpu_bytes * share):,} bytes; use more or larger GPUs"
+            f"{int(gpus * gpu_bytes * share):,} bytes; use larger GPUs, or at least "
+            f"{facts.weight_bytes // int(gpu_bytes * share) + 1} of them"
         )
     return tokens
 

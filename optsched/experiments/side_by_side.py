@@ -215,17 +215,28 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
         elif len(self.tied) > 1:
             names = [run.policy for run in self.tied]
             found.append(f"{', '.join(names[:-1])} and {names[-1]} are equal.")
-        most, why = self.attained_bound
-        if most is not None:
-            share = numbers.percent(most)
-            found.append(f"No scheduler has more than {share} within {self.goodput}.")
-        elif self.goodput is not None:
-            found.append(f"No bound on the share within {self.goodput} is known: {why}.")
+        if self.goodput is not None:
+            found.append(self._within())
         reasons: dict[str, list[str]] = {}
         for run in self if self.bounds else ():
             if why := self.covering(run)[1]:
                 reasons.setdefault(why, []).append(run.policy)
         return found + [f"No gap of {', '.join(names)}: {why}." for why, names in reasons.items()]
+
+    def _within(self) -> str:
+        """Say which policies have most requests within the objectives, and what none exceeds."""
+        share = {run.policy: self.goodput.attained(run, self.warm_up) for run in self}
+        able = [run.policy for run in self if run.knows != "outputs"]
+        leaders = dict.fromkeys(max(some, key=share.__getitem__) for some in (share, able) if some)
+        said = [f"{name} has {numbers.proven(100 * share[name], decimals=1)}%" for name in leaders]
+        most, why = self.attained_bound
+        if most is None:
+            bound = f"no bound on it is known: {why}"
+        elif most < 1:
+            bound = f"no scheduler has more than {numbers.percent(most)}"
+        else:
+            bound = "no limit below 100% is proven"
+        return f"Within {self.goodput}, {' and '.join(said)}; {bound}."
 
     @property
     def policies(self) -> list[str]:

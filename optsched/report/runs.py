@@ -605,6 +605,8 @@ def _intervals(result: Regret, load: float, ax: Axes | None, *names: str) -> Axe
             shown = (proven(value, up=end == "at most", digits=4) for value in found)
             hover(line, [f"{end} {y} at T = {x:,}" for y, x in zip(shown, horizons, strict=True)])
     ax.set_xscale("log")
+    if len(horizons) == 1:  # marks stay together
+        ax.set_xlim(horizons[0] / 3, horizons[0] * 3)
     ax.set_xticks(horizons, [f"{horizon:,}" for horizon in horizons])
     ax.minorticks_off()
     title = f"load {load:g}; filled: against the bound, open: against the best schedule"

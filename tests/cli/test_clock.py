@@ -125,7 +125,7 @@ def test_hardware_without_a_clock_is_refused_and_unit_counts_in_steps(
     given = [name, "family:exponential,n=20,rate=5", *others, "--llm", "llama-3-8b"]
     given += ["--gpu", "h100-80gb"]
     err = refused(*given)
-    assert "--clock is not known of llama-3-8b on 1 h100-80gb; optsched clock lists" in err
+    assert "--clock is not known of llama-3-8b on 1 h100-80gb; did you mean 'llama-3.1-8b" in err
     if name == "capacity":
         given[given.index("ttft:p99<=2")] = "ttft:p99<=2steps"
     code, _, err = optsched_command(*given, "--clock", "unit", "--json", "-")

@@ -247,7 +247,8 @@ def test_names_of_a_model_and_its_gpus_lead_to_the_clock():
     assert clock_of("llama-2-7b", "a100-80gb", 1) == "llama-2-7b-a100"
     for unknown in (("llama-3-8b", "h100-80gb", 1), ("llama-2-70b", "a100-80gb", 4)):
         model, gpu, gpus = unknown
-        said = f"is not known of {model} on {gpus} {gpu}; optsched clock lists those that are"
+        near = {"llama-3-8b": "llama-3.1-8b on 1 h100", "llama-2-70b": "llama-2-70b on 2 a100"}
+        said = f"is not known of {model} on {gpus} {gpu}; did you mean '{near[model]}-80gb'"
         with pytest.raises(ClockError, match=said):
             clock_of(*unknown)
     for mistyped in ("llama-2-70", "Llama-2-70B"):

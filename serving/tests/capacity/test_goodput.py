@@ -81,6 +81,7 @@ def test_shares_and_their_bound_are_shown_and_are_json():
 def test_where_all_can_be_met_the_bound_is_all():
     found = compare(BUSY.replace(memory=10**6), "area", slo="latency:max<=60steps")
     assert found.attained_bound == (1.0, None)
+    assert "no limit below 100% is proven" in str(found)
     assert found.to_dict()["policies"][0]["attained"] == 1
 
 
