@@ -420,19 +420,20 @@ def sawtooth_bound(
     objective = certificate.objective
     prices = np.array(certificate.prices) / certificate.denominator
     pool, largest = workers.pool(instance), max(workers.memories)
-    starts = lagrangian.relax(pool, weights_of(instance, objective)).last_starts(pool)
-    completions = np.sort(starts + instance.outputs)
-    at = np.searchsorted(completions, np.arange(1, len(prices) + 1))
-    before, after = np.maximum(at - _AROUND, 0), np.minimum(at + _AROUND, len(instance) - 1)
-    steps = (completions[after] - completions[before]) / np.maximum(after - before, 1)
-    steps *= workers.total / largest
+    weights = weights_of(instance, objective)
+    starts = lagrangian.relax(pool, weights).last_starts(pool)
+    steps = _steps_between(starts + instance.outputs, len(prices)) * (workers.total / largest)
 
-    def certified(size: int, reach: int) -> SawtoothCertificate:
+    def charged(size: int, reach: int) -> tuple[FloatArray, int]:
         tokens = max(1, int(_SIZE * _CHANGE**size * largest))
-        charges = prices * np.minimum(_REACH * _CHANGE**reach * steps, _LONGEST) / tokens
-        return certify_charges(instance, workers, prices, charges, tokens, starts, objective)
+        return prices * np.minimum(_REACH * _CHANGE**reach * steps, _LONGEST) / tokens, tokens
 
-    point, best, seen = (0, 0), certified(0, 0), {(0, 0)}
+    def proven(charges: FloatArray, tokens: int) -> Fraction:
+        # Numbers in a certificate take much memory: the best point alone gets one.
+        found = _evaluated(instance, workers, prices, charges, tokens, starts, weights)
+        return Fraction(found.total, found.unit)
+
+    point, best, seen = (0, 0), proven(*charged(0, 0)), {(0, 0)}
     trials, moves = min(_MOST, work / work_of_point(instance, certificate)), deque(_MOVES)
     while moves and len(seen) < trials and not (stop is not None and stop.is_set()):
         size, reach = moves.popleft()
@@ -440,12 +441,21 @@ def sawtooth_bound(
         if tried in seen or max(map(abs, tried)) > _LARGEST:
             continue
         seen.add(tried)
-        found = certified(*tried)
-        if found.value > best.value:
+        if (found := proven(*charged(*tried))) > best:
             point, best, moves = tried, found, deque([(size, reach), *_MOVES])
-    if best.value < certificate.value:  # charges may cost more than they prove
-        best = certify_charges(instance, workers, prices, 0 * prices, 1, starts, objective)
-    return _bound(best, workers, began)
+    # Charges may cost more than they prove.
+    at_best = (0 * prices, 1) if best < certificate.value else charged(*point)
+    shown = certify_charges(instance, workers, prices, *at_best, starts, objective)
+    return _bound(shown, workers, began)
+
+
+def _steps_between(completions: IntArray, horizon: int) -> FloatArray:
+    """Return the steps from one completion to the next around steps 1 to horizon."""
+    ends, last = np.sort(completions), len(completions) - 1
+    at = np.searchsorted(ends, np.arange(1, horizon + 1))
+    before, after = np.maximum(at - _AROUND, 0), np.minimum(at + _AROUND, last)
+    steps: FloatArray = (ends[after] - ends[before]) / np.maximum(after - before, 1)
+    return steps
 
 
 def _bound(certificate: SawtoothCertificate, workers: Workers, began: float) -> Bound:
@@ -607,11 +617,16 @@ def regrets_of(schedule: Schedule, certificate: SawtoothCertificate) -> IntArray
 
 def _sums_of(paid: IntArray, counted: IntArray, credited: IntArray) -> IntArray:
     """Return sums of prices and charges, and credits, for costs of starts and of blocks of them."""
-    later = np.zeros((2, len(credited) - 1 - len(paid)), dtype=np.int64)  # steps that are free
-    tokens, charged = np.concatenate([[paid, counted], later], axis=1)
-    levels = [(tokens, charged, -credited)]
-    levels += zip(*map(lagrangian.least_ahead, levels[0]), strict=True)
-    return np.array([[*PriceSums.of(p), *PriceSums.of(q), -credit] for p, q, credit in levels])
+    later = np.zeros(len(credited) - 1 - len(paid), dtype=np.int64)  # steps that are free
+    sums = np.empty((3, 5, len(credited)), dtype=np.int64)
+    for row, values in ((0, paid), (2, counted)):
+        each = np.append(values, later)
+        for level, prices in enumerate((each, *lagrangian.least_ahead(each))):
+            sums[level, row : row + 2] = PriceSums.of(prices)
+    sums[0, 4] = credited
+    for level, least in enumerate(lagrangian.least_ahead(-credited), 1):
+        np.negative(least, out=sums[level, 4])  # the most that is credited
+    return sums
 
 
 def _cheapest_starts(

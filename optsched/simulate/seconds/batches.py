@@ -250,9 +250,10 @@ def with_room(log: BatchLog) -> BatchLog:
     rows, counts = log.contents.shape
     if log.state[_LOGGED] < rows:
         return log
-    contents = np.zeros((2 * rows, counts), dtype=np.int64)
-    spans = np.zeros((2 * rows, 2))
-    usage = np.zeros(2 * rows, dtype=np.int64)
+    # Rows that nobody has written take no memory yet.
+    contents = np.empty((2 * rows, counts), dtype=np.int64)
+    spans = np.empty((2 * rows, 2))
+    usage = np.empty(2 * rows, dtype=np.int64)
     for row in range(rows):
         for count in range(counts):
             contents[row, count] = log.contents[row, count]
