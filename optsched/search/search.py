@@ -46,11 +46,12 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.search.annealing import Leg, RandomState, Usage
 
-Kind = Literal["prefix", "backfill", "starts"]
+Kind = Literal["prefix", "backfill", "placed", "starts"]
 Plan = tuple[tuple[Kind, float], ...]
 
 _CHUNK = 2e7  # work between two looks at the clock
 _FEW = 400  # up to so many requests orders are annealed, and starts delayed
+_FEW_PLACED = 100  # and on several workers, where all behind a change are placed anew
 _CROWDED = 3.0  # so few requests fit on average that packing them is what matters
 _LARGE, _SHARE_OF_LARGE = 0.8, 0.8  # the largest fifth move by themselves if they hold as much
 _MOVES_OF_LARGE = 0.45
@@ -88,7 +89,8 @@ def search(
         )
     ended = Token(budget.stop)
     apart = budget._replace(stop=ended, report=None)
-    plan = "starts" if latest is not None else plan
+    if latest is not None and len(start.workers) == 1:
+        plan = "starts"
     names = _choose(start) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
     told = apart._replace(report=budget.report)
@@ -118,6 +120,7 @@ def search(
 PLANS: dict[str, Plan] = {
     "orders": (("prefix", 0.9), ("starts", 0.1)),
     "backfill": (("backfill", 0.9), ("starts", 0.1)),
+    "placed": (("placed", 0.9), ("starts", 0.1)),
     "starts": (("starts", 1.0),),
 }
 
@@ -126,7 +129,9 @@ def _choose(start: Schedule) -> list[str]:
     """Return the searches that suit the problem, best first (figures: benchmarks/research.md)."""
     instance = start.instance
     together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
-    if len(instance) > _FEW or len(start.workers) > 1:
+    if len(start.workers) > 1:
+        return ["placed", "starts"] if len(instance) <= _FEW_PLACED else ["starts"]
+    if len(instance) > _FEW:
         return ["starts"]
     if together < _CROWDED or instance.arrivals.any():
         return ["orders", "starts", "backfill"]
@@ -166,8 +171,8 @@ class _SearchRun:
             pace = Pace(share * self._budget.work, seconds)
             left -= share
             going = (
-                self._move_starts(pace)
-                if kind == "starts"
+                self._move_starts(pace, kind == "placed")
+                if kind in ("starts", "placed")
                 else self._anneal_orders(pace, kind == "backfill")
             )
             if not going:
@@ -223,8 +228,8 @@ class _SearchRun:
 
         return self._anneal(pace, _ORDERS, kernel, state)
 
-    def _move_starts(self, pace: Pace) -> bool:
-        """Take requests out and put them back."""
+    def _move_starts(self, pace: Pace, in_order: bool) -> bool:
+        """Take requests out and put them back: some, or all behind a change of their order."""
         instance, schedule = self._instance, self.schedule
         longest, several = int(instance.outputs.max()), len(self._workers) > 1
         steps = schedule.makespan + 4 * longest + 2
@@ -239,11 +244,15 @@ class _SearchRun:
         state = Moves.of(self.best, self._placement, usage, len(self._workers), self.cost, large)
         places = SearchWorkers.of(instance, self._workers)
         free = PriceSums(np.zeros(1), np.zeros(1))
+        order = np.argsort(self.best, kind="stable")
 
         def kernel(leg: Leg) -> float:
+            if in_order:
+                return place_orders(self._requests, places, order, state, self._random, leg)
             return move_starts(self._requests, places, free, state, share, delay, self._random, leg)
 
         temperatures = _STARTS_ARRIVALS if arriving else _STARTS
+        temperatures = _ORDERS if in_order else temperatures
         return self._anneal(pace, temperatures, kernel, state)
 
     def _large(self) -> IntArray:
@@ -369,6 +378,102 @@ def _decode(
         if total + rest * clock > budget:
             return math.inf, end, count, shift, spent
     return total, end, count, shift, spent
+
+
+@allocating
+def place_orders(
+    requests: SearchRequests,
+    places: SearchWorkers,
+    order: IntArray,
+    state: Moves,
+    random: RandomState,
+    leg: Leg,
+) -> float:
+    """Anneal on orders, in which each starts as soon as any worker has room; return the work."""
+    prompts, outputs, _, costs, _, _ = requests
+    count, steps = len(order), len(state.usage) // len(places.memories)
+    starts, placement, usage, met = state.starts, state.placement, state.usage, state.costs
+    trial, new = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    copy(order, trial, 0, count)
+    spent = 0.0
+    while spent < leg.work:
+        temperature = temperature_after(leg, spent)
+        first, last = _change(trial, random)
+        spent += MOVE_WORK
+        if first == last:
+            continue
+        before = after = 0.0
+        for rank in range(first, count):
+            request = order[rank]
+            before += cost_of_start(costs, request, starts[request])
+            old = placement[request] * steps + starts[request]
+            add_usage(usage, prompts[request], outputs[request], old, -1)
+            spent += STEP_WORK * outputs[request]
+        budget = before - temperature * math.log(1.0 - uniform(random))
+        placed = first
+        while placed < count and after <= budget:
+            request = trial[placed]
+            at, spent = _place(requests, places, request, usage, random, spent)
+            if at < 0:
+                break
+            new[placed] = at
+            after += cost_of_start(costs, request, at % steps)
+            add_usage(usage, prompts[request], outputs[request], at, 1)
+            placed += 1
+        if placed < count or after > budget:
+            for rank in range(first, placed):
+                request = trial[rank]
+                add_usage(usage, prompts[request], outputs[request], new[rank], -1)
+            for rank in range(first, count):
+                request = order[rank]
+                old = placement[request] * steps + starts[request]
+                add_usage(usage, prompts[request], outputs[request], old, 1)
+            copy(order, trial, first, last + 1)
+            continue
+        copy(trial, order, first, last + 1)
+        for rank in range(first, count):
+            placement[order[rank]], starts[order[rank]] = divmod(new[rank], steps)
+        met[0] += after - before
+        if met[0] < met[1]:
+            met[1] = met[0]
+            copy(starts, state.best, 0, count)
+            copy(placement, state.best_placement, 0, count)
+    return spent
+
+
+@compiled_inside
+def _place(
+    requests: SearchRequests,
+    places: SearchWorkers,
+    request: int,
+    usage: Usage,
+    random: RandomState,
+    spent: float,
+) -> tuple[int, float]:
+    """Return where in the usage a request starts first, on any of the workers, and the work."""
+    memories, kinds, allowed = places
+    output, arrival = requests.outputs[request], requests.arrivals[request]
+    workers = len(memories)
+    steps = len(usage) // workers
+    latest, found = min(steps - 2 - output, requests.latest[request]), -1
+    turn = int(uniform(random) * workers)  # of equal ones any may be the first
+    for number in range(turn, turn + workers):
+        worker = number % workers
+        if allowed[kinds[request], worker]:
+            begin = worker * steps + arrival
+            at = earliest_fit(
+                usage,
+                memories[worker],
+                requests.prompts[request],
+                output,
+                begin,
+                worker * steps + latest,
+            )
+            end = latest if at < 0 else at - worker * steps
+            spent += STEP_WORK * (output + max(end - arrival, 0))
+            if at >= 0:
+                found, latest = at, end - 1
+    return found, spent
 
 
 @compiled_inside

@@ -14,8 +14,9 @@ from optsched.admission import admit_in_window
 from optsched.models import EventProgram
 from optsched.optimum import plan
 from optsched.problem.costs import StartCosts
+from optsched.search.annealing import Leg, Moves, SearchRequests, SearchWorkers, new_random
 from optsched.search.delays import list_on_workers
-from optsched.search.search import search
+from optsched.search.search import place_orders, search
 
 
 def test_lists_and_moves_are_feasible_on_any_workers():
@@ -34,11 +35,67 @@ def test_lists_and_moves_are_feasible_on_any_workers():
         listed = list_on_workers(instance, workers, instance.areas, ratio, length, releases)
         assert not listed.check()
         assert (listed.starts >= releases).all()
-        moved = search(
-            listed, StartCosts.plain(np.ones(len(instance))), Budget(work=5e4), seed=1
-        ).schedule
-        assert not moved.check()
-        assert moved.total_latency <= listed.total_latency
+        latest = listed.starts + rng.integers(0, 9, len(instance))
+        for due in (None, latest):
+            costs = StartCosts.plain(np.ones(len(instance)))
+            moved = search(listed, costs, Budget(work=5e4), seed=1, latest=due).schedule
+            assert not moved.check()
+            assert moved.total_latency <= listed.total_latency
+            assert due is None or (moved.starts <= due).all()
+
+
+def usage_of(schedule, steps):
+    """Add up what requests hold on each worker, token by token."""
+    instance = schedule.instance
+    held = np.zeros((len(schedule.workers), steps), dtype=np.int32)
+    placed = zip(schedule.starts, schedule.placement, strict=True)
+    for request, (start, worker) in enumerate(placed):
+        for token in range(1, int(instance.outputs[request]) + 1):
+            held[worker, start + token] += instance.prompts[request] + token
+    return held
+
+
+def test_orders_on_several_workers_keep_their_books_and_reach_the_optimum():
+    rng = np.random.default_rng(7)
+    reached = 0
+    for seed in range(60):
+        instance, workers = tiny_joint(rng)
+        count, weights = len(instance), rng.integers(1, 5, len(instance)).astype(float)
+        start = list_on_workers(instance, workers, instance.areas, 1.0, 9)
+        steps = start.makespan + 20
+        held = usage_of(start, steps)
+        costs = StartCosts.plain(weights)
+        state = Moves.of(
+            start.starts,
+            np.asarray(start.placement),
+            held.reshape(-1),
+            len(workers),
+            costs.total(start.starts),
+        )
+        place_orders(
+            SearchRequests.of(instance, costs),
+            SearchWorkers.of(instance, workers),
+            np.argsort(start.starts, kind="stable"),
+            state,
+            new_random(seed),
+            Leg(2e4, 5.0, 0.5),
+        )
+        now, best = (
+            Schedule(instance, starts, workers=workers, placement=placement)
+            for starts, placement in (
+                (state.starts, state.placement),
+                (state.best, state.best_placement),
+            )
+        )
+        assert now.check() == best.check() == []
+        assert held.tolist() == usage_of(now, steps).tolist()
+        assert state.costs.tolist() == [weights @ now.starts, weights @ best.starts]
+        if count < 5:
+            found = search(start, StartCosts.plain(np.ones(count)), Budget(work=1e5)).schedule
+            least = joint_optima(instance, workers)["total-latency"]
+            assert found.total_latency >= least
+            reached += found.total_latency == least
+    assert reached >= 30
 
 
 def test_a_list_for_one_worker_is_the_window_rule():
