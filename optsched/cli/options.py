@@ -275,6 +275,7 @@ TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
 SERVED = "optsched.served"  # under which a context keeps how vLLM serves, as told or on its GPU
+LINE = "optsched.line"  # the command by which it was started
 _TOLD = "optsched.told"  # and of that what --serve said
 _MAX_SEEDS = 10_000
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
@@ -592,6 +593,8 @@ def take_served(options: Options) -> None:
     if "read_served" not in rooms.names("served"):
         raise OptschedError(rooms.elsewhere("--serve"))
     served, context = rooms.added("served", "read_served")(text), click.get_current_context()
+    if text.split()[:2] == ["vllm", "serve"]:
+        context.meta[LINE] = text.strip()
     settings = served.settings
     found = {"llm": served.llm, "gpu": served.gpu, "memory": served.memory}
     if served.llm is not None:

@@ -105,10 +105,21 @@ def compare(output: Output, given: Options) -> int:
     for policy in chosen:
         options = getattr(policy, "serving_options", None)
         if able is not None and able.policy == policy.name and options is not None:
-            output.say(options(given["clock"]))
+            margin = comparison.margin
+            if margin and margin["against"] == "vllm" and margin["low"] <= 0 <= margin["high"]:
+                output.say("Stay with vLLM as it is, or compare on more requests.")
+                continue
+            output.say(options(given["clock"], _server()))
             if getattr(policy, "fair", False) and instance.weights is not None:
                 output.say('In place of true say the weights of clients, such as {"a": 2}.')
     return code
+
+
+def _server() -> str:
+    """Return the command by which vLLM is started: the one of --serve, or one for as many GPUs."""
+    context = click.get_current_context()
+    shared = f" --tensor-parallel-size {gpus}" if (gpus := context.params["gpus"]) > 1 else ""
+    return str(context.meta.get(cli.LINE, f"vllm serve MODEL{shared}"))
 
 
 def _say_measured(instance: Instance, output: Output) -> None:

@@ -471,9 +471,10 @@ def regret(
     Parameters
     ----------
     source
-        A trace, an instance or ``family:NAME,key=number,...``. The lengths of a trace are drawn
-        with replacement, and its requests arrive by a Poisson process. Or a list of instances and
-        traces: each is run as it is, with their mean load and longest horizon in the result.
+        A trace or ``family:NAME,key=number,...``. The lengths of a trace are drawn with
+        replacement, and its requests arrive by a Poisson process. Or an instance, or a list of
+        instances and traces: each is run as it is, with their mean load and longest horizon in the
+        result; of one instance with loads, horizons or seeds lengths are drawn as of a trace.
     policies
         Names, policy objects, functions or "module:name", or one of them; they know the outputs.
     loads
@@ -573,8 +574,11 @@ def _tasks(
     as_number("time_limit", time_limit, lambda x: x >= 0, "a number of at least 0")
     if time_limit and clock is not None:
         raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
+    plain = (loads, horizons, seeds) == (_LOADS, None, _SEEDS)
+    if isinstance(source, Instance) and plain:
+        source = [source]
     if not isinstance(source, (str, PathLike, Instance)) and isinstance(source, Sequence):
-        if (loads, horizons, seeds) != (_LOADS, None, _SEEDS):
+        if not plain:
             raise OptschedError("instances are run as they are; leave loads, horizons, seeds out")
         given, load, rate, longest = regret_cells.read_sources(source, memory, clock)
         _rehearse(chosen, given[0].sample, given[0].clock)

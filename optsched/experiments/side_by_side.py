@@ -321,16 +321,18 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
                 for end in ("mean", "high", "low")
             )
             tails = [numbers.number(tail) for tail in margin["p99"]]
+            chance = ", which may be chance" if margin["low"] <= 0 <= margin["high"] else ""
             found.insert(
                 1,
                 f"{'That' if total else 'Per request that'} is {less} than with "
-                f"{margin['against']} ({least} to {most}, with 95 % confidence if the tenths of "
+                f"{margin['against']}{chance} ({least} to {most}, with 95 % confidence if the tenths of "
                 f"the log are independent); its p99{'' if total else ' latency'} is "
                 f"{tails[0]}{unit}, that of {margin['against']} {tails[1]}.",
             )
         if self.best_deployable is None:
             found.append(
-                f"Add {self._untold} to the policies, which is told nothing, to see what can be."
+                f"Add {self._untold} to the policies: it is told nothing, and shows what can be "
+                "deployed."
             )
         return found
 

@@ -281,13 +281,14 @@ def _mean(key: str, value: Any) -> Cell:
 def regret_table(result: Regret) -> Table:
     """Return the intervals of all policies, loads and horizons, rounded outwards."""
     bands = result.bands()
-    seeds = max(band.seeds for band in bands)
+    least, seeds = min(band.seeds for band in bands), max(band.seeds for band in bands)
+    of = f"{least} to {seeds}" if least < seeds else f"{seeds}"
     numbers = [regret_cells(band) for band in bands]
     return Table(
         ["policy", *numbers[0]],
         [Row(band.policy, list(row.values())) for band, row in zip(bands, numbers, strict=True)],
         f"regret: mean latency minus the least possible, in {result.unit} per request, from the "
-        f"best schedule known to the proven bound; mean over {seeds} instance{'s' * (seeds > 1)}; "
+        f"best schedule known to the proven bound; mean over {of} instance{'s' * (seeds > 1)}; "
         f"confidence {result.confidence:.0%}; knows: what is told of an output before it ends",
         width=140,
     )

@@ -232,8 +232,8 @@ class VllmPolicy(NamedPolicy):
         said = f"{self.description}; {names.replace('+', ', ')}"
         return replace(self, name=f"{self.name}+{names}", description=said, **switched)
 
-    def serving_options(self, clock: str | None = None) -> str:
-        """Say how to make vLLM serve so; a clock is for orders that depend on it."""
+    def serving_options(self, clock: str | None = None, server: str = "vllm serve MODEL") -> str:
+        """Say how to make a server serve so; a clock is for orders that depend on it."""
         if not (self.reorders or self.plan):
             return "Serve so with vLLM as it is."
         kind = "Planned" if self.plan else "Ordered"
@@ -246,7 +246,7 @@ class VllmPolicy(NamedPolicy):
         said = json.dumps({"optsched": settings})
         due = isinstance(self.order, DuePolicy)
         return (
-            f"Serve so with vllm serve MODEL --scheduler-cls optsched.vllm.{kind}Scheduler "
+            f"Serve so with {server} --scheduler-cls optsched.vllm.{kind}Scheduler "
             f"--additional-config '{said}'."
             + due
             * ' Say in the setting "objective", or in requests, how many seconds they have.'

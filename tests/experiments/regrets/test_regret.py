@@ -211,6 +211,7 @@ def test_an_interrupted_run_keeps_its_cells(monkeypatch):
     assert {cell.horizon for cell in result.cells} == {50}
     assert result.growths() == []
     assert "interrupted" in str(result)
+    assert "mean over 1 to 2 instances" in str(result)
     content = json.loads(json.dumps(result.to_dict()))
     assert content["status"] == "interrupted"
     assert [entry["ceiling"] for entry in content["intervals"] if entry["seeds"] == 1] == [None]
@@ -375,6 +376,8 @@ def test_a_list_of_instances_is_run_as_it_is(clock, tmp_path):
     assert band.low == pytest.approx(low)
     again = optsched.regret(made, ["area", "fcfs"], **how, resume=True)
     assert again.cells == found.cells
+    (cell,) = optsched.regret(made[0], ["area", "fcfs"], clock=clock).cells
+    assert cell.latencies == found.cells[0].latencies
     with pytest.raises(OptschedError, match="instances are run as they are; leave loads"):
         optsched.regret(made, "area", loads=0.5)
     with pytest.raises(OptschedError, match="a list of sources has instances and traces"):
