@@ -474,7 +474,7 @@ def regret(
         A trace or ``family:NAME,key=number,...``. The lengths of a trace are drawn with
         replacement, and its requests arrive by a Poisson process. Or an instance, or a list of
         instances and traces: each is run as it is, with their mean load and longest horizon in the
-        result; of one instance with loads, horizons or seeds lengths are drawn as of a trace.
+        result; of one instance, with other loads, horizons or seeds, lengths are drawn as well.
     policies
         Names, policy objects, functions or "module:name", or one of them; they know the outputs.
     loads
