@@ -325,8 +325,8 @@ class Comparison(View, Generic[AnyRun, AnyBound]):
             found.insert(
                 1,
                 f"{'That' if total else 'Per request that'} is {less} than with "
-                f"{margin['against']}{chance} ({least} to {most}, with 95 % confidence if the tenths "
-                f"of the log are independent); its p99{'' if total else ' latency'} is "
+                f"{margin['against']}{chance} ({least} to {most}, with 95 % confidence if the "
+                f"tenths of the log are independent); its p99{'' if total else ' latency'} is "
                 f"{tails[0]}{unit}, that of {margin['against']} {tails[1]}.",
             )
         if self.best_deployable is None:

@@ -191,7 +191,8 @@ def _plot_gantt(schedule: Schedule, ax: Axes, labels: bool) -> Axes:
     ax.grid(visible=False, axis="y")
     ax.set_yticks([])
     xlabel, title = common.in_steps(instance), plain(schedule.policy)
-    return finish(ax, xlabel, "requests by client", counts="x", title=title)
+    ylabel = "requests" if instance.clients is None else "requests by client"
+    return finish(ax, xlabel, ylabel, counts="x", title=title)
 
 
 def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:

@@ -172,3 +172,25 @@ def test_arguments_as_json(tmp_path):
     file.write_text("{")
     with pytest.raises(OptschedError, match="is no JSON"):
         read_served(str(file))
+
+
+def test_what_is_advised_is_the_command_of_the_server_unless_it_may_be_chance(optsched_command):
+    line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 --max-num-seqs 64"
+
+    def advised(rate, *words):
+        requests = f"family:chat-and-summaries,n=300,rate={rate}"
+        policies = ("--policies", "vllm,vllm:area,load+plan+learned")
+        words = ("compare", requests, *policies, "--gpu", "h100-80gb", *words)
+        code, out, err = optsched_command(*words)
+        assert code == 0, err
+        return out
+
+    few = advised(4, "--serve", line)
+    assert "which may be chance (" in few
+    assert "Stay with vLLM as it is, or compare on more requests." in few
+    many = advised(20, "--serve", line)
+    assert "which may be chance (" not in many
+    assert f"Serve so with {line} --scheduler-cls optsched.vllm.PlannedScheduler" in many
+    limits = ("--llm", "llama-3.1-70b", "--gpus", "2", "--max-num-seqs", "64")
+    plain = advised(20, *limits)
+    assert "Serve so with vllm serve MODEL --tensor-parallel-size 2 --scheduler-cls" in plain
