@@ -105,7 +105,8 @@ class Decisions:
     def __str__(self) -> str:
         facts = self.to_dict()
         lines = [
-            f"{facts['decisions']:,} decision{'s' * (facts['decisions'] != 1)} on windows of up to {facts['window']} requests: "
+            f"{facts['decisions']:,} decision{'s' * (facts['decisions'] != 1)} on windows of up to "
+            f"{facts['window']} requests: "
             f"{facts['planned']:,} planned by {facts['model']}"
             f"{'' if facts['method'] == 'auto' else ' with ' + facts['method']}, "
             f"{facts['fallbacks']:,} by the "

@@ -191,6 +191,6 @@ def test_what_is_advised_is_the_command_of_the_server_unless_it_may_be_chance(op
     many = advised(20, "--serve", line)
     assert "which may be chance (" not in many
     assert f"Serve so with {line} --scheduler-cls optsched.vllm.PlannedScheduler" in many
-    limits = ("--llm", "llama-3.1-70b", "--gpus", "2", "--max-num-seqs", "64")
+    limits = ("--llm", "llama-3.1-70b", "--gpus", "2")
     plain = advised(20, *limits)
     assert "Serve so with vllm serve MODEL --tensor-parallel-size 2 --scheduler-cls" in plain
