@@ -33,6 +33,7 @@ from optsched.problem.schedule import Schedule
 from optsched.search.annealing import WORK_PER_SECOND
 from optsched.search.delays import list_on_workers
 from optsched.search.exact.parts import MOST
+from optsched.search.search import FEW_PLACED
 from optsched.simulate import run
 from optsched.solvers.backends.driver import end_idle
 
@@ -123,6 +124,7 @@ _FIRST_SCHEDULE = 0.9  # seconds after Ctrl-C for the first schedule, if none is
 _FIRST_SEARCH = 0.1  # share of the time of a search before all else
 _WAITING = 0.3  # of the time limit
 _RUNS = 7  # from the best so far, where there are few requests
+_BEFORE_LAST = 0.8  # of the time left, as a search of a second gains more than a program in ten
 _DENSE, _DENSE_MORE = 0.3, 0.5  # of the time left, where the event program comes next
 _IN_TIME = 0.95  # of the time, as what a search finds too late is lost
 _LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
@@ -526,6 +528,11 @@ def _searched_last(state: SolveState) -> bool:
     return latency and (state.method == "auto" or not _plain(state, "search") or state.beamed)
 
 
+def _solve_program(state: SolveState) -> None:
+    last = not state.alone and state.method == "auto" and _searched_last(state)
+    stages.solve_program(state, _BEFORE_LAST * state.left if last else math.inf)
+
+
 def _programmed(state: SolveState) -> bool:
     if not state.alone:
         packed = _makespan(state) and _packed_first(state)
@@ -746,9 +753,9 @@ STAGES: tuple[Stage, ...] = (
         f"requests, by cp-sat, makespan and deadlines {EVENTS_TIGHT}, time-indexed up to "
         f"{stages.NONZEROS_PER_SECOND:,} nonzeros for each second left; {_SEVERAL}, up to "
         f"{_EXACT}, of the makespan {stages.MOST_PLACED}",
-        _TO_THE_END,
+        f"{_TO_THE_END}; on {_SEVERAL} {_BEFORE_LAST:.0%}, where a search follows",
         _programmed,
-        stages.solve_program,
+        _solve_program,
     ),
     Stage(
         "prices and charges together",
@@ -758,8 +765,8 @@ STAGES: tuple[Stage, ...] = (
         stages.raise_charges,
     ),
     Stage(
-        "simulated annealing: moves of single requests, also between workers",
-        f"auto, {_LATENCY}; search after a beam or on {_SEVERAL}",
+        "simulated annealing: moves of single requests, on several workers orders, too",
+        f"auto, {_LATENCY}; search after a beam or on {_SEVERAL}; orders up to {FEW_PLACED} requests",
         _TO_THE_END,
         _searched_last,
         lambda state: stages.search_schedules(state, state.params.seed + 1),

@@ -51,7 +51,7 @@ Plan = tuple[tuple[Kind, float], ...]
 
 _CHUNK = 2e7  # work between two looks at the clock
 _FEW = 400  # up to so many requests orders are annealed, and starts delayed
-_FEW_PLACED = 100  # and on several workers, where all behind a change are placed anew
+FEW_PLACED = 100  # and on several workers, where all behind a change are placed anew
 _CROWDED = 3.0  # so few requests fit on average that packing them is what matters
 _LARGE, _SHARE_OF_LARGE = 0.8, 0.8  # the largest fifth move by themselves if they hold as much
 _MOVES_OF_LARGE = 0.45
@@ -130,7 +130,7 @@ def _choose(start: Schedule) -> list[str]:
     instance = start.instance
     together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
     if len(start.workers) > 1:
-        return ["placed", "starts"] if len(instance) <= _FEW_PLACED else ["starts"]
+        return ["placed", "starts"] if len(instance) <= FEW_PLACED else ["starts"]
     if len(instance) > _FEW:
         return ["starts"]
     if together < _CROWDED or instance.arrivals.any():
