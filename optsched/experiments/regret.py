@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optsched._internal.arguments import as_count, as_number
+from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.aside import untimed
 from optsched._internal.fingerprints import fingerprint
 from optsched._internal.imports import data_frame
@@ -446,6 +446,7 @@ _VARYING = ("load", "rate", "horizon", "seed")  # of the instances of one regret
 _LOADS, _SEEDS = (0.8, 1.2), 5
 
 
+@checked()
 def regret(
     source: Source | Sequence[Source] = "family:equal-prompts",
     policies: SomePolicies = ("mc-sf", "area"),

@@ -766,7 +766,8 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "simulated annealing: moves of single requests, on several workers orders, too",
-        f"auto, {_LATENCY}; search after a beam or on {_SEVERAL}; orders up to {FEW_PLACED} requests",
+        f"auto, {_LATENCY}; search after a beam or on {_SEVERAL}; orders up to {FEW_PLACED} "
+        "requests",
         _TO_THE_END,
         _searched_last,
         lambda state: stages.search_schedules(state, state.params.seed + 1),

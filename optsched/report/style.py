@@ -6,6 +6,7 @@ import platform
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -320,7 +321,7 @@ def made_by(result: object) -> dict[str, str]:
         made["Call"] = called
     several = getattr(result, "runs_by_policy", None)
     one = result if hasattr(result, "instance") else getattr(result, "schedule", None)
-    of = next(iter(several.values())) if several else [one]
+    of = next(iter(several.values())) if several else getattr(result, "parts", [one])
     named = dict.fromkeys(each.instance for each in of if hasattr(each, "instance"))
     if names := [f"{each.name}, SHA-256 {each.fingerprint}" for each in named]:
         more = f"; and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
@@ -330,6 +331,7 @@ def made_by(result: object) -> dict[str, str]:
     return made
 
 
+_FOOT_PER_INCH = 24  # characters of the foot of a figure, so that no line leaves it
 _METADATA = {"png": ("Software", "Description"), "pdf": ("Creator", "Subject")}
 _METADATA["svg"] = ("Creator", "Description")
 
@@ -358,7 +360,9 @@ def save_figure(
     keys = _METADATA.get(str(path).rpartition(".")[2].lower(), ())
     metadata = dict(zip(keys, (made["Made by"], "\n".join(lines)), strict=False)) or None
     if foot:
-        figure.supxlabel(plain("\n".join(lines)), x=0.01, ha="left", fontsize=5, color=LIMIT)
+        wide = int(_FOOT_PER_INCH * figure.get_figwidth())
+        said = "\n".join(textwrap.fill(line, wide, subsequent_indent="  ") for line in lines)
+        figure.supxlabel(plain(said), x=0.01, ha="left", fontsize=5, color=LIMIT)
     with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42}):
         figure.savefig(path, dpi=dpi, metadata=metadata)
 

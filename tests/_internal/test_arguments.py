@@ -97,7 +97,7 @@ WRONG = [
     (lambda: Workers(np.array(3)), r"memories is array\(3\), but must be a list"),
     (lambda: Beliefs([["x"]]), r"chances are \[\['x'\]\], but must be numbers"),
     (lambda: Predictor(3, relative_error=np.inf), "relative_error is inf, but must not be neg"),
-    (lambda: regret(seeds="5"), "one of the seeds is '5', but must be a number"),
+    (lambda: regret(seeds="5"), "seeds is '5', but must be a whole number"),
 ]
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from tabled import tables
 
 import optsched.report
-from optsched import compare, family
+from optsched import compare, family, regret
 from optsched.experiments.comparison import UNDER_INTERVALS
 from optsched.policies import BASIC, POLICIES
 from optsched.policies.priorities import ENGINES
@@ -124,6 +124,20 @@ def test_a_figure_says_what_made_it(tmp_path):
     for line in (call, f"Requests: uniform, SHA-256 {instance.fingerprint}", "Seed: 3"):
         assert line in said
         assert line in drawn.figure.get_supxlabel()
+
+
+def test_the_foot_of_a_figure_names_all_instances_within_its_width(tmp_path):
+    several = [family("uniform", n=9, seed=seed) for seed in range(3)]
+    for result in (compare(several, ["area", "fcfs"]), regret(several, ["area", "fcfs"])):
+        drawn = result.plot()
+        save_figure(drawn, tmp_path / "figure.png", dpi=30, foot=True)
+        (foot,) = (each for each in drawn.figure.texts if each.get_text().startswith("Made by"))
+        edge = foot.get_window_extent().x1
+        assert edge < drawn.figure.bbox.x1
+        assert f"Call: {result.called[:12]}" in foot.get_text()
+    first = compare(several, ["area", "fcfs"]).plot()
+    save_figure(first, tmp_path / "figure.png", dpi=30, foot=True)
+    assert "uniform, SHA-256" in first.figure.get_supxlabel()
 
 
 @pytest.mark.parametrize("alike", [True, False])

@@ -252,7 +252,7 @@ def test_hindsight_narrows_an_interval():
 
 
 @tabled(
-    ({"time_limit": None}, "time_limit is None, but must be a number of at least"),
+    ({"time_limit": None}, "time_limit is None, but must be a number"),
 )
 def test_bad_input_gets_one_sentence(arguments, message):
     with pytest.raises(OptschedError, match=message):
