@@ -72,7 +72,7 @@ def test_shares_and_their_bound_are_shown_and_are_json():
     assert 0 < shares[0] < shares[1] < content["attained_bound"] < 1
     assert "why_no_bound" not in content
     assert "within SLO" in str(found)
-    assert "within latency:p90<=60steps and ttft:max<=9steps." in " ".join(found.notes)
+    assert "Within latency:p90<=60steps and ttft:max<=9steps, area has " in found.notes[0]
     plain = compare(BUSY, ["fcfs", "area"]).to_dict()
     assert "attained_bound" not in plain
     assert "attained" not in plain["policies"][0]

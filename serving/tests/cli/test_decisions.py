@@ -41,11 +41,16 @@ def test_a_margin_is_that_of_the_tenths_of_the_log():
     assert compare(log.take(range(99)), both, clock="unit").margin is None
 
 
-def test_the_best_says_how_to_serve_so(optsched_command, lengths):
-    code, out, _ = optsched_command(
-        "compare", lengths, *GPU, "--rate", 40, "--policies", "vllm,vllm:work+plan+learned"
-    )
+def test_the_best_says_how_to_serve_so_where_it_is_no_chance(optsched_command, lengths):
+    options = (*GPU, "--rate", 40, "--policies", "vllm,vllm:work+plan+learned")
+    code, few, _ = optsched_command("compare", lengths, *options)
     assert code == 0
+    assert "which may be chance" in few
+    assert "Stay with vLLM as it is, or compare on more requests." in few
+    assert "--additional-config" not in few
+    code, out, _ = optsched_command("compare", "family:chat-and-summaries,n=1000,seed=1", *options)
+    assert code == 0
+    assert "may be chance" not in out
     settings = json.loads(out.split("--additional-config '")[1].split("'")[0])
     assert settings == {
         "optsched": {"order": "work", "aging": None, "clock": "llama-3.1-8b-rtx4090"}
