@@ -6,7 +6,7 @@ charges and each completion.
 
 Of the makespan, all charges of what arrives from some time on are served after it.
 
-**By a path** the certificate is six numbers, as `optsched.certificates.path` says.
+**By a path** the certificate is six numbers and rates, as `optsched.certificates.path` says.
 
 **With prices.** Time from some step on, the first arrival at the latest, is cut into bins of equal
 width. In each bin memory has a price :math:`\nu \ge 0`, and taking part in a batch has a price
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from optsched.problem.instance import Instance
 
 _MAX_BINS = 2**24
-_MOST, _RATE = 2**40, 2**10  # steps and rate of a path, at most
+_MOST, _RATE, _OFFSETS = 2**40, 2**10, 2**6  # steps, rate and offsets of a path, at most
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
 PARTS = 16  # into which the constant of batches is divided between requests and their tokens
 
@@ -91,8 +91,10 @@ class ClockCertificate(Claimed):
     counted: int = 0  # steps of `width` that a prefill counts for at most, where it goes by a path
     backlog: int = 0  # in steps, from which on all are one
     until: int = 0  # the step by whose begin tokens are made that earn
-    rate: float = 0.0  # of what they refund
+    # Of what they refund, in windows of as many steps until then.
+    rates: tuple[float, ...] = field(default=(), repr=False)
     aside: float = 0.0  # share of latencies
+    offsets: int = 1  # into so many parts of a step work is cut
 
     def __post_init__(self) -> None:
         numbers = (*self.clock, self.seconds_per_step)
@@ -115,12 +117,16 @@ class ClockCertificate(Claimed):
         alone = self.workers == 1 and self.objective == "total-latency"
         if self.counted and not alone:
             raise CertificateError("a path proves something about total latency on one worker only")
-        steps, shares = (self.counted, self.backlog, self.until), (self.rate / _RATE, self.aside)
-        if not 0 <= min(steps) <= max(steps) < _MOST or not all(0 <= each <= 1 for each in shares):
+        steps, shares = (self.counted, self.backlog, self.until), (self.aside, *self.rates)
+        most = (1, *[_RATE] * len(self.rates))
+        within = all(0 <= each <= limit for each, limit in zip(shares, most, strict=True))
+        if not 0 <= min(steps) <= max(steps) < _MOST or not within:
             raise CertificateError(
-                f"counted, backlog, until, rate and aside are {steps}, {self.rate} and "
-                f"{self.aside}, but must be from 0 to {_MOST}, {_RATE} and 1"
+                f"counted, backlog, until, aside and rates are {steps}, {self.aside} and "
+                f"{self.rates[:9]}, but must be from 0 to {_MOST}, 1 and {_RATE}"
             )
+        if not 1 <= self.offsets <= _OFFSETS:
+            raise CertificateError(f"offsets are {self.offsets}, but must be from 1 to {_OFFSETS}")
         every = (*self.begins, *self.memory_prices, *(p for row in self.prices for p in row))
         if min(every, default=0) < 0:
             raise CertificateError("a price or a bin is negative")
@@ -152,16 +158,16 @@ class ClockCertificate(Claimed):
             raise CertificateError(f"{where} is not a certificate of a bound on a clock")
         depths = {"workers": 0, "denominator": 0, "memory_prices": 1, "begins": 1, "prices": 2}
         names = ("max_num_seqs", "by_requests", "origin", "counted", "backlog", "until")
-        optional = {name: content.get(name, 0) for name in names}
+        optional = {**dict.fromkeys(names, 0), "offsets": 1}
         fields = read_fields({**optional, **content}, where, **depths, **dict.fromkeys(optional, 0))
         try:
             clock = tuple(float(number) for number in content["clock"])
             width, step = float(content["width"]), float(content["seconds_per_step"])
-            for name in ("rate", "aside"):
-                fields[name] = float(content.get(name, 0))
+            fields["aside"] = float(content.get("aside", 0))
+            fields["rates"] = tuple(float(rate) for rate in content.get("rates", ()))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise CertificateError(
-                f"{where}: clock, width, seconds_per_step, rate and aside must be numbers"
+                f"{where}: clock, width, seconds_per_step, aside and rates must be numbers"
             ) from None
         return cls(
             clock,
@@ -205,7 +211,8 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     if certificate.counted:
         prefills = [own[0] * each + own[3] * each * each for each in instance.prompts.tolist()]
         steps = certificate.counted, certificate.backlog, certificate.until
-        path = CommonPath(width, *steps, Fraction(certificate.rate), Fraction(certificate.aside))
+        rates = tuple(Fraction(rate) for rate in certificate.rates)
+        path = CommonPath(width, *steps, rates, Fraction(certificate.aside), certificate.offsets)
         return on_a_path(requests, prefills, c0, path) / unit
     if not certificate.memory_prices and not certificate.prices:
         total = _machine(requests, c0, whole, certificate.workers, unit)

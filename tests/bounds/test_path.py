@@ -34,9 +34,18 @@ def any_path(rng, instance, clock):
         counted=int(rng.choice([1, 2, 3, 5, 10, 40])),
         backlog=int(most / width) + 1 + int(rng.choice([0, 1, 3, 10, 40])),
         until=max(0, int(end / width)),
-        rate=float(rng.choice([0, 0.125, 0.25, 0.5, 1, 1.5, 2, 3])),
+        rates=rates_like(rng, rng.choice([0, 0.125, 0.25, 0.5, 1, 1.5, 2, 3])),
         aside=float(rng.choice([0, 0.01, 0.03, 0.1, 0.3, 0.6, 0.9, 1])),
+        offsets=int(rng.choice([1, 2, 3, 4, 8])),
     )
+
+
+def rates_like(rng, rate):
+    """Draw one rate, or one for each of some windows."""
+    factors = (
+        [1.0] if rng.random() < 0.4 else rng.choice([0, 0.25, 0.75, 1, 1.5, 2], rng.integers(2, 7))
+    )
+    return tuple(min(1024.0, math.ceil(each * rate * 1024) / 1024) for each in factors)
 
 
 def together(rng):
@@ -67,9 +76,16 @@ def late_tokens(rng, instance, clock):
         counted=int(rng.choice([1, 3, 100])),
         backlog=int(prefills.sum() / width) + 2,
         until=max(0, int(end / width)),
-        rate=min(1024.0, math.ceil(rate * 1024) / 1024),
+        rates=rates_like(rng, rate),
         aside=float(rng.choice([0.02, 0.05, 0.1, 0.3, 0.5, 0.7])),
+        offsets=int(rng.choice([1, 2, 5])),
     )
+
+
+def ends_of(certificate):
+    """Return the step by which each window ends."""
+    windows = len(certificate.rates)
+    return [certificate.until * each // windows for each in range(1, windows + 1)]
 
 
 def parts_of(certificate, instance, clock):
@@ -77,19 +93,22 @@ def parts_of(certificate, instance, clock):
     work, earned, put_off, added = least_work(instance, clock), 0.0, 0, 0.0
     arrivals = arrival_times(instance, clock, certificate.origin)
     for i, arrival in enumerate(arrivals):
-        decodes = int(instance.outputs[i]) - 1
-        until = (certificate.until - arrival // certificate.width) * certificate.width
-        choices = []
-        for later in range(decodes + 1):
-            tokens = work.decode[i] + work.growth * np.arange(1, decodes - later + 1)
-            terms = 2 * np.sqrt(certificate.rate * clock.constant * tokens)
-            gained = np.maximum(0, terms + (certificate.rate - 1) * tokens).sum()
-            kept = work.own[i]
-            if later:
-                batch = clock.constant + work.decode[i] + work.growth
-                kept = max(kept, until + (later - 1) * batch)
-            cost = (1 - certificate.aside) * gained + certificate.aside * kept
-            choices.append((cost, later, gained))
+        decodes, step = int(instance.outputs[i]) - 1, arrival // certificate.width
+        ends = [end for end in ends_of(certificate) if end > step]
+        rates = [*certificate.rates, 0.0][len(certificate.rates) - len(ends) :]
+        tokens = work.decode[i] + work.growth * np.arange(1, decodes + 1)
+        choices, before = [], rates[0]
+        for end, rate in zip([-math.inf, *ends], rates, strict=True):
+            for later in range(1, decodes + 1) if rate < before else [0] * (end < 0):
+                each = np.where(np.arange(decodes) < decodes - later, before, rate)
+                terms = 2 * np.sqrt(each * clock.constant * tokens) + (each - 1) * tokens
+                kept, gained = work.own[i], np.maximum(0, terms).sum()
+                if later:
+                    batch = clock.constant + work.decode[i] + work.growth
+                    kept = max(kept, (end - step) * certificate.width + (later - 1) * batch)
+                cost = (1 - certificate.aside) * gained + certificate.aside * kept
+                choices.append((cost, later, gained))
+            before = min(rate, before)
         cost, later, gained = min(choices)
         earned, put_off, added = earned + gained, put_off + later, added + cost
     return earned, put_off, added
@@ -121,6 +140,24 @@ def test_nor_where_tokens_are_put_off_until_nothing_is_earned(seed):
         assert verify(late_tokens(rng, instance, clock), instance) <= best + EXACT
 
 
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_nor_where_all_backlogs_but_the_least_are_one(seed):
+    rng, found = np.random.default_rng(seed), 0
+    instance, clock = drawn(rng, most=3) if seed % 2 else together(rng)
+    best = best_of(instance, clock)
+    for _ in range(40):
+        certificate = (any_path, late_tokens)[seed // 2 % 2](rng, instance, clock)
+        backlog = rng.integers(1, min(certificate.backlog, rng.choice([3, 10, 50])) + 1)
+        rates = tuple(min(1024.0, each * rng.choice([1, 1, 8])) for each in certificate.rates)
+        try:
+            proven = verify(replace(certificate, backlog=int(backlog), rates=rates), instance)
+        except CertificateError:
+            continue
+        assert proven <= best + EXACT
+        found += 1
+    assert found
+
+
 @given(
     requests=st.integers(2, 7),
     output=st.integers(2, 60),
@@ -128,10 +165,11 @@ def test_nor_where_tokens_are_put_off_until_nothing_is_earned(seed):
     batches=st.floats(0.3, 1.05),
     fit=st.floats(0.7, 1.2),
     aside=st.sampled_from([0.0, 0.01, 0.03, 0.1, 0.3, 0.7]),
+    windows=st.integers(1, 3),
 )
 @examples(200)
 def test_requests_in_step_take_no_less_than_is_proven(
-    requests, output, decode, batches, fit, aside
+    requests, output, decode, batches, fit, aside, windows
 ):
     """With what is set aside of the path alone, not of what decodes earn, it is above by 4 %."""
     clock = LinearClock("decoding", 1.0, 9.0, decode)
@@ -145,7 +183,7 @@ def test_requests_in_step_take_no_less_than_is_proven(
         counted=1,
         backlog=5,
         until=int(batches * total / requests / width),
-        rate=math.ceil(requests**2 * decode * fit * 1024) / 1024,
+        rates=(math.ceil(requests**2 * decode * fit * 1024) / 1024,) * windows,
         aside=aside,
     )
     assert verify(certificate, instance) <= total + EXACT
@@ -171,39 +209,53 @@ def busy(rng, count):
 
 
 def on_a_grid(certificate, instance, clock):
-    """Return steps of arrivals, of counted work and of the rest, and what is left out."""
-    work, width = least_work(instance, clock), certificate.width
+    """Return arrivals, counted work and the rest, in parts of a step, and what is left out."""
+    work, width, parts = least_work(instance, clock), certificate.width, certificate.offsets
     times = arrival_times(instance, clock, certificate.origin)
     prefills = clock.prefill_tokens * instance.prompts + clock.squared_prompts * instance.prompts**2
-    come = np.minimum(certificate.counted, prefills * (1 - 2**-40) // width)
-    left = work.own * (1 - 2**-40) - come * width
-    rows = zip(times // width, come, left // width, strict=True)
-    left_out = (1 - certificate.aside) * (left % width).sum() - (times % width).sum()
+    come = np.minimum(certificate.counted * parts, prefills * (1 - 2**-40) * parts // width)
+    left = work.own * (1 - 2**-40) * parts - come * width
+    rows = zip(times // width * parts, come, left // width, strict=True)
+    left_out = (1 - certificate.aside) * (left % width).sum() / parts - (times % width).sum()
     return [tuple(map(int, row)) for row in rows], left_out
 
 
-def least_cost(rows, counted, until, rate, parts=1):
+def rounded(rows, offset, parts):
+    """Return rows in whole steps: a machine works through them part by part, as read at times."""
+    now, brought, done, begun, found = rows[0][0], 0, 0, 0, []
+    for arrival, come, rest in rows:
+        while now < arrival:
+            done, now = min(brought, done + 1), now + 1
+        brought += come
+        after, began, never = ((x + offset) // parts for x in (brought, done, done - rest))
+        found.append((arrival // parts, after - begun, began - never))
+        begun = after
+    return found
+
+
+def least_cost(rows, counted, ends, rates, parts=1):
     """Return the least cost of all paths, by what is paid for operational time, in steps.
 
-    Time may be cut into so many parts of a step.
+    Time, and all rows, may be cut into so many parts of a step.
     """
-    rows = [[parts * each for each in row] for row in rows]
     now = first = rows[0][0]
     costs, brought, least = {0: 0}, 0, 0  # by operational time, and the least there is
-    ends = []
+    done, refunds = [], dict.fromkeys(ends, 0.0)
+    for end, rate, after in zip(ends, rates, [*rates[1:], 0.0], strict=True):
+        refunds[end] += rate - after
     while True:
         for _, come, rest in (row for row in rows if row[0] == now):
             costs = {theta: cost + min(theta - least, rest) for theta, cost in costs.items()}
-            ends.append(least + rest)
+            done.append(least + rest)
             brought += come
-        if now == parts * until:
+        if now % parts == 0 and (rate := refunds.get(now // parts, 0.0)):
             costs = {theta: cost - math.ceil(rate * theta) for theta, cost in costs.items()}
-        if now >= max(rows[-1][0], parts * until) and all(end <= least for end in ends):
+        if now >= max(rows[-1][0], parts * ends[-1]) and all(end <= least for end in done):
             return min(costs.values()) / parts
         passed = {}
         for theta, cost in costs.items():
             backlog = brought - (now - first - theta)
-            cost += sum(end > theta for end in ends)
+            cost += sum(end > theta for end in done)
             moves = [(theta + 1, cost + math.ceil(backlog / counted / parts))]
             moves += [(theta, cost)] * (backlog > 0)
             for after, paid in moves:
@@ -219,14 +271,22 @@ def test_the_shortest_path_is_the_least_of_all(seed):
     instance, clock = drawn(rng) if seed % 2 else (busy(rng, int(rng.integers(1, 7))), CLOCK)
     certificate = any_path(rng, instance, clock)
     rows, left_out = on_a_grid(certificate, instance, clock)
-    certificate = replace(certificate, backlog=sum(row[1] for row in rows) + 2)
-    numbers = rows, certificate.counted, certificate.until
-    least = least_cost(*numbers, certificate.rate)
+    parts = certificate.offsets
+    certificate = replace(certificate, backlog=sum(row[1] for row in rows) // parts + 3)
+    numbers, rates = (certificate.counted, ends_of(certificate)), certificate.rates
+    each = [rounded(rows, offset, parts) for offset in range(parts)]
+    least = np.mean([least_cost(on_grid, *numbers, rates) for on_grid in each])
     added = parts_of(certificate, instance, clock)[2] + left_out
     value = (1 - certificate.aside) * least * certificate.width + added
     assert float(verify(certificate, instance)) == pytest.approx(value, rel=1e-9, abs=1e-9)
-    whole = float(math.ceil(certificate.rate))
-    assert least_cost(*numbers, whole, parts=3) == pytest.approx(least_cost(*numbers, whole))
+    whole = [math.ceil(rate) for rate in rates]
+    finer = [tuple(3 * number for number in row) for row in each[0]]
+    assert least_cost(finer, *numbers, whole, parts=3) == pytest.approx(
+        least_cost(each[0], *numbers, whole)
+    )
+    if parts > 1:  # what is not rounded costs no less
+        rounded_least = np.mean([least_cost(on_grid, *numbers, whole) for on_grid in each])
+        assert rounded_least <= least_cost(rows, *numbers, whole, parts) + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(share(40)))
@@ -247,10 +307,11 @@ def test_its_verifier_agrees_in_integers(seed):
 CHANGES = {
     "width": [0.5, 0.9, 1.1, 3.0],
     "counted": [0.5, 2, 7],
-    "backlog": [2, 3],
+    "backlog": [0.1, 0.5, 2, 3],
     "until": [0.5, 0.9, 1.1, 2],
-    "rate": [0.3, 0.9, 1.1, 3, 50],
+    "rates": [0.3, 0.9, 1.1, 3, 50],
     "aside": [0.0, 0.3, 2, 20],
+    "offsets": [0.5, 2, 3],
 }
 
 
@@ -263,8 +324,11 @@ def test_changed_certificates_prove_what_is_true_or_are_refused(seed):
     for _ in range(10):
         changed = {}
         for name in rng.choice(list(CHANGES), rng.integers(1, 4), replace=False):
-            value = getattr(proof, name) * rng.choice(CHANGES[name])
-            changed[name] = float(value) if name in ("width", "rate", "aside") else int(value)
+            value, by = getattr(proof, name), rng.choice(CHANGES[name])
+            if name == "rates":
+                changed[name] = rates_like(rng, by * (max(value) or 1.0))
+            else:
+                changed[name] = type(value)(value * by)
         try:
             proven = verify(replace(proof, **changed), instance)
         except CertificateError:
@@ -277,7 +341,9 @@ def test_what_would_prove_nothing_is_refused():
     proof = bound(instance, "path", clock=CLOCK).certificate
     wrong = (
         *({"width": 0.0}, {"width": math.nan}, {"counted": -1}, {"backlog": -1}, {"until": -1}),
-        *({"rate": -1.0}, {"rate": math.nan}, {"rate": 2e3}, {"aside": 1.5}, {"until": 2**50}),
+        *({"rates": (each,)} for each in (-1.0, math.nan, 2e3)),
+        *({"aside": 1.5}, {"until": 2**50}),
+        *({"offsets": 0}, {"offsets": 65}),
     )
     for fields in wrong:
         with pytest.raises(CertificateError, match="must be"):
@@ -293,8 +359,8 @@ def test_what_would_prove_nothing_is_refused():
     ):
         with pytest.raises(CertificateError, match=words):
             verify(replace(proof, **fields), instance)
-    with pytest.raises(CertificateError, match="rate and aside must be numbers"):
-        read_certificate(proof.to_json().replace(f'"rate": {proof.rate}', '"rate": "high"'))
+    with pytest.raises(CertificateError, match="aside and rates must be numbers"):
+        read_certificate(proof.to_json().replace('"rates": [', '"rates": ["high", '))
 
 
 def test_auto_takes_the_largest_and_other_worlds_are_refused():
@@ -350,7 +416,7 @@ def test_a_long_time_without_requests_takes_no_longer():
     narrow = replace(proof, width=0.01, counted=9, backlog=99, until=3 * 10**9 + 50)
     one = Instance(*(each[:2] for each in (instance.prompts, instance.outputs)), 999)
     for rate in (0.0, 1e-3):
-        proven = verify(replace(narrow, rate=rate), instance)
+        proven = verify(replace(narrow, rates=(rate, rate)), instance)
         refund = rate * 3e7 * (1 - narrow.aside)
         assert proven + refund >= bound(one, "path", clock=CLOCK).value * (1 - narrow.aside)
         assert proven <= run(instance, "work", clock=CLOCK).total_latency
