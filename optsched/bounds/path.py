@@ -84,7 +84,8 @@ _FINEST, _LONGEST = 2.0**12, 2.0**18  # steps in the mean and the longest latenc
 _LAST = 2.0**27  # and in all time
 _BELOW = 1 - 2.0**-20  # of a width, so that no time is a whole number of them but for roundings
 _CELLS, _CELLS_EACH, _MOST_CELLS = 2e9, 5e5, 1e10  # pairs of a step and a backlog; of a request
-_BACKLOG = 6.0  # times those that run, in mean prefills: a backlog from which on all are one
+# Backlogs from which on all are one: times mean prefills of those that run, and what is counted.
+_BACKLOG, _HIGH = 6.0, 8.0
 _COUNTED, _ASIDE = 3.0, 0.02  # mean prefills that are counted, and what is set aside, at first
 _FACTORS, _TELLS = (1.5, 1.2), 1e-5  # by which a search changes a number, and a gain that counts
 _SEARCHED = 100_000  # requests up to which there is a search: some ten seconds
@@ -321,7 +322,7 @@ def bound_by_path(
         return _Path(
             wider * width,
             max(1, int(counted // (wider * width))),
-            int(backlog // (wider * width)) + 2,
+            int(max(backlog, _HIGH * counted) // (wider * width)) + 2,
             int(until // (wider * width)),
             tuple((np.floor(np.minimum(likely, _STEEPEST) * _GRAIN) / _GRAIN).tolist()),
             min(aside, _MOST_ASIDE),
