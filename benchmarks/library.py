@@ -357,7 +357,9 @@ def improved(record: Record, instance: Instance, work: float, seed: int) -> Reco
             if proves > certified:
                 proof, certified = shorter, proves
             if proves > record.bound:
-                kind = by._replace(method=KINDS[type(shorter).__name__])
+                by_path = getattr(shorter, "counted", 0)
+                name = "a path on the clock" if by_path else KINDS[type(shorter).__name__]
+                kind = by._replace(method=name)
                 record = replace(record, bound=proves, bound_by=kind)
             save(record, schedule, proof)
         if value > record.bound:

@@ -84,10 +84,11 @@ _FINEST, _LONGEST = 2.0**12, 2.0**18  # steps in the mean and the longest latenc
 _LAST = 2.0**27  # and in all time
 _BELOW = 1 - 2.0**-20  # of a width, so that no time is a whole number of them but for roundings
 _CELLS, _CELLS_EACH, _MOST_CELLS = 2e9, 5e5, 1e10  # pairs of a step and a backlog; of a request
-# Backlogs from which on all are one: times mean prefills of those that run, and what is counted.
-_BACKLOG, _HIGH = 6.0, 8.0
+# Backlogs from which on all are one: mean prefills for each that runs; those more, each as counted.
+_BACKLOG, _WAITING = 6.0, 4.0
 _COUNTED, _ASIDE = 3.0, 0.02  # mean prefills that are counted, and what is set aside, at first
-_FACTORS, _TELLS = (1.5, 1.2), 1e-5  # by which a search changes a number, and a gain that counts
+_FACTORS, _TELLS = (1.5, 1.2), 1e-5  # by which a search changes numbers, and a gain that counts
+_POWERS = 1, 1, 1, 4  # of factors, by number
 _SEARCHED = 100_000  # requests up to which there is a search: some ten seconds
 _GRAIN = 2**15  # parts of 1 in the rate, so that its products with steps are exact
 _STEEPEST, _MOST_ASIDE = 1024.0, 0.9  # the most of the rate, and of what is set aside
@@ -322,7 +323,7 @@ def bound_by_path(
         return _Path(
             wider * width,
             max(1, int(counted // (wider * width))),
-            int(max(backlog, _HIGH * counted) // (wider * width)) + 2,
+            int(max(backlog, (running + _WAITING) * counted) // (wider * width)) + 2,
             int(until // (wider * width)),
             tuple((np.floor(np.minimum(likely, _STEEPEST) * _GRAIN) / _GRAIN).tolist()),
             min(aside, _MOST_ASIDE),
@@ -332,9 +333,8 @@ def bound_by_path(
     numbers = [_COUNTED * mean, 1.0, _ASIDE, windows]
     best = _value(requests, clock, path(*_COARSE, numbers))
     factors = _FACTORS if len(times) <= _SEARCHED else ()
-    for factor, place in itertools.product(factors, range(len(numbers))):
-        factor = factor**4 if place == 3 else factor
-        for by in (factor, 1 / factor):
+    for factor, (place, power) in itertools.product(factors, enumerate(_POWERS)):
+        for by in (factor**power, factor**-power):
             while True:
                 tried = [each * by if at == place else each for at, each in enumerate(numbers)]
                 found = _value(requests, clock, path(*_COARSE, tried))
